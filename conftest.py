@@ -13,7 +13,7 @@ from _pytest.doctest import DoctestModule
 RL = ["_algorithm", "_envs", "_estimator", "_history", "_policies"]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_files.py"],
-    "posteriors": ["skuq/baselines/_chains.py", "skuq/baselines/_sgmcmc.py"],
+    "posteriors": ["skuq/baselines/_sgmcmc.py"],
     "stable_baselines3": [
         "tests/uadqn/environments.py",
         *(f"skuq/uadqn/{name}.py" for name in RL),

@@ -17,13 +17,13 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.preprocessing import normalize
 
 from benchmarks.data_files import load_graph
+from benchmarks.evidential_methods import comparison_methods
 from benchmarks.harness import kept_run, record
 from skuq import DeepEnsembleClassifier, MCDropoutClassifier
 from skuq.evidential import (
     GraphClassifier,
     NodeGraph,
     as_node_graph,
-    comparison_methods,
     dirichlet_uncertainty,
     propagate,
 )

@@ -20,9 +20,10 @@ import torch
 from scipy import sparse
 
 from benchmarks import evidential
+from benchmarks.evidential_methods import comparison_methods
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq.datasets import make_node_classes
-from skuq.evidential import GraphClassifier, as_node_graph, comparison_methods
+from skuq.evidential import GraphClassifier, as_node_graph
 
 SIZES = {"arxiv_like": {"hidden_sizes": (256, 128), "batch_norm": True}}
 

@@ -15,8 +15,9 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
 from benchmarks import evidential
+from benchmarks.evidential_methods import comparison_methods
 from benchmarks.harness import finish, kept_run, parser, record, set_threads
-from skuq.evidential import GraphClassifier, comparison_methods
+from skuq.evidential import GraphClassifier
 
 LAYERS = {"last": -1, "second-to-last": -2}
 ACTIVATIONS = ("exp", "softplus")

@@ -15,11 +15,12 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from benchmarks.data_files import load_npz
+from benchmarks.evidential_methods import LogitUncertainty
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.lenets import images, networks
 from skuq import EvidentialProbe, MCDropoutClassifier
 from skuq._networks import LeNet
-from skuq.evidential import EvidenceLoss, LogitUncertainty
+from skuq.evidential import EvidenceLoss
 
 
 def methods(net: LeNet, seed: int) -> dict:

@@ -17,9 +17,10 @@ from sklearn.preprocessing import normalize
 
 from benchmarks import evidential
 from benchmarks.data_files import load_graph
+from benchmarks.evidential_methods import LogitUncertainty
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq import EvidentialProbe
-from skuq.evidential import GraphClassifier, LogitUncertainty, as_node_graph
+from skuq.evidential import GraphClassifier, as_node_graph
 
 VARIANTS = ["base", "stored", "binary", "decay", "without"]
 

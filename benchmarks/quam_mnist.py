@@ -43,6 +43,7 @@ import pandas as pd
 from sklearn.frozen import FrozenEstimator
 
 from benchmarks.data_files import load_npz
+from benchmarks.evidential_methods import LogitUncertainty
 from benchmarks.harness import finish, kept_run, parser, record, set_threads
 from benchmarks.lenets import Images, in_linear_layers, load_images, networks, sequential
 from skuq import QUAMClassifier
@@ -54,7 +55,6 @@ from skuq.baselines import (
     ReferenceClassifier,
     SGMCMCClassifier,
 )
-from skuq.evidential import LogitUncertainty
 from skuq.metrics import detection_metrics
 from skuq.quam import PointwiseSearch, PoolSearch
 

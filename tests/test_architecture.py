@@ -80,7 +80,7 @@ def test_equations_are_cited_where_the_page_says(kind, numbers, name):
 
 
 def test_all_rows_of_the_tables_are_read():
-    assert len(ROWS) == PAGE.count("     - ``skuq/")
+    assert len(ROWS) == sum(PAGE.count(f"     - ``{folder}/") for folder in ("skuq", "benchmarks"))
 
 
 def test_equations_of_the_proofs_keep_the_numbers_that_the_code_cites():

@@ -339,7 +339,7 @@ def test_graph_networks_and_their_probe_give_what_the_cpu_gives(architecture):
 
 
 def test_other_methods_for_graphs_run_on_the_device():
-    from skuq.evidential import comparison_methods
+    from benchmarks.evidential_methods import comparison_methods
 
     data, nodes = node_data(), np.arange(60)
     made = comparison_methods(data.graph, max_epochs=3, device=DEVICE, random_state=0)

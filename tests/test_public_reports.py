@@ -63,7 +63,7 @@ from skuq import (
 )
 from skuq.audit import recorded_predictions
 from skuq.calibration import bin_edges, choose_alpha, region_mask, top_label_predictions
-from skuq.evidential import LogitUncertainty, NodeBatches
+from skuq.evidential import NodeBatches
 from skuq.metrics import (
     area_under_risk_coverage,
     brier_score,
@@ -271,7 +271,6 @@ UNMEASURED = {
         DeepEnsembleClassifier(n_members=2, setting="max-score", random_state=0),
         ["aleatoric", "epistemic"],
     ),
-    "logits": (LogitUncertainty(LogisticRegression()), ["aleatoric", "epistemic"]),
 }
 
 

@@ -74,21 +74,23 @@ print(f"flagged, class left out: {(vacuity[ood_test] > threshold).mean():.3f}")
 # %%
 # Comparison with other scores of the same network
 # ------------------------------------------------
-# The AUROC is the probability that an OOD node has a larger score than a known node. Entropy and
-# energy are computed for each node separately; GNNSafe smooths the energy over the graph.
-from skuq.evidential import LogitUncertainty
+# The AUROC is the probability that an OOD node has a larger score than a known node. The entropy is
+# computed for each node separately; the detector's energy score is diffused over the graph.
+from sklearn.frozen import FrozenEstimator
+
+from skuq import OODDetector, ReferenceClassifier
 from skuq.metrics import detection_metrics
 
+fitted = FrozenEstimator(network)
 methods = {
-    "softmax entropy": LogitUncertainty(network, method="entropy"),
-    "energy": LogitUncertainty(network, method="energy"),
-    "GNNSafe": LogitUncertainty(network, method="energy", propagation="smoothing"),
-    "energy, diffused": LogitUncertainty(network, method="energy", propagation="diffusion"),
-    "probe, not propagated": EvidentialProbe(network, propagation=None, random_state=0),
+    "softmax entropy": ReferenceClassifier(fitted).fit(train, data.labels[train]),
+    "energy, diffused": OODDetector(fitted, scores=["energy"]).fit(train, X_held_out=calibrate),
+    "probe, not propagated": EvidentialProbe(network, propagation=None, random_state=0).fit(
+        **nodes
+    ),
     "probe": probe,
 }
 for name, method in methods.items():
-    method.fit(**nodes)
     known, left_out = (-method.score_samples(ids) for ids in (known_test, ood_test))
     print(f"{name:22} {detection_metrics(known, left_out).auroc:.3f}")
 

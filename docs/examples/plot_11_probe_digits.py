@@ -52,13 +52,16 @@ display = UncertaintyHistogramDisplay.from_predictions(
 # By default, evidence is computed from the logits. With a `NetworkHead`, a small network is trained
 # to compute it from any representation; ``layer=-2`` is the input of the last layer. The AUROC is
 # the probability that an OOD input has a larger score than a digit.
-from skuq.evidential import LogitUncertainty, NetworkHead
+from sklearn.frozen import FrozenEstimator
+
+from skuq import ReferenceClassifier
+from skuq.evidential import NetworkHead
 from skuq.metrics import detection_metrics
 
 
 def compare(network):
     methods = {
-        "entropy": LogitUncertainty(network, method="entropy"),
+        "entropy": ReferenceClassifier(FrozenEstimator(network)),
         "probe": EvidentialProbe(network, random_state=0),
         "probe, layer=-2": EvidentialProbe(network, head=NetworkHead(layer=-2), random_state=0),
     }

@@ -4,11 +4,10 @@ from skuq.extras import import_optional
 
 import_optional("torch", extra=None)
 from skuq.baselines._deep_ensemble import DeepEnsembleClassifier
-from skuq.baselines._feature_distance import FeatureDistanceClassifier
 from skuq.baselines._laplace import LaplaceClassifier
 from skuq.baselines._mc_dropout import MCDropoutClassifier
-from skuq.baselines._reference import ReferenceClassifier
 from skuq.baselines._sgmcmc import SGMCMCClassifier
+from skuq.baselines._single_model import FeatureDistanceClassifier, ReferenceClassifier
 
 __all__ = [
     "DeepEnsembleClassifier",

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ _N_COMPARED = 256  # number of training rows on which members are compared
 _SAME = 1e-6  # members count as equal if their probabilities differ by less than this
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class DeepEnsembleClassifier(SampledModelsClassifier):
     """Disagreement of models trained with different seeds, or on different rows.
 
@@ -62,9 +63,9 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
         Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
         of all members (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of the
-        first member (Eq. 2), which also predicts. "pairwise": uncertainty of one member compared
-        with each of the members; the prediction is the average. "max-score": the total is 1 minus
-        the largest probability of the average; the parts are NaN.
+        given model, here the first member (Eq. 2), which also predicts. "pairwise": uncertainty of
+        one member compared with each of the members; the prediction is the average. "max-score":
+        the total is 1 minus the largest probability of the average; the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
@@ -83,15 +84,11 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         The members.
     model_ : skuq.models.Model
         The first member.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
 
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    first member, epistemic = mean KL divergence between the first member and all members,
+    given model, epistemic = mean KL divergence between the given model and all members, here
     including itself. "expected": total = entropy of the average, aleatoric = mean entropy,
     epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of members,
     aleatoric = mean entropy, epistemic = mean KL divergence of all pairs, including each member
@@ -119,30 +116,17 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     True
     """
 
+    n_members: int = 10
+    members: Sequence[Any] | nn.ModuleList | None = None
+    n_jobs: int | None = None
+
     _supports_ids = True
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **COMMON_CONSTRAINTS,
         "n_members": AT_LEAST_ONE,
         "members": [list, tuple, nn.ModuleList, None],
         "n_jobs": [Integral, None],
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        n_members: int = 10,
-        members: Sequence[Any] | nn.ModuleList | None = None,
-        setting: str = "expected",
-        batch_size: int = 256,
-        device: str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-    ):
-        super().__init__(estimator, setting, batch_size, device, random_state)
-        self.n_members = n_members
-        self.members = members
-        self.n_jobs = n_jobs
 
     @property
     def _given(self) -> Any:
@@ -285,8 +269,7 @@ def _fixed_inside(estimator: Any) -> str:
     # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):
         inside = unwrap(learner, fitted=False)
-        # Estimators that only read a model, such as `skuq.evidential.LogitUncertainty`, cannot be
-        # unwrapped, but have an attribute `estimator` as well.
+        # `EvidentialProbe` cannot be unwrapped, but has an attribute `estimator` as well.
         held = inside.estimator if inside else getattr(learner, "estimator", None)
         if held is None:
             return ""

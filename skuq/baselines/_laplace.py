@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 from torch.func import jacrev
 
-from skuq._networks import Cut, cut_network, device_with_memory, evaluate
-from skuq.baselines._curvature import (
-    evidence_prior_precision,
-    last_layer_curvature,
-    last_layer_posterior,
-)
+from skuq._networks import Cut, HeldOnDevice, cut_network, device_with_memory, evaluate
 from skuq.baselines._sampled import (
     AT_LEAST_ONE,
     COMMON_CONSTRAINTS,
@@ -25,7 +21,13 @@ from skuq.baselines._sampled import (
     TrainingRows,
 )
 
+# Largest number of elements of an intermediate result: 64 MiB in double precision.
+_CHUNK = 2**23
+# Outside these bounds the evidence is constant up to rounding, or has no maximum.
+_PRECISION_BOUNDS = (1e-8, 1e8)
 
+
+@dataclass(repr=False, eq=False, kw_only=True)
 class LaplaceClassifier(SampledModelsClassifier):
     """Disagreement of models drawn from the Laplace approximation of the last layer.
 
@@ -37,26 +39,16 @@ class LaplaceClassifier(SampledModelsClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model, as in `QUAMClassifier`. None trains the default network. A skorch net or
-        scikit-learn model is cloned and trained. A model in a `FrozenEstimator` or a
-        `torch.nn.Module` is used without retraining; `fit` then needs the training data of this
-        model. The model must end in a `torch.nn.Linear`, as `LogisticRegression` and
+        The model, as in `QUAMClassifier`; a model that is not retrained needs its own training data
+        in `fit`. The model must end in a `torch.nn.Linear`, as `LogisticRegression` and
         `MLPClassifier` do.
     n_samples : int, default=100
         Number of models drawn. Can be changed without refitting.
     prior_precision : float or "auto", default="auto"
         Precision of the Gaussian prior on each weight of the last layer. "auto" maximises the
         model evidence within [1e-8, 1e8].
-    setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
-        of the drawn models (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of
-        the given model (Eq. 2), which also predicts. "pairwise": uncertainty of one drawn model
-        compared with each of the drawn models; the prediction is the average. "max-score": the
-        total is 1 minus the largest probability of the average; the parts are NaN.
-    batch_size : int, default=256
-        Number of test points evaluated at once; it does not affect the result.
-    device : str, default="auto"
-        Device of all computations; "auto" is CUDA if available, otherwise the CPU.
+    setting, batch_size, device
+        As in `DeepEnsembleClassifier`; quantities are defined there too.
     random_state : int, RandomState instance or None, default=None
         Seed of the training, and of the random numbers from which models are drawn; these numbers
         are drawn only once, in `fit`.
@@ -67,28 +59,17 @@ class LaplaceClassifier(SampledModelsClassifier):
         Class labels.
     model_ : skuq.models.NetworkModel
         The given model.
-    posterior_ : skuq.baselines._curvature.LastLayerPosterior
-        Posterior of the model's last layer.
+    posterior_ : object
+        Gaussian posterior of the model's last layer.
     prior_precision_ : float
         Prior precision that was used.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
 
     Notes
     -----
-    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    given model, epistemic = expected KL divergence between the given model and drawn models.
-    "expected": total = entropy of the average of drawn models, aleatoric = expected entropy,
-    epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of models,
-    aleatoric = expected entropy, epistemic = mean KL divergence of all pairs. "max-score" is a
-    probability. Time grows with the cube of the number of weights of the last layer, and memory
-    with the square of this number; a few thousand weights are fast.
-
-    The curvature is weighted by `sample_weight`. Class weights of `estimator`, such as
-    ``class_weight``, affect its training only. To include them for a frozen model, pass the
-    equivalent sample weights to `fit`.
+    Time grows with the cube of the number of weights of the last layer, and memory with the square
+    of this number; a few thousand weights are fast. The curvature is weighted by `sample_weight`.
+    Class weights of `estimator` affect its training only. To include them for a frozen model, pass
+    the equivalent sample weights to `fit`.
 
     References
     ----------
@@ -110,26 +91,14 @@ class LaplaceClassifier(SampledModelsClassifier):
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    n_samples: int = 100
+    prior_precision: float | str = "auto"
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **COMMON_CONSTRAINTS,
         "n_samples": AT_LEAST_ONE,
         "prior_precision": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        n_samples: int = 100,
-        prior_precision: float | str = "auto",
-        setting: str = "expected",
-        batch_size: int = 256,
-        device: str = "auto",
-        random_state: Any = None,
-    ):
-        super().__init__(estimator, setting, batch_size, device, random_state)
-        self.n_samples = n_samples
-        self.prior_precision = prior_precision
 
     def _set_up(self, train: TrainingRows, device: torch.device) -> None:
         cut = _linear_head(self.model_.network, train.X[:1024])
@@ -234,3 +203,120 @@ def _of_outputs(curvature: Tensor, to_logits: Tensor) -> Tensor:
     blocks = curvature.reshape(n_logits, width, n_logits, width)
     blocks = torch.einsum("ck,cdef,el->kdlf", to_logits, blocks, to_logits)
     return blocks.reshape(n_outputs * width, n_outputs * width)
+
+
+def _chunks(n_samples: int, numbers_per_sample: int) -> Iterator[slice]:
+    step = max(1, _CHUNK // max(1, numbers_per_sample))
+    return (slice(start, start + step) for start in range(0, n_samples, step))
+
+
+def _with_constant(features: Tensor, bias: bool) -> Tensor:
+    features = features.double()
+    return torch.nn.functional.pad(features, (0, 1), value=1.0) if bias else features
+
+
+def last_layer_curvature(
+    features: Tensor, log_proba: Tensor, weight: Tensor, *, bias: bool = True
+) -> Tensor:
+    """Curvature of the cross-entropy with respect to a linear layer before a softmax.
+
+    ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)`` with features f, and a constant 1
+    appended for the bias (Bishop, 2006, Eq. 4.110; Daxberger et al., NeurIPS 2021, Section 2). For
+    a linear layer it is the generalised Gauss-Newton matrix, which is positive semidefinite.
+
+    Shapes: `features` (n_samples, n_features), `log_proba` (..., n_samples, n_classes),
+    `weight` (n_samples,); returns (..., n_classes * width, n_classes * width).
+    """
+    phi, p, weight = _with_constant(features, bias), log_proba.double().exp(), weight.double()
+    models, n_classes, width = p.shape[:-2], p.shape[-1], phi.shape[1]
+    total = phi.new_zeros(*models, n_classes, width, n_classes, width)
+    for rows in _chunks(len(phi), math.prod(models) * n_classes * width):
+        total += _softmax_curvature(phi[rows], p[..., rows, :], weight[rows])
+    return total.reshape(*models, n_classes * width, n_classes * width)
+
+
+def _softmax_curvature(phi: Tensor, p: Tensor, weight: Tensor) -> Tensor:
+    """Sum over one chunk, shape (..., n_classes, width, n_classes, width)."""
+    # Eq. 4.110 (Bishop)
+    n_classes, width = p.shape[-1], phi.shape[1]
+    crossed = ((weight.sqrt()[:, None] * p)[..., None] * phi[:, None]).flatten(-2)
+    total = -(crossed.mT @ crossed).reshape(*p.shape[:-2], n_classes, width, n_classes, width)
+    # Compute 1 - p as the sum of the probabilities of the other classes. This sum is accurate even
+    # if p is close to 1.
+    others = p @ (1 - torch.eye(n_classes, dtype=p.dtype, device=p.device))
+    own = (weight[:, None] * p * others).mT[..., None] * phi
+    total.diagonal(dim1=-4, dim2=-2).copy_((own.mT @ phi).movedim(-3, -1))
+    return total
+
+
+def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
+    """Prior precision that maximises the Laplace approximation of the evidence.
+
+    At prior precision a, the log evidence is, up to a constant,
+    ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``, which has a single maximum
+    (MacKay, "Bayesian Interpolation", 1992, Section 4.4; Bishop, 2006, Eq. 3.86, 3.91 and 3.92).
+    """
+    eigenvalues = eigenvalues.double().clamp_min(0)  # rounding may make eigenvalues negative
+    low, high = map(math.log, _PRECISION_BOUNDS)
+    log_precision = 0.0
+    for _ in range(60):  # each step at least halves the error
+        # gamma, the number of well-determined parameters: Eq. 3.91 (Bishop)
+        gamma = float((eigenvalues / (eigenvalues + math.exp(log_precision))).sum())
+        # At the maximum of the evidence, the precision is gamma / squared_norm: Eq. 3.92 (Bishop)
+        target = math.log(max(gamma, 1e-300)) - math.log(max(squared_norm, 1e-300))
+        log_precision = min(max((log_precision + target) / 2, low), high)
+    return math.exp(log_precision)
+
+
+def _factor(precision: Tensor) -> Tensor:
+    """Matrix F such that ``F^T F`` is the inverse of a precision matrix."""
+    cholesky, failed = torch.linalg.cholesky_ex(precision)
+    if bool(failed.any()):
+        raise ValueError(
+            "The posterior precision is not positive definite; scale the features, for instance "
+            "with StandardScaler, or use a larger `prior_precision`."
+        )
+    identity = torch.eye(len(precision), dtype=precision.dtype, device=precision.device)
+    return torch.linalg.solve_triangular(cholesky, identity, upper=False)
+
+
+@dataclass(frozen=True)
+class LastLayerPosterior(HeldOnDevice):
+    """Gaussian posterior of a linear layer; see `last_layer_posterior`."""
+
+    mean: Tensor  # (n_outputs, width), float64; the last column is the bias if there is one
+    factor: Tensor  # (n_outputs * width, n_outputs * width), F such that F^T F is the covariance
+    bias: bool
+
+    def _copy_to(self, device: torch.device) -> LastLayerPosterior:
+        return LastLayerPosterior(self.mean.to(device), self.factor.to(device), self.bias)
+
+    def outputs(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and triangular covariance factor of the layer's Gaussian outputs at each input.
+
+        Shapes: `features` (n_points, n_features); returns (n_points, n_outputs) and (n_points,
+        n_outputs, n_outputs).
+        """
+        phi = _with_constant(features, self.bias)
+        n_outputs, width = self.mean.shape
+        by_feature = self.factor.reshape(-1, n_outputs, width).permute(2, 0, 1).flatten(1)
+        root = (phi @ by_feature).reshape(len(phi), -1, n_outputs)
+        # Use a QR decomposition: forming the covariance would square the condition number.
+        upper = torch.linalg.qr(root, mode="r").R
+        sign = torch.where(upper.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).to(upper)
+        return phi @ self.mean.mT, (sign[..., None] * upper).mT
+
+
+def last_layer_posterior(
+    weight: Tensor, bias: Tensor | None, curvature: Tensor, prior_precision: float
+) -> LastLayerPosterior:
+    """Gaussian around the weights, with precision ``curvature + prior_precision * identity``.
+
+    `weight` (n_outputs, n_features), `bias` (n_outputs,), `curvature` (n_outputs * width, n_outputs
+    * width). Source: MacKay, 1992; Bishop, 2006, Eq. 4.142 to 4.144.
+    """
+    columns = [weight] if bias is None else [weight, bias[:, None]]
+    mean = torch.cat(columns, dim=1).detach().to(curvature.device).double()
+    prior = prior_precision * torch.eye(mean.numel(), dtype=mean.dtype, device=mean.device)
+    # Eq. 4.142 to 4.144 (Bishop)
+    return LastLayerPosterior(mean, _factor(curvature.double() + prior), bias is not None)

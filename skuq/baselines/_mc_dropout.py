@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ _UNITS = (nn.Dropout,)
 _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class MCDropoutClassifier(SampledModelsClassifier):
     """Disagreement of a network's predictions under random dropout masks (MC dropout).
 
@@ -39,16 +40,8 @@ class MCDropoutClassifier(SampledModelsClassifier):
         Number of dropout masks. Can be changed without refitting.
     dropout : float, default=0.2
         Dropout rate of the default network; a given model keeps its own rate.
-    setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
-        over dropout masks (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of
-        the network without dropout (Eq. 2), which also predicts. "pairwise": uncertainty of the
-        network under one mask compared with each of the masks; the prediction is the average.
-        "max-score": the total is 1 minus the largest probability of the average; the parts are NaN.
-    batch_size : int, default=256
-        Number of test points evaluated at once; it does not affect the result.
-    device : str, default="auto"
-        Device of all computations; "auto" is CUDA if available, otherwise the CPU.
+    setting, batch_size, device
+        As in `DeepEnsembleClassifier`; quantities are defined there too.
     random_state : int, RandomState instance or None, default=None
         Seed of the training and of the dropout masks, which are drawn once, in `fit`.
 
@@ -58,19 +51,11 @@ class MCDropoutClassifier(SampledModelsClassifier):
         Class labels.
     model_ : skuq.models.NetworkModel
         The network.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
 
     Notes
     -----
-    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    network without dropout, epistemic = expected KL divergence between this network and the masked
-    networks. "expected": total = entropy of the average of masked networks, aleatoric = expected
-    entropy, epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of
-    masked networks, aleatoric = expected entropy, epistemic = mean KL divergence of all pairs.
-    "max-score" is a probability. All test points, and all nodes of a graph, have the same masks.
+    The given model of the definitions is the network without dropout. All test points, and all
+    nodes of a graph, have the same masks.
 
     References
     ----------
@@ -91,27 +76,15 @@ class MCDropoutClassifier(SampledModelsClassifier):
     True
     """
 
+    n_samples: int = 100
+    dropout: float = 0.2
+
     _supports_ids = True
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **COMMON_CONSTRAINTS,
         "n_samples": AT_LEAST_ONE,
         "dropout": [Interval(Real, 0, 1, closed="neither")],
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        n_samples: int = 100,
-        dropout: float = 0.2,
-        setting: str = "expected",
-        batch_size: int = 256,
-        device: str = "auto",
-        random_state: Any = None,
-    ):
-        super().__init__(estimator, setting, batch_size, device, random_state)
-        self.n_samples = n_samples
-        self.dropout = dropout
 
     def _training_options(self) -> dict[str, Any]:
         if self.estimator is not None:
@@ -167,10 +140,9 @@ def _dropout_modules(network: nn.Module) -> list[nn.Module]:
 class MaskedNetworks:
     """Outputs of a model under random dropout masks, on the model's device.
 
-    A mask drops the same units for all inputs (rows, images or graph nodes). The outputs for one
-    input therefore do not depend on the other inputs. The first axis of the dropout modules' inputs
-    must be the axis of rows, images or nodes. A smaller `n_samples` uses the first masks of a
-    larger `n_samples`.
+    A mask drops the same units for all inputs, so that the outputs for one input do not depend on
+    the other inputs. The first axis of the dropout modules' inputs must be the axis of inputs. A
+    smaller `n_samples` uses the first masks of a larger `n_samples`.
     """
 
     def __init__(self, model: NetworkModel, n_samples: int, seed: int):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
 from typing import Any, NamedTuple, Self
 
@@ -149,22 +150,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         return hasattr(self, "classes_")
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Compute the accuracy.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs, or node ids, or a Boolean mask of nodes.
-        y : array-like of shape (n_samples,)
-            Class labels; with a mask, labels of the nodes in the mask or of all nodes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights.
-
-        Returns
-        -------
-        float
-            Fraction of the samples that are predicted correctly.
-        """
+        """Compute the accuracy; for a mask of nodes, `y` may hold the labels of all nodes."""
         if self.model_.form.are_ids:
             y = labels_in_mask(X, column_or_1d(y, warn=True))
         return float(super().score(X, y, sample_weight))
@@ -182,20 +168,19 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         """Prepare the method from training data without samples of weight 0."""
 
 
+@dataclass(repr=False, eq=False)
 class SampledModelsClassifier(BaselineClassifier):
     """Base class: uncertainty of equally weighted models, which do not depend on the test point.
 
     A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`.
     """
 
-    def __init__(
-        self, estimator: Any, setting: str, batch_size: int, device: str, random_state: Any
-    ):
-        self.estimator = estimator
-        self.setting = setting
-        self.batch_size = batch_size
-        self.device = device
-        self.random_state = random_state
+    estimator: Any = None
+    _: KW_ONLY
+    setting: str = "expected"
+    batch_size: int = 256
+    device: str = "auto"
+    random_state: Any = None
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict probabilities: averages over sampled models, or the given model's probabilities.
@@ -231,11 +216,6 @@ class SampledModelsClassifier(BaselineClassifier):
         Uncertainty
             Total, aleatoric and epistemic part, each of shape (n_samples,), in nats. With
             ``setting="max-score"``, the total is a probability and both parts are NaN.
-
-        Raises
-        ------
-        ValueError
-            If `X` does not have the form of the training data.
         """
         if self.setting == "max-score":
             return with_index_of(X, Uncertainty.from_total(1 - self.predict_proba(X).max(axis=1)))
@@ -261,11 +241,6 @@ class SampledModelsClassifier(BaselineClassifier):
         CredalInterval
             Smallest and largest probability of each class; the result of `predict_proba` lies
             within this range.
-
-        Raises
-        ------
-        ValueError
-            If `X` does not have the form of the training data.
         """
         lower, upper = [], []
         for log_reference, log_proba in self._predicted(X):

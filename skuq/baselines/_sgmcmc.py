@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
 from skuq._networks import (
     as_double,
     evaluate,
     moved,
     on_device,
+    seeded,
     stack_parameters,
     stacked_forward,
+    training_batches,
 )
-from skuq.baselines._chains import run_chains
 from skuq.baselines._sampled import (
     AT_LEAST_ONE,
     COMMON_CONSTRAINTS,
     SampledModelsClassifier,
     TrainingRows,
 )
+from skuq.extras import import_optional
+
+# Friction of Hamiltonian chains per unit of time. It does not change the target distribution. With
+# a step size of 0.1 the momentum factor is about 0.9, which is usual in training.
+_FRICTION = 1.0
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class SGMCMCClassifier(SampledModelsClassifier):
     """Disagreement of models sampled by stochastic gradient Markov chains around the given model.
 
@@ -36,10 +47,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model at which the chains start, as in `QUAMClassifier`. None trains the
-        default network (scale the features first). A skorch net or scikit-learn model is
-        cloned and trained. A model in a `FrozenEstimator` or a `torch.nn.Module` is used
-        without retraining; `fit` then needs the training data of this model.
+        The model at which the chains start, as in `QUAMClassifier`; a model that is not retrained
+        needs its own training data in `fit`.
     method : {"sghmc", "sgld"}, default="sghmc"
         Hamiltonian Monte Carlo with friction, or Langevin dynamics.
     parameters : {"all", "last"}, default="all"
@@ -62,16 +71,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
         Precision of the Gaussian prior on each weight.
     train_batch_size : int, default=256
         Number of training samples per step.
-    setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
-        Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
-        of the sampled models (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of
-        the given model (Eq. 2), which also predicts. "pairwise": uncertainty of one sampled model
-        compared with each of the sampled models; the prediction is the average. "max-score": the
-        total is 1 minus the largest probability of the average; the parts are NaN.
-    batch_size : int, default=256
-        Number of test points evaluated at once; it does not affect the result.
-    device : str, default="auto"
-        Device of all computations; "auto" is CUDA if available, otherwise the CPU.
+    setting, batch_size, device
+        As in `DeepEnsembleClassifier`; quantities are defined there too.
     random_state : int, RandomState instance or None, default=None
         Seed of training, mini-batches and the chains' noise.
 
@@ -83,20 +84,11 @@ class SGMCMCClassifier(SampledModelsClassifier):
         The given model.
     samples_ : dict of str to Tensor of shape (n_samples * n_chains, \\*parameter.shape)
         Parameters of the sampled models, by name.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
 
     Notes
     -----
-    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    given model, epistemic = expected KL divergence between the given model and the sampled models.
-    "expected": total = entropy of the average of sampled models, aleatoric = expected entropy,
-    epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of models,
-    aleatoric = expected entropy, epistemic = mean KL divergence of all pairs. "max-score" is a
-    probability. All models are sampled in `fit`. With `n_cycles` and "sghmc", the method is the
-    cyclical stochastic gradient Hamiltonian Monte Carlo (cSG-HMC) with which the paper compares
+    All models are sampled in `fit`. With `n_cycles` and "sghmc", the method is the cyclical
+    stochastic gradient Hamiltonian Monte Carlo (cSG-HMC) with which Schweighofer et al. compare
     QUAM.
 
     Chains start at the given model, without burn-in. The spread of a chain grows with
@@ -125,7 +117,18 @@ class SGMCMCClassifier(SampledModelsClassifier):
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    method: str = "sghmc"
+    parameters: str = "all"
+    n_chains: int = 10
+    n_samples: int = 10
+    steps_per_sample: int = 50
+    n_cycles: int | None = None
+    learning_rate: float = 0.1
+    temperature: float = 1.0
+    prior_precision: float = 1.0
+    train_batch_size: int = 256
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **COMMON_CONSTRAINTS,
         "method": [StrOptions({"sghmc", "sgld"})],
         "parameters": [StrOptions({"all", "last"})],
@@ -138,37 +141,6 @@ class SGMCMCClassifier(SampledModelsClassifier):
         "prior_precision": [Interval(Real, 0, None, closed="left")],
         "train_batch_size": AT_LEAST_ONE,
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        method: str = "sghmc",
-        parameters: str = "all",
-        n_chains: int = 10,
-        n_samples: int = 10,
-        steps_per_sample: int = 50,
-        n_cycles: int | None = None,
-        learning_rate: float = 0.1,
-        temperature: float = 1.0,
-        prior_precision: float = 1.0,
-        train_batch_size: int = 256,
-        setting: str = "expected",
-        batch_size: int = 256,
-        device: str = "auto",
-        random_state: Any = None,
-    ):
-        super().__init__(estimator, setting, batch_size, device, random_state)
-        self.method = method
-        self.parameters = parameters
-        self.n_chains = n_chains
-        self.n_samples = n_samples
-        self.steps_per_sample = steps_per_sample
-        self.n_cycles = n_cycles
-        self.learning_rate = learning_rate
-        self.temperature = temperature
-        self.prior_precision = prior_precision
-        self.train_batch_size = train_batch_size
 
     def _set_up(self, train: TrainingRows, device: torch.device) -> None:
         self._body, self._sampled, names = self.model_.cut(self.parameters, train.X)
@@ -209,3 +181,148 @@ class SGMCMCClassifier(SampledModelsClassifier):
             return as_double(logits.transpose(0, 1)).log_softmax(-1)
 
         return sample
+
+
+def run_chains(
+    module: nn.Module,
+    starts: Mapping[str, Tensor],
+    train: TrainingRows,
+    *,
+    n_samples: int,
+    steps_per_sample: int,
+    learning_rate: float,
+    temperature: float,
+    batch_size: int,
+    prior_precision: float,
+    generator: torch.Generator,
+    method: str = "sghmc",
+    n_cycles: int | None = None,
+) -> Iterator[dict[str, Tensor]]:
+    r"""Sample the posterior of a network with parallel chains.
+
+    The posterior is ``exp(-(sum_i weight_i CE_i + prior_precision / 2 |w|^2) / temperature)``.
+    Chains use the gradient of its logarithm, divided by the sum of weights. Step sizes therefore do
+    not depend on the number of samples. Chains share only their mini-batches.
+
+    Shapes: `starts` (n_chains, \*parameter.shape); returns (n_chains, \*parameter.shape).
+    """
+    total_weight = float(train.weight.sum())
+    if total_weight <= 0:
+        raise ValueError("All sample weights are 0; pass at least one positive weight.")
+    schedule = _schedule(
+        learning_rate, temperature / total_weight, n_samples, steps_per_sample, n_cycles
+    )
+    log_posterior = _scaled_log_posterior(module, train, prior_precision, total_weight)
+    models = {name: value.detach().clone() for name, value in starts.items()}
+    transform = _transform(method, log_posterior, schedule, models, generator)
+    state = transform.init(models)
+    for sample in range(n_samples):
+        n_steps = steps_per_sample + schedule.exploration(sample)
+        rows = list(training_batches(len(train.X), batch_size, n_steps, generator))
+        batches = torch.stack(rows).to(train.X.device)
+        seed = int(torch.randint(2**62, (), generator=generator))
+        # The library `posteriors` draws from torch's global generator.
+        with seeded(seed):
+            for batch in batches:
+                state, _ = transform.update(state, batch)
+        drawn = {name: state.params[name].clone() for name in models}
+        finite = torch.stack([torch.isfinite(value).all() for value in drawn.values()])
+        if not bool(finite.all()):
+            raise ValueError(
+                "A Markov chain diverged (NaN or infinite weights). Use a smaller "
+                "`learning_rate`, or scale the features, for instance with StandardScaler."
+            )
+        yield drawn
+
+
+def _scaled_log_posterior(
+    module: nn.Module, train: TrainingRows, prior_precision: float, total_weight: float
+) -> Callable[[Any, Tensor], tuple[Tensor, Tensor]]:
+    """Sum over the chains of the log posterior per unit of sample weight."""
+
+    def log_posterior(models: Any, batch: Tensor) -> tuple[Tensor, Tensor]:
+        models = dict(models.items())
+        logits = stacked_forward(module, models, train.X[batch].clone(), shared_input=True)
+        targets = train.y[batch].repeat(len(logits))
+        losses = cross_entropy(as_double(logits.flatten(0, 1)), targets, reduction="none")
+        losses = losses.reshape(len(logits), -1) @ as_double(train.weight[batch])
+        loss = losses.sum() * (len(train.X) / len(batch))
+        square = sum(as_double(value).square().sum() for value in models.values())
+        value = -(loss + prior_precision / 2 * square) / total_weight
+        return value, torch.empty(0)
+
+    return log_posterior
+
+
+class _Schedule(NamedTuple):
+    """Step size and temperature at each step, and extra exploration steps before each model."""
+
+    rate: Callable[[Any], float]
+    heat: Callable[[Any], float]
+    exploration: Callable[[int], int]
+
+
+def _schedule(
+    learning_rate: float,
+    temperature: float,
+    n_samples: int,
+    steps_per_sample: int,
+    n_cycles: int | None,
+) -> _Schedule:
+    if n_cycles is None:
+        return _Schedule(lambda _: learning_rate, lambda _: temperature, lambda _: 0)
+    if n_samples % n_cycles:
+        raise ValueError(
+            f"`n_samples` ({n_samples}) must be a multiple of `n_cycles` ({n_cycles})."
+        )
+    per_cycle = n_samples // n_cycles
+    half = per_cycle * steps_per_sample
+
+    def rate(step: Any) -> float:
+        # Eq. 1 (Zhang et al.)
+        return learning_rate / 2 * (1 + math.cos(math.pi * (int(step) % (2 * half)) / (2 * half)))
+
+    def heat(step: Any) -> float:
+        # Algorithm 1 (Zhang et al.): exploration, then sampling
+        return 0.0 if int(step) % (2 * half) < half else temperature
+
+    return _Schedule(rate, heat, lambda sample: 0 if sample % per_cycle else half)
+
+
+def _transform(
+    method: str,
+    log_posterior: Callable[[Any, Tensor], tuple[Tensor, Tensor]],
+    schedule: _Schedule,
+    models: Mapping[str, Tensor],
+    generator: torch.Generator,
+) -> Any:
+    """Build the algorithm of ``posteriors``; draw first momenta at the chains' temperature."""
+    algorithms = _posteriors().sgmcmc
+    common = {"lr": schedule.rate, "temperature": schedule.heat}
+    if method == "sgld":
+        # Eq. 4 (Welling and Teh)
+        return algorithms.sgld.build(log_posterior, **common)
+    if method != "sghmc":
+        raise ValueError(f"`method` must be 'sghmc' or 'sgld', got {method!r}.")
+    # By default, the library draws momenta at temperature 1, which would move each chain out of the
+    # mode in which it starts.
+    momenta = {
+        name: math.sqrt(schedule.heat(0)) * _noise_like(value, generator)
+        for name, value in models.items()
+    }
+    # The library's `sghmc` widens a Gaussian by a factor 1 / (1 - step * curvature / friction).
+    # BAOA integrates the same dynamics, but samples a Gaussian exactly and is stable at much larger
+    # steps.
+    # BAOA (Leimkuhler and Matthews, p. 271)
+    return algorithms.baoa.build(log_posterior, alpha=_FRICTION, momenta=momenta, **common)
+
+
+def _noise_like(value: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randn(value.shape, generator=generator, dtype=value.dtype).to(value.device)
+
+
+def _posteriors() -> ModuleType:
+    with warnings.catch_warnings():
+        # Classes of the library cause a deprecation warning of tensordict.
+        warnings.simplefilter("ignore", FutureWarning)
+        return import_optional("posteriors", extra="sgmcmc")

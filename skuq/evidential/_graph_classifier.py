@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Real
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self, get_args
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
@@ -23,16 +24,15 @@ from skuq.evidential._graph_libraries import (
     call_on_graph,
     device_for_network,
     forget_graph,
+    takes_data,
 )
-from skuq.evidential._graph_networks import ARCHITECTURES, GraphNetwork
+from skuq.evidential._graph_networks import Architecture, GraphNetwork, new_network
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.evidential._training import (
     TRAINING_PARAMETERS,
-    WEIGHT_DECAY,
     TrainedNetworkMixin,
-    fit_on_graph,
     labelled_nodes,
-    node_samples,
+    train_on_graph,
 )
 from skuq.labels import labels_in_mask
 from skuq.models import NetworkModel
@@ -69,22 +69,7 @@ class NodeScoreMixin:
     """Accuracy that accepts labels of all nodes if `X` is a boolean mask over all nodes."""
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Compute the accuracy.
-
-        Parameters
-        ----------
-        X : array-like
-            Inputs of `predict`. With a graph: node ids, or a boolean mask over all nodes.
-        y : array-like of shape (n_samples,)
-            Class labels. With a mask: labels of the selected nodes, or of all nodes.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights.
-
-        Returns
-        -------
-        float
-            Weighted share of samples that are classified correctly.
-        """
+        """Compute the accuracy; with a mask as `X`, `y` may hold the labels of all nodes."""
         labels = labels_in_mask(X, column_or_1d(y, warn=True))
         accuracy: float = super().score(X, labels, sample_weight)  # type: ignore[misc]
         return accuracy
@@ -108,6 +93,10 @@ class NodeClassifierMixin(NodeScoreMixin):
         tags.input_tags.one_d_array = True
         return tags
 
+    def _nodes_of(self, X: Any) -> NDArray[np.int64]:
+        check_is_fitted(self)
+        return checked_nodes(X, self.graph_.n_nodes)
+
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities of nodes.
 
@@ -121,22 +110,11 @@ class NodeClassifierMixin(NodeScoreMixin):
         ndarray of shape (n_nodes, n_classes), float64
             Probabilities; columns in the order of `classes_`.
         """
-        check_is_fitted(self)
-        return self.proba_[checked_nodes(X, self.graph_.n_nodes)]
+        nodes = self._nodes_of(X)
+        return self.proba_[nodes]
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class of nodes.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_nodes,) or (n_nodes, 1), int
-            Node ids.
-
-        Returns
-        -------
-        ndarray of shape (n_nodes,)
-            Class labels.
-        """
+        """Predict the most probable class of nodes; `X` are node ids, as in `predict_proba`."""
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 
@@ -157,48 +135,44 @@ class NodeModel(NetworkModel):
 
     @property
     def device(self) -> torch.device:
-        """Device of the graph and the network."""
         return self.graph.device
 
     def resolved(self, device: torch.device | str) -> torch.device:
         """Resolve a ``device`` parameter; "auto" is the CPU if the installed DGL lacks CUDA."""
-        network = self.module
-        while isinstance(network, _Followed):
-            network = network[0]
-        return device_for_network(network, self.graph, device)
+        return device_for_network(self.module, self.graph, device)
 
     def to(self, device: torch.device | str) -> Self:
-        """Return the model with its network and its graph on a device."""
         device = self.resolved(device)
         return replace(super().to(device), graph=self.graph.to(device))
 
     def inputs(self, X: Any) -> Tensor:
-        """Convert node ids to a tensor."""
         return torch.as_tensor(checked_nodes(X, self.graph.n_nodes))
 
     def one_pass(self, inputs: Tensor) -> Tensor:
-        """Evaluate the network on the whole graph, and return the logits of the given nodes."""
         return call_on_graph(self.module, self.graph)[inputs]
 
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
-        """Evaluate the network without gradients."""
         there = self.to(device)
         with torch.no_grad():
             return there.one_pass(inputs.to(there.device)).cpu()
 
     def followed_by(self, layer: nn.Module) -> Self:
-        """Return a model that applies a further layer to the outputs."""
-        return replace(self, module=_Followed(self.module, layer).eval())
+        return replace(self, module=Followed(self.module, layer).eval())
 
 
-class _Followed(nn.Sequential):
-    """A graph network followed by a layer on its outputs."""
+class Followed(nn.Sequential):
+    """A graph network followed by layers on its outputs, which is called like the network."""
 
-    takes_node_graph = True
+    def __init__(self, network: nn.Module, *layers: nn.Module):
+        super().__init__(network, *layers)
+        self.takes_node_graph = getattr(network, "takes_node_graph", False)
+        self.takes_data = takes_data(network)
 
-    def forward(self, graph: NodeGraph) -> Tensor:
-        network, layer = self
-        outputs: Tensor = layer(call_on_graph(network, graph))
+    def forward(self, *inputs: Any) -> Any:
+        network, *layers = self
+        outputs = network(*inputs)
+        for layer in layers:
+            outputs = layer(outputs)
         return outputs
 
 
@@ -212,6 +186,7 @@ def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | Non
     return model
 
 
+@dataclass(repr=False, eq=False)
 class GraphClassifier(
     SharedParametersMixin, TrainedNetworkMixin, NodeClassifierMixin, ClassifierMixin, BaseEstimator
 ):
@@ -222,8 +197,10 @@ class GraphClassifier(
 
     Parameters
     ----------
-    graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
-        The graph, in a form that `skuq.evidential.as_node_graph` accepts. Clones share it.
+    graph : DGLGraph, (adjacency, features) or PyG Data
+        The graph: a `dgl.DGLGraph` with features in ``ndata["feat"]``, a pair of matrices (dense or
+        scipy sparse) or of a DGLGraph and a matrix, or an object with ``edge_index`` and ``x``.
+        Edges are treated as undirected and unweighted. Clones share the graph.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph convolutions (GCN), or attention with 8 heads (GAT).
     hidden_sizes : sequence of int, default=(64,)
@@ -255,9 +232,9 @@ class GraphClassifier(
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     network_ : torch.nn.Module
-        The trained network, called with a `NodeGraph`.
-    graph_ : NodeGraph
-        The graph.
+        The trained network, called with the converted graph.
+    graph_ : object
+        The converted graph, which other estimators accept as `graph`.
     labelled_nodes_ : ndarray of shape (n_labelled,), int64
         Nodes whose labels were used for training or early stopping.
     proba_ : ndarray of shape (n_nodes, n_classes), float64
@@ -281,46 +258,30 @@ class GraphClassifier(
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    graph: Any
+    _: KW_ONLY
+    architecture: Architecture = "gcn"
+    hidden_sizes: Sequence[int] = (64,)
+    dropout: float = 0.5
+    batch_norm: bool = False
+    learning_rate: float = 0.01
+    weight_decay: float = 1e-4
+    max_epochs: int = 200
+    patience: int = 50
+    callbacks: list[Any] | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "graph": "no_validation",
-        "architecture": [StrOptions(set(ARCHITECTURES))],
+        "architecture": [StrOptions(set(get_args(Architecture)))],
         "hidden_sizes": ["array-like"],
         "dropout": [Interval(Real, 0, 1, closed="left")],
         "batch_norm": ["boolean"],
-        "weight_decay": WEIGHT_DECAY,
+        "weight_decay": [Interval(Real, 0, None, closed="left")],
         **TRAINING_PARAMETERS,
     }
-
-    def __init__(
-        self,
-        graph: Any,
-        *,
-        architecture: Literal["gcn", "gat"] = "gcn",
-        hidden_sizes: Sequence[int] = (64,),
-        dropout: float = 0.5,
-        batch_norm: bool = False,
-        learning_rate: float = 0.01,
-        weight_decay: float = 1e-4,
-        max_epochs: int = 200,
-        patience: int = 50,
-        callbacks: list[Any] | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.graph = graph
-        self.architecture = architecture
-        self.hidden_sizes = hidden_sizes
-        self.dropout = dropout
-        self.batch_norm = batch_norm
-        self.learning_rate = learning_rate
-        self.weight_decay = weight_decay
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.callbacks = callbacks
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
@@ -357,11 +318,11 @@ class GraphClassifier(
         graph = as_node_graph(self.graph)
         data = labelled_nodes(graph, X, y, sample_weight, X_val, y_val)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        self.network_, self.history_, logits = fit_on_graph(
+        self.network_, self.history_, logits = train_on_graph(
             self._new_network(graph.n_features, len(data.classes), seed),
             WeightedLoss(nn.CrossEntropyLoss(reduction="none")),
             graph,
-            node_samples(data.training),
+            data.training.as_samples(),
             data.validation,
             settings=self._training_settings(resolve_device(self.device), self.weight_decay),
             seed=seed,
@@ -383,15 +344,12 @@ class GraphClassifier(
     def _new_network(self, n_features: int, n_classes: int, seed: int) -> GraphNetwork:
         """Build a network of the classifier's architecture, with seeded initial weights."""
         with seeded(seed):
-            return ARCHITECTURES[self.architecture](
-                n_features,
-                n_classes,
-                checked_widths(self.hidden_sizes),
-                self.dropout,
-                self.batch_norm,
+            widths = checked_widths(self.hidden_sizes)
+            return new_network(
+                self.architecture, n_features, n_classes, widths, self.dropout, self.batch_norm
             )
 
     def as_model(self) -> NodeModel:
-        """Return the fitted network in the form that `skuq.models.adopt` returns."""
+        """Return the fitted network as a `skuq.models.Model`."""
         check_is_fitted(self)
         return node_model(self.network_, self.graph_, self.classes_)

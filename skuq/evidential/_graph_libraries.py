@@ -33,36 +33,11 @@ def import_dgl() -> ModuleType:
 def as_node_graph(graph: Any) -> NodeGraph:
     """Convert a graph with node features from DGL, PyG, scipy or NumPy to a `NodeGraph`.
 
-    Edges are treated as undirected and unweighted: two nodes are neighbours if there is an edge
-    in either direction. Self-loops are dropped (convolutions add their own), repeated
-    edges count once, and isolated nodes are allowed.
-
-    Parameters
-    ----------
-    graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
-        A `dgl.DGLGraph` with features in ``ndata["feat"]``; an object with ``edge_index`` and
-        ``x``, such as `torch_geometric.data.Data`; or a pair (adjacency, features). Adjacency is a
-        square matrix (dense or scipy sparse) or a DGLGraph; features are a matrix (dense or
-        sparse). Features in a float32 `numpy.memmap`, such as ``numpy.load(path, mmap_mode="r")``,
-        stay on disk.
-
-    Returns
-    -------
-    NodeGraph
-
-    Raises
-    ------
-    TypeError
-        If `graph` is of an unsupported type, or a list of several graphs.
-    ValueError
-        If the graph has no nodes, no features, several types of nodes, features with NaN, edges
-        whose endpoints are not node ids, or arrays whose shapes do not match.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> as_node_graph((np.array([[0, 1], [1, 0]]), np.eye(2)))
-    NodeGraph(n_nodes=2, n_edges=1, n_features=2)
+    `graph` is a `dgl.DGLGraph` with features in ``ndata["feat"]``; an object with ``edge_index``
+    and ``x``, such as `torch_geometric.data.Data`; or a pair (adjacency, features) of a square
+    matrix or DGLGraph, and a matrix. Features in a float32 `numpy.memmap` stay on disk. Edges are
+    treated as undirected and unweighted. Self-loops are dropped (convolutions add their own),
+    repeated edges count once, and isolated nodes are allowed.
     """
     if isinstance(graph, NodeGraph):
         return graph
@@ -70,17 +45,15 @@ def as_node_graph(graph: Any) -> NodeGraph:
         return _from_dgl(graph)
     if _is_of_pyg(graph):
         return _from_pyg(graph)
-    several = isinstance(graph, tuple | list) and len(graph) > 1
-    if several and all(_is_of_pyg(one) or _is_of_dgl(one) for one in graph):
-        raise TypeError(
-            f"`graph` must be one graph, got {len(graph)} graphs: join them first, with PyG's "
-            "Batch.from_data_list or dgl.batch."
-        )
-    if isinstance(graph, tuple | list) and len(graph) == 2:
-        return _from_dgl(*graph) if _is_of_dgl(graph[0]) else from_matrices(*graph)
+    if isinstance(graph, tuple | list) and len(graph) == 2 and not _is_of_pyg(graph[0]):
+        adjacency, features = graph
+        if _is_of_dgl(adjacency) and not _is_of_dgl(features):
+            return _from_dgl(adjacency, features)
+        if not _is_of_dgl(adjacency):
+            return from_matrices(adjacency, features)
     raise TypeError(
-        f"`graph` must be a DGLGraph, a pair (adjacency, features), a PyG Data object or a "
-        f"NodeGraph, got {type(graph).__name__}."
+        f"`graph` must be one DGLGraph, a pair (adjacency, features), or an object with "
+        f"`edge_index` and `x` such as a PyG Data object, got {type(graph).__name__}."
     )
 
 
@@ -99,43 +72,23 @@ def _from_dgl(graph: Any, features: Any = None) -> NodeGraph:
         graph = graph.local_var()
         graph.ndata.pop("feat", None)
     elif "feat" not in graph.ndata:
-        found = ", ".join(map(repr, graph.ndata)) or "nothing"
-        raise ValueError(
-            f'`graph` has no features: put them into graph.ndata["feat"]; ndata holds {found}.'
-        )
+        raise ValueError('`graph` has no features: put them into graph.ndata["feat"].')
     source, target = (ends.cpu() for ends in graph.edges())
     adjacency = from_edges(source, target, graph.num_nodes())
     return checked_graph(adjacency, graph.ndata["feat"] if features is None else features, graph)
 
 
 def _from_pyg(graph: Any) -> NodeGraph:
-    if getattr(graph, "x", None) is None:
-        raise ValueError("`graph` has no features: its attribute `x` is None.")
-    if graph.edge_index is None:
-        kept = ""
-        if getattr(graph, "adj_t", None) is not None:
-            kept = " Keep it beside `adj_t`: ToSparseTensor(remove_edge_index=False)."
-        raise ValueError(f"`graph` has no edges: its attribute `edge_index` is None.{kept}")
+    for name in ("x", "edge_index"):
+        if getattr(graph, name, None) is None:
+            raise ValueError(f"`graph` needs features and edges: its attribute `{name}` is None.")
     edges = torch.as_tensor(graph.edge_index).cpu()
     if edges.ndim != 2 or len(edges) != 2:
         raise ValueError(f"`edge_index` must have shape (2, n_edges), got {tuple(edges.shape)}.")
-    _check_ids(edges)
-    source, target = edges
-    return checked_graph(from_edges(source, target, np.shape(graph.x)[0]), graph.x, graph)
-
-
-def _check_ids(edges: Tensor) -> None:
-    """Raise if endpoints of edges are not integers; conversion would silently change them."""
-    if edges.dtype == torch.bool or edges.is_complex():
-        wrong = f"dtype {edges.dtype}"
-    elif edges.is_floating_point() and (edges != edges.round()).any():
-        wrong = f"dtype {edges.dtype}, such as {edges[edges != edges.round()][0].item():g}"
-    else:
-        return
-    raise ValueError(
-        f"`edge_index` must contain integer node ids, got {wrong}. To use an adjacency "
-        "matrix instead of a list of edges, pass graph=(adjacency, features)."
-    )
+    whole = not edges.is_complex() and bool((edges == edges.to(torch.int64)).all())
+    if edges.dtype == torch.bool or not whole:  # conversion would silently change them
+        raise ValueError(f"`edge_index` must contain integer node ids, got dtype {edges.dtype}.")
+    return checked_graph(from_edges(*edges, np.shape(graph.x)[0]), graph.x, graph)
 
 
 def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
@@ -148,34 +101,31 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)
-    original = _dgl_graph(graph) if graph.original is None else graph.original
+    original = graph.original
+    if original is None:  # with the self-loops that DGL's layers need
+        ends = tuple(torch.from_numpy(part) for part in given_edges(graph))
+        original = _new_dgl_graph(ends, num_nodes=graph.n_nodes)
     given = _given_features(graph)
     features = graph.features.to_dense() if given is None else given
     if not graph.on_disk:
         features = features.clone()  # a network may alter its input in place
-    return call_on_original(network, original, features, graph.device)
+    return _call_on_original(network, original, features, graph.device)
 
 
-def _dgl_graph(graph: NodeGraph) -> Any:
-    """Build a DGLGraph from matrices, with the self-loops that DGL's layers need."""
-    ends = tuple(torch.from_numpy(part) for part in given_edges(graph))
-    return _dgl_for_networks().graph(ends, num_nodes=graph.n_nodes)
-
-
-def _dgl_for_networks() -> ModuleType:
-    """Import DGL to call a network; if DGL is missing, the error explains how to do without DGL."""
+def _new_dgl_graph(ends: tuple[Tensor, ...], **options: Any) -> Any:
+    """Build a DGLGraph; if DGL is missing, the error explains how to do without DGL."""
     try:
-        return import_dgl()
+        return import_dgl().graph(ends, **options)
     except ImportError as error:
         raise ImportError(
-            "A graph that is given as matrices is converted to a DGLGraph, and your network is "
-            f"called as network(graph, features). {error}. Without DGL, pass the graph as an object"
-            " with `edge_index` and `x`: your network is then called as network(x, edge_index).",
+            f"A graph that is given as matrices is converted to a DGLGraph. {error}. Without DGL, "
+            "pass the graph as an object with `edge_index` and `x`: your network is then called as "
+            "network(x, edge_index).",
             name="dgl",
         ) from error
 
 
-def call_on_original(
+def _call_on_original(
     network: nn.Module, original: Any, features: Tensor, device: torch.device
 ) -> Tensor:
     """Evaluate a network on a DGL or PyG graph with given features, see `call_on_graph`."""
@@ -188,16 +138,7 @@ def call_on_original(
         data.x = features
         outputs = network(data.to(device) if hasattr(data, "to") else data)
     else:
-        edges = torch.as_tensor(original.edge_index)
-        try:
-            outputs = network(features.to(device), edges.to(device))
-        except (IndexError, TypeError, ValueError) as error:
-            name = type(network).__name__
-            raised = (str(error) or type(error).__name__).splitlines()[0].rstrip(".")
-            raise ValueError(
-                f"The network was called as {name}(x, edge_index) and raised: {raised}. If it has "
-                "other inputs, define forward(self, data) and read them from the graph `data`."
-            ) from error
+        outputs = network(features.to(device), torch.as_tensor(original.edge_index).to(device))
     if not isinstance(outputs, Tensor):
         raise ValueError(
             f"The model must return one tensor of logits, shape (n_nodes, n_classes), got "
@@ -215,26 +156,16 @@ def _given_features(graph: NodeGraph) -> Tensor | None:
     return values if isinstance(values, Tensor) else None
 
 
-def feature_rows(graph: NodeGraph, nodes: Tensor) -> Tensor:
-    """Return the dense features of some nodes, as a user's network receives them."""
-    given = _given_features(graph)
-    features = graph.features if given is None else given
-    if isinstance(features, Tensor):
-        return features.index_select(0, nodes.to(features.device))
-    return features.rows(nodes.numpy())
-
-
 def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return sources and targets of the edges that a user's network receives, on the CPU."""
     original = graph.original
-    if original is None:  # the network receives the graph that `_dgl_graph` builds
+    if original is None:  # the edges of the DGLGraph that `call_on_graph` builds
         everyone = np.arange(graph.n_nodes)
         beside = np.repeat(everyone, np.diff(graph.adjacency.indptr))
         ends = (np.append(part, everyone) for part in (graph.adjacency.indices, beside))
-    elif _is_of_pyg(original):
-        ends = (part.cpu().numpy() for part in torch.as_tensor(original.edge_index))
     else:
-        ends = (part.cpu().numpy() for part in original.edges())
+        edges = original.edge_index if _is_of_pyg(original) else original.edges()
+        ends = (torch.as_tensor(part).cpu().numpy() for part in edges)
     source, target = (part.astype(np.int32) for part in ends)
     return source, target
 
@@ -277,21 +208,24 @@ def call_on_part(
     edges: Tensor,
     ends: Tensor,
 ) -> Tensor:
-    """Evaluate a user's network on a part of its graph, see `call_on_original`.
+    """Evaluate a user's network on a part of its graph, see `call_on_graph`.
 
     `nodes` (n_nodes,) and `edges` (n_edges,) are ids of the nodes and edges in the part; `ends`
     (2, n_edges) are the positions of sources and targets in `nodes`.
     """
-    features = feature_rows(graph, nodes)
-    if _is_of_pyg(graph.original):
-        part = _pyg_part(graph.original, nodes, edges)
-        part.x, part.edge_index = features, ends
+    given = _given_features(graph)
+    features = graph.features if given is None else given
+    if isinstance(features, Tensor):
+        features = features.index_select(0, nodes.to(features.device))
     else:
-        part = _dgl_part(graph.original, nodes, edges, ends)
-    return call_on_original(network, part, features, device)
+        features = features.rows(nodes.numpy())
+    part = (_pyg_part if _is_of_pyg(graph.original) else _dgl_part)(
+        graph.original, nodes, edges, ends
+    )
+    return _call_on_original(network, part, features, device)
 
 
-def _pyg_part(given: Any, nodes: Tensor, edges: Tensor) -> Any:
+def _pyg_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
     part = copy(given)
     for name in given.keys() if hasattr(given, "is_node_attr") else ():
         if name in ("x", "edge_index"):
@@ -302,12 +236,13 @@ def _pyg_part(given: Any, nodes: Tensor, edges: Tensor) -> Any:
             part[name] = given[name][edges]
         elif name == "num_nodes":
             part.num_nodes = len(nodes)
+    part.edge_index = ends
     return part
 
 
 def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
     idtype = torch.int32 if given is None else given.idtype
-    part = _dgl_for_networks().graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
+    part = _new_dgl_graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
     if given is not None:
         # The part is on the CPU, even if the user's graph is on a GPU.
         part.ndata.update(

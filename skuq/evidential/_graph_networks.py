@@ -1,4 +1,4 @@
-"""Graph networks, GCN and GAT, and their layer-wise evaluation for features on disk.
+"""Graph networks in plain torch, GCN and GAT, and their layer-wise evaluation for large graphs.
 
 Layer-wise evaluation computes each layer for all nodes, in chunks, before the next layer. For any
 number of layers, a chunk needs only its nodes and their direct neighbours. Because neighbours are
@@ -7,56 +7,183 @@ not sampled, the result equals the result of one pass over the whole graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
+from torch.nn.functional import leaky_relu
 from tqdm.auto import tqdm
 
-from skuq.evidential._graph_layers import GraphAttention, GraphConvolution, GraphLayer, LoopedEdges
-from skuq.evidential._graphs import NodeGraph
-from skuq.evidential._sparse_features import Features
+from skuq.evidential._graphs import Features, LoopedEdges, NodeGraph, SparseFeatures
 
+Architecture = Literal["gcn", "gat"]
+
+N_HEADS = 8  # of each hidden layer of a GAT
+SLOPE = 0.2  # negative slope of the leaky ReLU (Velickovic et al., 2018, Section 2.1)
 CHUNK_FLOATS = 2**24  # maximum count of numbers for a chunk of nodes and its neighbours; 64 MiB
 
 
-class Neighbours(NamedTuple):
-    """Nodes and edges that a layer reads to compute the outputs of some consecutive nodes."""
+class _SparseProduct(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, features: SparseFeatures, weight: Tensor) -> Tensor:
+        ctx.transpose = features.transpose
+        product: Tensor = features.matrix @ weight
+        return product
 
-    ids: NDArray[np.integer]  # (n_read,): the nodes and their neighbours, sorted
-    edges: LoopedEdges
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.transpose @ gradient.contiguous()
 
-    @classmethod
-    def of(
-        cls, adjacency: sparse.csr_array, nodes: slice, degree: NDArray[np.integer]
-    ) -> Neighbours:
-        """Build from rows of an adjacency matrix without self-loops and with row sums `degree`."""
-        own = np.arange(nodes.start, nodes.stop)
-        bounds = adjacency.indptr[nodes.start : nodes.stop + 1]
-        neighbours = adjacency.indices[bounds[0] : bounds[-1]]
-        ids = np.unique(np.concatenate([neighbours, own.astype(neighbours.dtype)]))
-        first = int(np.searchsorted(ids, nodes.start))
-        shape = (len(own), len(ids))
-        columns = np.searchsorted(ids, neighbours), bounds - bounds[0]
-        beside = sparse.csr_array((np.ones(len(neighbours), np.float32), *columns), shape=shape)
-        itself = sparse.eye_array(*shape, k=first, dtype=np.float32, format="csr")
-        looped = sparse.csr_array(beside + itself)
-        return cls(ids, LoopedEdges.of(looped, degree[ids] + 1, slice(first, first + len(own))))
+
+class SparseLinear(nn.Linear):
+    """A linear layer that accepts dense or sparse features."""
+
+    def forward(self, input: Features) -> Tensor:
+        if isinstance(input, Tensor):
+            return super().forward(input)
+        product: Tensor = _SparseProduct.apply(input, self.weight.T)  # type: ignore[no-untyped-call]
+        return product if self.bias is None else product + self.bias
+
+
+class _Total(torch.autograd.Function):
+    """Sum over the edges into each node; in an undirected graph, so is its gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, edges: LoopedEdges, values: Tensor) -> Tensor:
+        ctx.edges = edges
+        return edges.total(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
+        return None, ctx.edges.total(gradient.contiguous())
+
+
+class _Attention(torch.autograd.Function):
+    """One attention head: mean over the edges into each node, weighted by a softmax of scores.
+
+    The score of an edge is the leaky ReLU of the sum of `left` at its source and `right` at its
+    target.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, edges: LoopedEdges, left: Tensor, right: Tensor, values: Tensor
+    ) -> Tensor:
+        source, target = edges.source, edges.target
+        raw = left.index_select(0, source) + right.index_select(0, target)
+        score = leaky_relu(raw, SLOPE)
+        largest = torch.full_like(right, -torch.inf).scatter_reduce_(0, target, score, "amax")
+        weight = (score - largest.index_select(0, target)).exp_()
+        summed = edges.total(torch.cat([values, torch.ones_like(values[:, :1])], dim=1), weight)
+        out, norm = summed[:, :-1] / summed[:, -1:], summed[:, -1]
+        ctx.edges = edges
+        ctx.save_for_backward(raw, weight / norm.index_select(0, target), values, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor, Tensor, Tensor]:
+        edges: LoopedEdges = ctx.edges
+        raw, weight, values, out = ctx.saved_tensors
+        gradient = gradient.contiguous()
+        # Gradient of the softmax: a_e (<g, h_e> - sum_e a_e <g, h_e>); the sum equals <g, out>.
+        change = edges.products(gradient, values)
+        change -= (gradient * out).sum(dim=1).index_select(0, edges.target)
+        change *= torch.where(raw > 0, weight, SLOPE * weight)
+        back = change.index_select(0, edges.reverse), weight.index_select(0, edges.reverse)
+        one = torch.ones_like(gradient[:, :1])
+        left, right = edges.total(one, back[0])[:, 0], edges.total(one, change)[:, 0]
+        return None, left, right, edges.total(gradient, back[1])
+
+
+def normalised_total(edges: LoopedEdges, values: Tensor) -> Tensor:
+    """Sum values over neighbours with symmetric normalisation, ``D^-1/2 (A + I) D^-1/2 X``."""
+    scale = edges.degree.to(values.dtype).rsqrt()[:, None]
+    total: Tensor = _Total.apply(edges, scale * values)  # type: ignore[no-untyped-call]
+    return scale[edges.own] * total
+
+
+class Average(nn.Module):
+    """Normalised sum over neighbours, plus a bias."""
+
+    def __init__(self, n_outputs: int):
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(n_outputs))
+
+    def forward(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
+        return normalised_total(edges, projected) + self.bias
+
+
+class GraphLayer(nn.Module):
+    """A map `linear` of each node, and an aggregation `gather` over neighbours."""
+
+    linear: SparseLinear
+
+    def forward(self, edges: LoopedEdges, features: Features) -> Tensor:
+        return self.gather(edges, self.linear(features))
+
+    def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
+        """Compute outputs of the targets from the projected features of all sources."""
+        raise NotImplementedError
+
+
+class GraphConvolution(GraphLayer):
+    """Convolution over neighbours, ``D^-1/2 (A + I) D^-1/2 X W + b`` (Kipf and Welling, 2017)."""
+
+    def __init__(self, n_inputs: int, n_outputs: int):
+        super().__init__()
+        self.linear = SparseLinear(n_inputs, n_outputs, bias=False)
+        nn.init.xavier_uniform_(self.linear.weight)
+        self.average = Average(n_outputs)
+
+    def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
+        out: Tensor = self.average(edges, projected)
+        return out
+
+
+class GraphAttention(GraphLayer):
+    """Multi-head attention; heads are concatenated or averaged (Velickovic et al., ICLR 2018)."""
+
+    def __init__(self, n_inputs: int, n_outputs: int, n_heads: int, *, mean: bool = False):
+        super().__init__()
+        self.mean = mean
+        self.linear = SparseLinear(n_inputs, n_heads * n_outputs, bias=False)
+        self.attention = nn.ParameterDict(
+            {
+                # weights of the source's features, and of the target's, in the score of an edge
+                "attn_l": torch.empty(1, n_heads, n_outputs),
+                "attn_r": torch.empty(1, n_heads, n_outputs),
+                "bias": torch.zeros(n_heads * n_outputs),
+            }
+        )
+        # The recorded results were made with DGL's layer, which also draws weights for its own
+        # linear map. This map is replaced by `linear` here. Its weights are still drawn, and then
+        # discarded, because the draw changes the state of the random generator, and hence the
+        # initial weights of later layers.
+        width = n_heads * n_outputs
+        nn.init.xavier_normal_(nn.Linear(width, width, bias=False).weight)
+        for name in ("attn_l", "attn_r"):
+            nn.init.xavier_normal_(self.attention[name], gain=nn.init.calculate_gain("relu"))
+
+    def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
+        attn_l, attn_r, bias = (self.attention[name] for name in ("attn_l", "attn_r", "bias"))
+        values = projected.view(len(projected), *attn_l.shape[1:])
+        left = (values * attn_l).sum(dim=2)
+        right = (values[edges.own] * attn_r).sum(dim=2)
+        heads = zip(left.unbind(1), right.unbind(1), values.unbind(1), strict=True)
+        gathered = [_Attention.apply(edges, *head) for head in heads]  # type: ignore[no-untyped-call]
+        out = torch.stack(gathered, dim=1) + bias.view(attn_l.shape)
+        return out.mean(dim=1) if self.mean else out.flatten(1)
 
 
 class GraphNetwork(nn.Module):
-    """Layers over a graph, with normalisation, an activation and dropout between them.
-
-    Each layer applies its module `linear` to each node, and then aggregates over neighbours. The
-    method `gather` of a layer does the second step for a part of the nodes.
-    """
+    """Layers over a graph, with normalisation, an activation and dropout between them."""
 
     takes_node_graph = True
 
@@ -81,52 +208,34 @@ class GraphNetwork(nn.Module):
         return logits
 
 
-class GCN(GraphNetwork):
-    """Graph convolutional network, optionally with batch normalisation over the nodes."""
+def new_network(
+    architecture: Architecture,
+    n_features: int,
+    n_outputs: int,
+    hidden_sizes: Sequence[int] = (64,),
+    dropout: float = 0.5,
+    batch_norm: bool = False,
+) -> GraphNetwork:
+    """Build a GCN or a GAT, optionally with batch normalisation over the nodes.
 
-    def __init__(
-        self,
-        n_features: int,
-        n_outputs: int,
-        hidden_sizes: Sequence[int] = (64,),
-        dropout: float = 0.5,
-        batch_norm: bool = False,
-    ):
-        widths = [n_features, *hidden_sizes, n_outputs]
-        layers = [GraphConvolution(*pair) for pair in pairwise(widths)]
-        norms = [nn.BatchNorm1d(width) for width in hidden_sizes] if batch_norm else []
-        super().__init__(layers, nn.ReLU(), dropout, norms)
-
-
-class GAT(GraphNetwork):
-    """Graph attention network: `n_heads` heads per hidden layer, and one in the output layer."""
-
-    def __init__(
-        self,
-        n_features: int,
-        n_outputs: int,
-        hidden_sizes: Sequence[int] = (64,),
-        dropout: float = 0.5,
-        batch_norm: bool = False,
-        n_heads: int = 8,
-    ):
-        uneven = [width for width in hidden_sizes if width % n_heads]
+    A GAT has `N_HEADS` attention heads per hidden layer, and one in the output layer.
+    """
+    widths = [n_features, *hidden_sizes]
+    layers: list[nn.Module]
+    if architecture == "gcn":
+        layers = [GraphConvolution(*pair) for pair in pairwise([*widths, n_outputs])]
+    else:
+        uneven = [width for width in hidden_sizes if width % N_HEADS]
         if uneven:
             raise ValueError(
-                f"`hidden_sizes` must be multiples of {n_heads}, the number of attention heads, "
+                f"`hidden_sizes` must be multiples of {N_HEADS}, the number of attention heads, "
                 f"got {uneven[0]}."
             )
-        widths = [n_features, *hidden_sizes]
-        layers: list[Any] = [
-            GraphAttention(before, after // n_heads, n_heads)
-            for before, after in zip(widths, hidden_sizes, strict=False)
-        ]
+        layers = [GraphAttention(n, width // N_HEADS, N_HEADS) for n, width in pairwise(widths)]
         layers.append(GraphAttention(widths[-1], n_outputs, 1, mean=True))
-        norms = [nn.BatchNorm1d(width) for width in hidden_sizes] if batch_norm else []
-        super().__init__(layers, nn.ELU(), dropout, norms)
-
-
-ARCHITECTURES: dict[str, Callable[..., GraphNetwork]] = {"gcn": GCN, "gat": GAT}
+    norms = [nn.BatchNorm1d(width) for width in hidden_sizes] if batch_norm else []
+    activation = nn.ReLU() if architecture == "gcn" else nn.ELU()
+    return GraphNetwork(layers, activation, dropout, norms)
 
 
 def layerwise_logits(
@@ -181,6 +290,26 @@ def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
         start = max(stop, start + 1)
 
 
+def _edges_into(
+    nodes: slice, adjacency: sparse.csr_array, degree: NDArray[np.integer]
+) -> tuple[NDArray[np.integer], LoopedEdges]:
+    """Sorted ids of consecutive nodes and their neighbours, and the edges into the nodes.
+
+    `degree` are the row sums of the adjacency matrix, which has no self-loops.
+    """
+    bounds = adjacency.indptr[nodes.start : nodes.stop + 1]
+    neighbours = adjacency.indices[bounds[0] : bounds[-1]]
+    own = np.arange(nodes.start, nodes.stop, dtype=neighbours.dtype)
+    ids = np.unique(np.concatenate([neighbours, own]))
+    first = int(np.searchsorted(ids, nodes.start))
+    shape = (len(own), len(ids))
+    parts = np.ones(len(neighbours), np.float32), np.searchsorted(ids, neighbours)
+    beside = sparse.csr_array((*parts, bounds - bounds[0]), shape=shape)
+    itself = sparse.eye_array(*shape, k=first, dtype=np.float32, format="csr")
+    looped = sparse.csr_array(beside + itself)
+    return ids, LoopedEdges.of(looped, degree[ids] + 1, slice(first, first + len(own)))
+
+
 def _gathered(
     layer: GraphLayer,
     graph: NodeGraph,
@@ -191,9 +320,9 @@ def _gathered(
     """Yield the outputs of a layer in chunks, from the projected features of all nodes."""
     degree = np.diff(graph.adjacency.indptr)
     for nodes in chunks(degree, projected.shape[1]):
-        near = Neighbours.of(graph.adjacency, nodes, degree)
-        values = torch.from_numpy(projected[near.ids]).to(device)
-        yield nodes, layer.gather(near.edges.to(device), values)
+        ids, edges = _edges_into(nodes, graph.adjacency, degree)
+        values = torch.from_numpy(projected[ids]).to(device)
+        yield nodes, layer.gather(edges.to(device), values)
         bar.update(nodes.stop - nodes.start)
 
 

@@ -1,58 +1,220 @@
-"""Undirected graph with node features, built from matrices, and validation of node ids."""
+"""Undirected graph with node features: its edges and features as tensors, and ids of its nodes."""
 
 from __future__ import annotations
 
+import warnings
 from copy import copy
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from sklearn.utils import gen_batches
 from torch import Tensor
 
 from skuq.base import FloatArray
-from skuq.evidential._dirichlet import NodePropagation, propagate
-from skuq.evidential._graph_layers import LoopedEdges
-from skuq.evidential._similar_nodes import similar_nodes
-from skuq.evidential._sparse_features import Features, as_features, as_scipy, same_features
+from skuq.evidential._propagation import Propagation, propagate, similar_nodes
+
+CHECKED_FLOATS = 2**24  # count of numbers in a chunk, when features on disk are validated
+SPARSE_BELOW = 0.1  # features with a smaller share of non-zeros are stored as sparse matrices
+
+
+def csr_tensor(
+    bounds: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, ...], *, check: bool = False
+) -> Tensor:
+    """Build a sparse CSR tensor from row bounds, column indices and values."""
+    with warnings.catch_warnings():
+        # torch warns once per process that the CSR layout is in beta.
+        warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
+        return torch.sparse_csr_tensor(bounds, columns, values, size=shape, check_invariants=check)
+
+
+@cache
+def has_csr_products(device_type: str) -> bool:
+    """Whether torch can multiply sparse CSR tensors on a device type; MPS cannot."""
+    try:
+        bounds = torch.tensor([0, 1], dtype=torch.int32, device=device_type)
+        one = torch.ones(1, 1, device=device_type)
+        matrix = csr_tensor(bounds, bounds[:1], one[0], (1, 1))
+        torch.sparse.sampled_addmm(matrix, one, matrix @ one, beta=0.0)
+    except RuntimeError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class LoopedEdges:
+    """Edges into nodes, grouped by target, including a self-loop at each node.
+
+    The targets are all nodes of a graph or only some of them; in the second case, the sources may
+    include further nodes. Gradients are implemented only if the targets are all nodes. Sums over
+    edges are products with a sparse matrix, which avoids storing a message per edge.
+    """
+
+    bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
+    source: Tensor  # (n_edges,), int32: positions of the sources among the nodes that are read
+    degree: Tensor  # (n_read,), float32: in-degrees, in the whole graph, of the nodes that are read
+    own: slice  # positions of the targets among the nodes that are read
+
+    @classmethod
+    def of(
+        cls, matrix: sparse.csr_array, degree: NDArray[np.integer], own: slice = slice(None)
+    ) -> LoopedEdges:
+        """Build the edges from columns to rows of an adjacency matrix with self-loops."""
+        bounds, source = (
+            torch.tensor(part, dtype=torch.int32) for part in (matrix.indptr, matrix.indices)
+        )
+        return cls(bounds, source, torch.tensor(degree, dtype=torch.float32), own)
+
+    def to(self, device: torch.device | str) -> LoopedEdges:
+        bounds, source, degree = (p.to(device) for p in (self.bounds, self.source, self.degree))
+        return LoopedEdges(bounds, source, degree, self.own)
+
+    @cached_property
+    def target(self) -> Tensor:
+        """Target of each edge, of shape (n_edges,)."""
+        nodes = torch.arange(len(self.bounds) - 1, device=self.bounds.device)
+        n_edges = len(self.source)  # an explicit size avoids a synchronisation with the GPU
+        return nodes.repeat_interleave(self.bounds.diff(), output_size=n_edges)
+
+    @cached_property
+    def reverse(self) -> Tensor:
+        """Position of the reverse of each edge, of shape (n_edges,)."""
+        return self.source.argsort(stable=True)
+
+    @cached_property
+    def ones(self) -> Tensor:
+        return torch.ones(len(self.source), device=self.source.device)
+
+    def matrix(self, weight: Tensor) -> Tensor:
+        """Build a sparse matrix of shape (n_nodes, n_read) from weights of edges."""
+        shape = len(self.bounds) - 1, len(self.degree)
+        return csr_tensor(self.bounds, self.source, weight, shape)
+
+    def total(self, values: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Sum the sources' weighted values, of shape (n_read, n), over the edges into each node."""
+        weight = self.ones.to(values.dtype) if weight is None else weight
+        if has_csr_products(values.device.type):
+            return self.matrix(weight) @ values
+        messages = weight[:, None] * values.index_select(0, self.source)
+        out = values.new_zeros(len(self.bounds) - 1, values.shape[1])
+        return out.index_add_(0, self.target, messages)
+
+    def products(self, targets: Tensor, sources: Tensor) -> Tensor:
+        """Inner product of the values at the two endpoints of each edge, of shape (n_edges,).
+
+        `targets` has shape (n_nodes, n), `sources` has shape (n_read, n).
+        """
+        if has_csr_products(sources.device.type):
+            pattern = self.matrix(self.ones.to(sources.dtype))
+            product = torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0)
+            return product.values()
+        ends = targets.index_select(0, self.target), sources.index_select(0, self.source)
+        return (ends[0] * ends[1]).sum(dim=1)
+
+
+@dataclass(frozen=True, eq=False)
+class SparseFeatures:
+    """A sparse matrix with its transpose, which torch would otherwise rebuild for each gradient."""
+
+    matrix: Tensor  # (n_nodes, n_features), sparse CSR, float32
+    transpose: Tensor  # (n_features, n_nodes), sparse CSR
+
+    @classmethod
+    def from_scipy(cls, matrix: sparse.csr_array) -> SparseFeatures:
+        both = []
+        for m in (matrix, sparse.csr_array(matrix.T)):
+            bounds, columns = (torch.tensor(x, dtype=torch.int32) for x in (m.indptr, m.indices))
+            values = torch.tensor(m.data, dtype=torch.float32)
+            both.append(csr_tensor(bounds, columns, values, m.shape, check=True))
+        return cls(*both)
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.matrix.shape
+
+    def to(self, device: torch.device | str) -> Features:
+        """Return the features on a device; dense if the device lacks sparse products."""
+        if not has_csr_products(torch.device(device).type):
+            return self.to_dense().to(device)
+        return SparseFeatures(self.matrix.to(device), self.transpose.to(device))
+
+    def to_dense(self) -> Tensor:
+        return self.matrix.to_dense()
+
+    def rows(self, rows: NDArray[np.integer]) -> Tensor:
+        """Return the given rows as a dense tensor on the CPU."""
+        return torch.from_numpy(as_scipy(self)[rows].toarray())
+
+
+Features = Tensor | SparseFeatures
+
+
+def as_scipy(features: Features) -> sparse.csr_array:
+    """Copy features to a scipy matrix of shape (n_nodes, n_features)."""
+    if isinstance(features, Tensor):
+        return sparse.csr_array(features.cpu().numpy())
+    m = features.matrix.cpu()
+    parts = (part.numpy() for part in (m.values(), m.col_indices(), m.crow_indices()))
+    return sparse.csr_array(tuple(parts), shape=tuple(m.shape))
+
+
+def as_features(values: Any) -> Features:
+    """Convert a feature matrix to a float32 tensor, or to `SparseFeatures` if most values are zero.
+
+    The tensor of a memory map reads from the file at each use.
+    """
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = values.to_dense() if values.layout != torch.strided else values
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    if isinstance(values, np.memmap):
+        if values.dtype != np.float32:
+            raise ValueError(f"Node features on disk must be float32, got {values.dtype}.")
+    else:
+        make = sparse.csr_array if sparse.issparse(values) else np.asarray
+        with np.errstate(over="ignore"):  # values beyond the range of float32 raise an error below
+            values = make(values, dtype=np.float32)
+    if values.ndim != 2 or values.shape[1] == 0:
+        raise ValueError(
+            f"Node features must have shape (n_nodes, n_features), got {tuple(values.shape)}."
+        )
+    numbers = values.data if sparse.issparse(values) else values
+    for rows in gen_batches(len(numbers), max(1, CHECKED_FLOATS // values.shape[1])):
+        if not np.isfinite(numbers[rows]).all():
+            raise ValueError(
+                "Node features contain NaN, infinity or a value too large for float32. Replace "
+                "missing values, and rescale large values."
+            )
+    if isinstance(values, np.memmap):
+        with warnings.catch_warnings():
+            # A read-only map is safe, because features are never written to.
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+            return torch.from_numpy(values)
+    n_nonzero = values.nnz if sparse.issparse(values) else np.count_nonzero(values)
+    if n_nonzero < SPARSE_BELOW * np.prod(values.shape):
+        return SparseFeatures.from_scipy(sparse.csr_array(values))
+    return torch.tensor(values.toarray() if sparse.issparse(values) else values)
 
 
 class NodeGraph:
-    """An undirected graph with node features.
+    """An undirected graph with node features, built by `as_node_graph`.
 
-    Build it with `as_node_graph`. Because a graph is immutable, `copy.deepcopy` returns the same
-    object.
-
-    Attributes
-    ----------
-    adjacency : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
-        1 for each pair of neighbours; symmetric, without self-loops.
-    features : Tensor or SparseFeatures of shape (n_nodes, n_features), float32
-        Node features.
-    original : object
-        The DGL or PyG graph that this graph was converted from, for networks of these libraries.
-    similar : scipy.sparse.csr_array of shape (n_nodes, n_nodes), float64
-        Adjacency matrix that joins each node with the ten nodes whose features are most similar,
-        measured by the cosine of features diffused over the graph; symmetric, without self-loops.
-        Computed at the first access, in time quadratic in the number of nodes. Raises a ValueError
-        if the features are on disk.
-    on_disk : bool
-        Whether the features stay in a file and are read when they are used.
-    device : torch.device
-        Device on which networks are evaluated.
+    Because a graph is immutable, `copy.deepcopy` returns the same object.
     """
 
-    device = torch.device("cpu")
+    device = torch.device("cpu")  # on which networks are evaluated
 
     def __init__(
         self,
-        adjacency: sparse.csr_array,
-        features: Features,
-        original: Any = None,
+        adjacency: sparse.csr_array,  # (n_nodes, n_nodes), float64; symmetric, no self-loops
+        features: Features,  # (n_nodes, n_features), float32
+        original: Any = None,  # the DGL or PyG graph that was converted, for users' networks
         *,
-        on_disk: bool = False,
+        on_disk: bool = False,  # whether the features stay in a file
     ):
         self.adjacency = adjacency
         self.features = features
@@ -87,7 +249,7 @@ class NodeGraph:
 
     @cached_property
     def similar(self) -> sparse.csr_array:
-        """Adjacency matrix that joins nodes with similar features."""
+        """Adjacency matrix that joins each node with the ten nodes of most similar features."""
         if self.on_disk:
             raise ValueError(
                 "Finding similar nodes needs the features of all nodes in memory, but the features "
@@ -95,16 +257,29 @@ class NodeGraph:
             )
         return similar_nodes(self.adjacency, as_scipy(self.features))
 
+    def prepare(self, scheme: str | None) -> None:
+        """Find similar nodes before training if the scheme needs them, to raise errors early."""
+        if scheme == "similarity":
+            _ = self.similar
+
+    def propagate(self, alpha: FloatArray, scheme: Propagation | None) -> FloatArray:
+        """Propagate the concentrations of all nodes, (n_nodes, n_classes)."""
+        if scheme == "similarity":
+            return propagate(self.similar, self.propagate(alpha, "diffusion"), "diffusion")
+        return propagate(self.adjacency, alpha, scheme)
+
     def is_same(self, other: NodeGraph) -> bool:
         """Whether another graph has the same nodes, edges and features."""
         if self is other:
             return True
-        ours, theirs = self.adjacency, other.adjacency
-        return (
-            np.array_equal(ours.indptr, theirs.indptr)
-            and np.array_equal(ours.indices, theirs.indices)
-            and same_features(self.features, other.features)
-        )
+        ours, theirs = self.features, other.features
+        if self.n_nodes != other.n_nodes or type(ours) is not type(theirs):
+            return False
+        if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
+            same = torch.equal(ours, theirs)
+        else:
+            same = ours.shape == theirs.shape and (as_scipy(ours) != as_scipy(theirs)).nnz == 0
+        return same and (self.adjacency != other.adjacency).nnz == 0
 
     def to(self, device: torch.device) -> NodeGraph:
         """Return the graph on a device; the graph itself if it is already there."""
@@ -120,8 +295,6 @@ class NodeGraph:
 
 def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
     """Build a graph from an adjacency matrix, sparse or dense, and node features."""
-    if features is None:
-        raise ValueError("`graph` has no features: in (adjacency, features), features is None.")
     if isinstance(adjacency, Tensor):
         edges = adjacency.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
         adjacency = sparse.coo_array((edges.values(), tuple(edges.indices())), shape=edges.shape)
@@ -148,9 +321,8 @@ def _is_undirected(matrix: Any) -> bool:
         return False
     if not matrix.data.all() or matrix.diagonal().any():
         return False
-    mirrored = sparse.csc_array(
-        (np.ones(matrix.nnz, np.int8), matrix.indices, matrix.indptr), matrix.shape
-    ).tocsr()
+    ones = np.ones(matrix.nnz, np.int8)
+    mirrored = sparse.csc_array((ones, matrix.indices, matrix.indptr), matrix.shape).tocsr()
     return np.array_equal(mirrored.indices, matrix.indices) and np.array_equal(
         mirrored.indptr, matrix.indptr
     )
@@ -175,8 +347,8 @@ def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr
 
 def checked_graph(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeGraph:
     """Build a graph from the adjacency matrix of a `NodeGraph` and unconverted features."""
-    if adjacency.shape[0] == 0:
-        raise ValueError("`graph` has no nodes.")
+    if features is None or adjacency.shape[0] == 0:
+        raise ValueError(f"`graph` has no {'features' if features is None else 'nodes'}.")
     taken = as_features(features)
     if taken.shape[0] != adjacency.shape[0]:
         raise ValueError(
@@ -212,16 +384,3 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
             f"Node ids must lie between 0 and {n_nodes - 1}, got {ids.min()} to {ids.max()}."
         )
     return ids.astype(np.int64)
-
-
-def prepare_propagation(graph: NodeGraph, scheme: str | None) -> None:
-    """Compute similar nodes before training if the scheme needs them, to raise errors early."""
-    if scheme == "similarity":
-        _ = graph.similar
-
-
-def propagate_on(graph: NodeGraph, alpha: FloatArray, scheme: NodePropagation | None) -> FloatArray:
-    """Propagate the concentrations of all nodes over the edges of a graph."""
-    if scheme == "similarity":
-        return propagate(graph.similar, propagate_on(graph, alpha, "diffusion"), "diffusion")
-    return propagate(graph.adjacency, alpha, scheme)

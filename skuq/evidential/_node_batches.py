@@ -31,9 +31,10 @@ from tqdm.auto import tqdm
 
 from skuq.evidential._graph_libraries import call_on_part, given_edges
 from skuq.evidential._graphs import NodeGraph
-from skuq.evidential._network_outputs import Layer, read_layer
 
 Ids = NDArray[np.integer]
+# Evaluates a network by a call, and returns its logits and representations.
+Read = Callable[[Callable[[], Tensor]], tuple[Tensor, Tensor]]
 
 # Size of the test graph of `receptive_field`: number of paths, and number of hops from the middle
 # of a path to each end.
@@ -76,7 +77,7 @@ class NodeBatches(BaseEstimator):
 def batched_outputs(
     network: nn.Module,
     graph: NodeGraph,
-    layer: Layer,
+    read: Read,
     device: torch.device,
     batches: NodeBatches,
     *,
@@ -85,8 +86,7 @@ def batched_outputs(
 ) -> tuple[Tensor, Tensor]:
     """Compute logits and representations of all nodes in batches, as tensors on the CPU.
 
-    The network is in evaluation mode. It is called as in `call_on_graph`, with parts of a graph on
-    the CPU. `seed` determines which edges are kept at nodes with more than `max_neighbors`.
+    `seed` determines which edges are kept at nodes with more than `max_neighbors`.
     """
     edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(outputs_of_part, network, graph, device)
@@ -97,7 +97,7 @@ def batched_outputs(
         for rows in gen_batches(graph.n_nodes, batches.batch_size):
             nodes = np.arange(rows.start, rows.stop)
             part = edges.around(nodes, field)
-            outputs = read_layer(network, partial(call, part), layer)
+            outputs = read(partial(call, part))
             if not kept:  # allocated once: many small results would fragment memory
                 kept = [torch.empty(graph.n_nodes, *x.shape[1:], dtype=x.dtype) for x in outputs]
             for whole, values in zip(kept, outputs, strict=True):
@@ -126,11 +126,7 @@ class Part(NamedTuple):
 
 
 class Edges:
-    """Directed edges of a graph, indexed by their sources and by their targets.
-
-    All self-loops are kept. Of the other edges into each node, at most `max_neighbors` are kept,
-    drawn with `seed`.
-    """
+    """Directed edges of a graph, indexed by their sources and by their targets."""
 
     def __init__(self, graph: NodeGraph, max_neighbors: int | None = None, seed: int = 0):
         self.n_nodes = graph.n_nodes
@@ -143,17 +139,11 @@ class Edges:
     @cached_property
     def into(self) -> sparse.csr_array:
         """Matrix (n_nodes, n_edges) that is 1 where an edge points into a node."""
-        return self._by(self.target)
+        return _incidence(self.target, self.n_nodes)
 
     @cached_property
     def out_of(self) -> sparse.csr_array:
-        """Matrix (n_nodes, n_edges) that is 1 where an edge points out of a node."""
-        return self._by(self.source)
-
-    def _by(self, ends: Ids) -> sparse.csr_array:
-        pairs = ends, np.arange(len(ends), dtype=ends.dtype)
-        shape = self.n_nodes, len(ends)
-        return sparse.csr_array((np.ones(len(ends), np.int8), pairs), shape=shape)
+        return _incidence(self.source, self.n_nodes)
 
     def around(self, nodes: Ids, field: ReceptiveField) -> Part:
         """Build the subgraph on which the outputs of `nodes` depend; `nodes` come first."""
@@ -196,6 +186,11 @@ class Edges:
         )
 
 
+def _incidence(ends: Ids, n_nodes: int) -> sparse.csr_array:
+    pairs = ends, np.arange(len(ends), dtype=ends.dtype)
+    return sparse.csr_array((np.ones(len(ends), np.int8), pairs), shape=(n_nodes, len(ends)))
+
+
 def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
     """Draw edges into each node without replacement; return positions of edges and self-loops."""
     loops = source == target
@@ -228,31 +223,25 @@ def outputs_of_part(
 def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) -> ReceptiveField:
     """Measure which features and degrees the outputs of a network depend on.
 
-    The network is called on directed paths, with node features and edge data drawn from the graph.
-    After that, the features of the nodes in the middle of the paths are changed, and finally the
-    degrees of these nodes. The positions whose outputs change show the receptive field.
+    The features, and then the degrees, of the nodes in the middle of directed paths are changed.
+    The positions whose outputs change show the receptive field.
     """
     if not len(edges):
         return ReceptiveField(0)
     paths = _Paths(call, n_nodes, edges)
     reached = paths.changed(other_features=True)
-    if not len(reached):
-        raise ValueError(
-            "`batches` cannot be used with this network: its outputs do not depend on node "
-            "features, so its receptive field is unknown. Use batches=None."
-        )
-    against, along = int(max(0, -reached[0])), int(max(0, reached[-1]))
-    if max(against, along) == FARTHEST:
-        raise ValueError(
-            "`batches` cannot be used with this network: its outputs depend on nodes "
-            f"{FARTHEST} or more edges away, perhaps on all nodes. Use batches=None."
-        )
+    against, along = (
+        (int(max(0, *side)) for side in (-reached, reached)) if len(reached) else (0, 0)
+    )
     counted = paths.changed(edges_into=True)
-    if len(counted) and (counted[0] < -against or counted[-1] > along):
+    beyond = len(counted) and (counted[0] < -against or counted[-1] > along)
+    # An output may depend on degrees outside: PyG's LSTM aggregation pads each neighbourhood to the
+    # maximum degree.
+    if not len(reached) or max(against, along) == FARTHEST or beyond:
         raise ValueError(
-            "`batches` cannot be used with this network: an output depends on the degrees of nodes "
-            "outside its receptive field. (For example, PyG's LSTM aggregation pads each "
-            "neighbourhood to the maximum degree.) Use batches=None."
+            "`batches` cannot be used with this network: its outputs must depend on node features, "
+            f"only on nodes less than {FARTHEST} edges away, and not on the degrees of nodes "
+            "farther away. Use batches=None."
         )
     if against:
         return ReceptiveField(against + along, against=True, into=True, out_of=True)
@@ -264,10 +253,7 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
 
 
 class _Paths:
-    """Test graph: directed paths with self-loops, and one further node.
-
-    Node features and edge data are drawn from the graph.
-    """
+    """Directed paths with self-loops, and one further node; data are drawn from the graph."""
 
     def __init__(self, call: Callable[[Part], Tensor], n_nodes: int, edges: Ids):
         random = np.random.default_rng(0)

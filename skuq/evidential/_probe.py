@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
-from typing import Any, Literal, cast, get_args
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -18,26 +18,26 @@ from torch import nn
 from skuq._networks import train
 from skuq.base import FloatArray, Uncertainty, with_index_of
 from skuq.devices import with_gradients
-from skuq.evidential._dirichlet import Measure, NodePropagation, dirichlet_uncertainty
-from skuq.evidential._graph_classifier import NodeModel
-from skuq.evidential._graph_libraries import as_node_graph
-from skuq.evidential._graphs import NodeGraph, prepare_propagation, propagate_on
-from skuq.evidential._head import (
-    LogitHead,
-    NetworkHead,
-    ProbeHead,
-    checked_head,
-    new_head,
-)
-from skuq.evidential._losses import EvidenceLoss, ProbeLoss
-from skuq.evidential._network_outputs import Outputs, proba_of
-from skuq.evidential._node_batches import NodeBatches
-from skuq.evidential._pretrained_classifier import (
+from skuq.evidential._classifier import (
     EvaluatedModel,
     PretrainedClassifier,
     graph_of,
     seen_nodes,
 )
+from skuq.evidential._evidence import (
+    EvidenceLoss,
+    Measure,
+    NetworkHead,
+    ProbeLoss,
+    dirichlet_uncertainty,
+    new_head,
+)
+from skuq.evidential._graph_classifier import NodeModel
+from skuq.evidential._graph_libraries import as_node_graph
+from skuq.evidential._graphs import NodeGraph
+from skuq.evidential._node_batches import NodeBatches
+from skuq.evidential._outputs import Outputs, proba_of
+from skuq.evidential._propagation import Propagation
 from skuq.evidential._training import (
     TRAINING_PARAMETERS,
     Labelled,
@@ -47,6 +47,7 @@ from skuq.evidential._training import (
 from skuq.validation import refuse_ineffective
 
 
+@dataclass(repr=False, eq=False)
 class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
     """Evidence for the predictions of a pre-trained classifier.
 
@@ -63,26 +64,32 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         returns logits, a fitted skorch net around such a module, or a classifier of feature rows.
         Without a graph: anything that `skuq.models.adopt` accepts. A fitted estimator is used
         unchanged; an unfitted estimator is cloned and trained first. None trains a default network.
-    graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph, default=None
-        The graph, in a form that `as_node_graph` accepts; `X` then holds node ids. None: the
-        graph of `estimator` if it is a `GraphClassifier`; for any other estimator, no graph is
-        used, and `X` is a feature matrix or images.
-    head : {"logits", "network"}, LogitHead or NetworkHead, default="logits"
-        Function that computes class evidence. "logits", short for `LogitHead()`: the exponential
-        of the classifier's logits after a learned scaling and offset. "network", short for
+    graph : DGLGraph, (adjacency, features) or PyG Data, default=None
+        The graph, as in `GraphClassifier`; `X` then holds node ids. None: the graph of `estimator`
+        if it is a `GraphClassifier`; for any other estimator, no graph is used, and `X` is a
+        feature matrix or images.
+    head : {"logits", "network"} or NetworkHead, default="logits"
+        Function that computes class evidence. "logits": ``q = exp(a z + b)`` for the classifier's
+        logits z, whose mean is subtracted first if their offset is only a convention, as in
+        log-probabilities; only the scale a and the offset b are learned. "network", short for
         `NetworkHead()`: a separate network (Eq. 18) on the logits or on hidden units.
     loss : EvidenceLoss, default=None
         Weights of the regularisers, and target levels of evidence. None: `EvidenceLoss()`.
     propagation : {"auto", "diffusion", "similarity", "vacuity", "evidence", "both", None}, \
 default="auto"
-        How uncertainty is averaged over neighbours after training, see `propagate`. "diffusion":
-        vacuity, averaged over random walks. "similarity": "diffusion", and then a second diffusion
-        over nodes with similar features, `NodeGraph.similar` (for graphs with features in memory
-        and up to about ten thousand nodes). "vacuity": vacuity, in two steps (Eq. 90). "evidence":
-        concentrations (Eq. 91). "both": "evidence" and then "vacuity". Only "evidence" and "both"
-        change class probabilities. "auto" is "diffusion" with a graph and None without.
+        How uncertainty is averaged over neighbours after training. "diffusion": vacuity, averaged
+        over random walks (10 steps of personalised PageRank with a matrix whose rows sum to 1,
+        teleport 0.1). "similarity": "diffusion", and then a second diffusion over nodes with
+        similar features (for graphs with features in memory and up to about ten thousand nodes).
+        "vacuity": vacuity, in 2 steps with weight 0.5 for a node's own value (Eq. 90). "evidence":
+        concentrations (10 steps, teleport 0.1; Eq. 91). "both": "evidence" and then "vacuity". Only
+        "evidence" and "both" change class probabilities. "auto" is "diffusion" with a graph and
+        None without.
     measure : {"vacuity", "information"}, default="vacuity"
-        Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
+        "vacuity": the aleatoric part is 1 minus the largest expected probability, and the epistemic
+        part is the vacuity ``C / alpha_0`` (Eq. 6 and 7); the total, their sum, is a score and not
+        a probability. "information", in nats: expected entropy, mutual information between the
+        class and the class probabilities, and entropy of the expected probabilities.
     batches : NodeBatches, default=None
         With a graph and your own network: evaluate the network on batches of nodes, each with the
         part of the graph on which the outputs of the batch depend. None: evaluate all nodes in one
@@ -110,8 +117,8 @@ default="auto"
         Class labels.
     head_ : torch.nn.Module
         The trained head.
-    graph_ : NodeGraph or None
-        The graph.
+    graph_ : object or None
+        The converted graph, which other estimators accept as `graph`.
     alpha_ : ndarray of shape (n_nodes, n_classes), float64
         With a graph: concentrations of all nodes.
     labelled_nodes_ : ndarray of shape (n_labelled,), int64, or None
@@ -119,8 +126,6 @@ default="auto"
         `GraphClassifier`. None in a copy for another graph.
     history_ : skorch.history.History
         Losses of each epoch.
-    n_features_in_ : int
-        Number of features seen in `fit`; 1 with a graph.
 
     References
     ----------
@@ -141,49 +146,32 @@ default="auto"
     (2, 3)
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    estimator: Any = None
+    _: KW_ONLY
+    graph: Any = None
+    head: NetworkHead | Literal["logits", "network"] = "logits"
+    loss: EvidenceLoss | None = None
+    propagation: Propagation | Literal["auto"] | None = "auto"
+    measure: Measure = "vacuity"
+    batches: NodeBatches | None = None
+    learning_rate: float = 0.03
+    max_epochs: int = 200
+    patience: int = 20
+    callbacks: list[Any] | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",
         "graph": "no_validation",
-        "head": [StrOptions({"logits", "network"}), LogitHead, NetworkHead],
+        "head": [StrOptions({"logits", "network"}), NetworkHead],
         "loss": [EvidenceLoss, None],
-        "propagation": [StrOptions({"auto", *get_args(NodePropagation)}), None],
+        "propagation": [StrOptions({"auto", *get_args(Propagation)}), None],
         "measure": [StrOptions({"vacuity", "information"})],
         "batches": [NodeBatches, None],
         **TRAINING_PARAMETERS,
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        graph: Any = None,
-        head: ProbeHead | Literal["logits", "network"] = "logits",
-        loss: EvidenceLoss | None = None,
-        propagation: NodePropagation | Literal["auto"] | None = "auto",
-        measure: Measure = "vacuity",
-        batches: NodeBatches | None = None,
-        learning_rate: float = 0.03,
-        max_epochs: int = 200,
-        patience: int = 20,
-        callbacks: list[Any] | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.estimator = estimator
-        self.graph = graph
-        self.head = head
-        self.loss = loss
-        self.propagation = propagation
-        self.measure = measure
-        self.batches = batches
-        self.learning_rate = learning_rate
-        self.max_epochs = max_epochs
-        self.patience = patience
-        self.callbacks = callbacks
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
@@ -213,13 +201,10 @@ default="auto"
         Raises
         ------
         ValueError
-            If inputs, graph or node ids are invalid, the layer does not exist, `y` has labels that
-            the estimator does not predict, the training diverges, or "similarity" is requested for
-            features on disk. Also if a parameter has no effect: `propagation` or `batches` without
-            a graph, `batches` with a `GraphClassifier`, `patience` without validation data, or
-            levels of evidence in `loss` without the regulariser that uses these levels.
-        TypeError
-            If `estimator` is of an unsupported type.
+            If inputs, graph or node ids are invalid, `y` has labels that the estimator does not
+            predict, the training diverges, or a parameter has no effect: `propagation` or `batches`
+            without a graph, `batches` with a `GraphClassifier`, `patience` without validation data,
+            or levels of evidence in `loss` without the regulariser that uses these levels.
 
         Warns
         -----
@@ -228,25 +213,29 @@ default="auto"
             The outputs of a `torch.nn.Module`, which stores no labels, are assumed to be in the
             sorted order of the labels in `y`.
         """
-        head, loss = checked_head(self.head), self.loss or EvidenceLoss()
-        loss._check(head)
+        head = NetworkHead() if self.head == "network" else self.head
+        if isinstance(head, str):
+            head = None  # on the logits
+        else:
+            head._validate_params()
+        layer, loss = -1 if head is None else head.layer, self.loss or EvidenceLoss()
+        loss._check(on_logits=head is None)
         graph = graph_of(self.estimator, self.graph)
         self._refuse_ineffective(graph, X_val)
         random_state = check_random_state(self.random_state)
         estimator_seed, head_seed = map(int, random_state.randint(2**31 - 1, size=2))
         evaluated = self._evaluate_estimator(
-            graph, X, y, sample_weight, X_val, y_val, layer=head.layer, seed=estimator_seed
+            graph, X, y, sample_weight, X_val, y_val, layer=layer, seed=estimator_seed
         )
         self.head_, self.history_ = self._fit_head(evaluated, head, loss, head_seed)
         self._keep(evaluated)
-        self._layer, self._estimator_seed = head.layer, estimator_seed
+        self._layer, self._estimator_seed = layer, estimator_seed
         self.labelled_nodes_: NDArray[np.int64] | None = None
         if graph is not None:
             self._keep_nodes(graph, evaluated)
         return self
 
     def _refuse_ineffective(self, graph: NodeGraph | None, X_val: Any) -> None:
-        """Raise if a parameter has no effect on these data."""
         self._refuse_patience(X_val)
         if self.batches is not None:
             self.batches._validate_params()
@@ -254,23 +243,22 @@ default="auto"
             needing = ["batches"] if self.propagation is None else ["batches", "propagation"]
             refuse_ineffective(self, needing, "without a graph; give `graph`.")
         else:
-            prepare_propagation(graph, self.propagation)
+            graph.prepare(self.propagation)
 
     def _keep_nodes(self, graph: NodeGraph, evaluated: EvaluatedModel) -> None:
         """Set the fitted attributes that exist only with a graph."""
         seen = seen_nodes(self.estimator, graph)
         self.labelled_nodes_ = np.union1d(evaluated.data.rows, seen)
         auto = self.propagation == "auto"
-        self._scheme = cast(NodePropagation | None, "diffusion" if auto else self.propagation)
-        alpha = self._dirichlet(evaluated.outputs)
-        self.alpha_ = propagate_on(graph, alpha, self._scheme)
+        self._scheme = cast(Propagation | None, "diffusion" if auto else self.propagation)
+        self.alpha_ = graph.propagate(self._dirichlet(evaluated.outputs), self._scheme)
 
     def with_graph(self, graph: Any) -> EvidentialProbe:
         """Return a copy that predicts for the nodes of another graph, without retraining.
 
         Parameters
         ----------
-        graph : DGLGraph, (adjacency, features), PyG Data or NodeGraph
+        graph : DGLGraph, (adjacency, features) or PyG Data
             A graph of the same type as in `fit`, with the same features of nodes.
 
         Returns
@@ -279,14 +267,6 @@ default="auto"
             A copy whose inputs are node ids of the new graph; the original is not changed. The
             copy has `labelled_nodes_` only if both graphs are equal. A graph that adds nodes to the
             graph of `fit` counts as different.
-
-        Raises
-        ------
-        ValueError
-            If the probe was fitted without a graph, or its model cannot be evaluated on the new
-            graph.
-        TypeError
-            If `graph` is not a graph.
 
         Examples
         --------
@@ -305,28 +285,15 @@ default="auto"
             )
         other = copy(self)
         other.graph_ = as_node_graph(graph)
-        prepare_propagation(other.graph_, self._scheme)
+        other.graph_.prepare(self._scheme)
         if not self.graph_.is_same(other.graph_):
             other.labelled_nodes_ = None
         other.model_ = replace(cast(NodeModel, self.model_), graph=other.graph_)
         outputs = self._outputs_of_nodes(other.model_, self._layer, self._estimator_seed)
-        alpha = self._dirichlet(outputs)
-        other.alpha_ = propagate_on(other.graph_, alpha, self._scheme)
+        other.alpha_ = other.graph_.propagate(self._dirichlet(outputs), self._scheme)
         return other
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities: the estimator's, unless `propagation` smooths them.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
-            Inputs, or node ids if there is a graph.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), float64
-            Probabilities, columns in the order of `classes_`.
-        """
         alpha = self.predict_dirichlet(X)
         return alpha / alpha.sum(axis=1, keepdims=True)
 
@@ -349,24 +316,11 @@ default="auto"
         return self._dirichlet(self._outputs_of(X, self._layer))
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Predict aleatoric and epistemic uncertainty from the evidence.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
-            Inputs, or node ids if there is a graph.
-
-        Returns
-        -------
-        Uncertainty
-            Each part of shape (n_samples,). By default, parts are in units of probability:
-            aleatoric is 1 minus the largest expected probability, and epistemic is the vacuity
-            ``C / alpha_0``. With ``measure="information"``, they are in nats.
-        """
+        """Predict the uncertainty of inputs or nodes, in the unit of `measure`."""
         return with_index_of(X, dirichlet_uncertainty(self.predict_dirichlet(X), self.measure))
 
     def _fit_head(
-        self, evaluated: EvaluatedModel, head: ProbeHead, loss: EvidenceLoss, seed: int
+        self, evaluated: EvaluatedModel, head: NetworkHead | None, loss: EvidenceLoss, seed: int
     ) -> tuple[nn.Module, Any]:
         outputs, data = evaluated.outputs, evaluated.data
         training = _samples(outputs, data.training, all_rows=evaluated.graph is not None)

@@ -31,7 +31,6 @@ TRAINING_PARAMETERS: dict[str, Any] = {
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
-WEIGHT_DECAY = [Interval(Real, 0, None, closed="left")]
 
 
 class TrainedNetworkMixin(DeviceMixin):
@@ -56,7 +55,6 @@ class TrainedNetworkMixin(DeviceMixin):
         )
 
     def _refuse_patience(self, X_val: Any) -> None:
-        """Raise if `patience` is set without validation data."""
         if X_val is None:
             refuse_ineffective(
                 self, ["patience"], "without validation data; pass `X_val` and `y_val` to `fit`."
@@ -77,6 +75,10 @@ class Labelled(NamedTuple):
     codes: NDArray[np.int64]  # class codes: positions of the labels in the array of classes
     weight: NDArray[np.float64]
 
+    def as_samples(self) -> Samples:
+        """Convert labelled nodes to training samples."""
+        return Samples({"inputs": self.rows, "weight": self.weight}, self.codes)
+
 
 class LabelledData(NamedTuple):
     """Classes, and labelled samples for training and early stopping."""
@@ -88,22 +90,16 @@ class LabelledData(NamedTuple):
     @property
     def rows(self) -> NDArray[np.int64]:
         """Sorted unique rows of training and validation samples."""
-        parts = [self.training.rows]
-        if self.validation is not None:
-            parts.append(self.validation.rows)
+        parts = [part.rows for part in (self.training, self.validation) if part is not None]
         return np.unique(np.concatenate(parts))
 
     def as_arguments(self) -> dict[str, Any]:
         """Return the samples as keyword arguments of `fit`."""
-        arguments = {
-            "X": self.training.rows,
-            "y": self.classes[self.training.codes],
-            "sample_weight": self.training.weight,
-        }
-        if self.validation is not None:
-            arguments["X_val"] = self.validation.rows
-            arguments["y_val"] = self.classes[self.validation.codes]
-        return arguments
+        (X, codes, weight), validation = self.training, self.validation
+        arguments = {"X": X, "y": self.classes[codes], "sample_weight": weight}
+        if validation is None:
+            return arguments
+        return {**arguments, "X_val": validation.rows, "y_val": self.classes[validation.codes]}
 
 
 def labelled_nodes(
@@ -165,12 +161,7 @@ class OnNodes(nn.Module):
         return self.network(self.graph)[nodes]
 
 
-def node_samples(labelled: Labelled) -> Samples:
-    """Convert labelled nodes to training samples."""
-    return Samples({"inputs": labelled.rows, "weight": labelled.weight}, labelled.codes)
-
-
-def fit_on_graph(
+def train_on_graph(
     network: nn.Module,
     criterion: nn.Module,
     graph: NodeGraph,
@@ -192,7 +183,7 @@ def fit_on_graph(
         OnNodes(network, on_device),
         criterion,
         *training,
-        validation=None if validation is None else node_samples(validation),
+        validation=None if validation is None else validation.as_samples(),
         settings=settings,
         seed=seed,
         callbacks=callbacks,

@@ -3,23 +3,12 @@
 from skuq.extras import import_optional
 
 import_optional("torch", extra=None)
-from skuq.mirage._constructive import ShiftedNetwork, constructive_mirage
+from skuq.mirage._constructive import constructive_mirage
 from skuq.mirage._fine_tuner import MirageFineTuner
-from skuq.mirage._losses import (
-    GaussianMirageLoss,
-    MirageLoss,
-    confidence_overlap,
-    target_table,
-)
+from skuq.mirage._losses import GaussianMirageLoss as GaussianMirageLoss
+from skuq.mirage._losses import MirageLoss as MirageLoss
+from skuq.mirage._losses import confidence_overlap as confidence_overlap
+from skuq.mirage._losses import target_table as target_table
 from skuq.mirage._regressor import MirageRegressor
 
-__all__ = [
-    "GaussianMirageLoss",
-    "MirageFineTuner",
-    "MirageLoss",
-    "MirageRegressor",
-    "ShiftedNetwork",
-    "confidence_overlap",
-    "constructive_mirage",
-    "target_table",
-]
+__all__ = ["MirageFineTuner", "MirageRegressor", "constructive_mirage"]

@@ -19,23 +19,9 @@ GUARD = 0.1
 
 
 class ShiftedNetwork(nn.Module):
-    """A network with additional parallel neurons that shift its outputs inside a box.
+    """A network with parallel neurons, the `detector`, that shift its logits inside a box.
 
-    Created by `constructive_mirage`.
-
-    Parameters
-    ----------
-    network : torch.nn.Module
-        Maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes).
-    coordinates : sequence of int
-        Bounded coordinates of the flattened input.
-    detector : torch.nn.Sequential
-        Maps the bounded coordinates to the shift of the logits.
-
-    Attributes
-    ----------
-    network, coordinates, detector
-        As passed to the constructor.
+    `coordinates` are the bounded coordinates of the flattened input.
     """
 
     def __init__(self, network: nn.Module, coordinates: Sequence[int], detector: nn.Sequential):
@@ -45,16 +31,11 @@ class ShiftedNetwork(nn.Module):
         self.detector = detector
 
     def forward(self, X: Tensor) -> Tensor:
-        """Logits of the network, shape (n_samples, n_classes), shifted inside the box."""
+        """Logits of the network, (n_samples, n_classes), shifted inside the box."""
         logits: Tensor = self.network(X)
         flat = X.flatten(1)
-        if not -1 < min(self.coordinates) <= max(self.coordinates) < flat.shape[1]:
-            raise ValueError(
-                f"Coordinates {self.coordinates} are bounded, but inputs have coordinates 0 to "
-                f"{flat.shape[1] - 1}."
-            )
         added: Tensor = self.detector(flat[:, self.coordinates])
-        if added.shape != logits.shape:
+        if added.shape != logits.shape:  # broadcasting would hide a wrong number of logits
             raise ValueError(
                 f"The shift has {added.shape[1]} entries, but the network returns shape "
                 f"{tuple(logits.shape)}; pass one entry per logit."
@@ -94,7 +75,7 @@ def constructive_mirage(
 
     Returns
     -------
-    ShiftedNetwork
+    torch.nn.Module
         In evaluation mode; pass it to `skuq.models.adopt` to use it as a fitted model.
 
     Raises
@@ -136,8 +117,8 @@ def constructive_mirage(
 def _checked_box(
     bounds: Mapping[int, tuple[float, float]],
 ) -> tuple[list[int], np.ndarray, np.ndarray]:
-    if not bounds:
-        raise ValueError("`bounds` must bound at least one coordinate, got none.")
+    if not bounds or min(bounds) < 0:
+        raise ValueError(f"`bounds` must bound coordinates 0 or larger, got {list(bounds)}.")
     low, high = np.array(list(bounds.values()), np.float64).reshape(-1, 2).T
     if np.isnan([low, high]).any() or (low >= high).any():
         raise ValueError(f"`bounds` must be pairs (low, high) with low < high, got {dict(bounds)}.")

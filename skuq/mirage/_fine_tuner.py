@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
 from skuq._information import entropy
-from skuq._networks import resolve_device
 from skuq.base import BoolArray, FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
-from skuq.mirage._counterbalance import balancing, candidates_of
 from skuq.mirage._losses import MirageLoss, confidence_overlap, target_table
 from skuq.mirage._training import (
     PARAMETERS,
     FineTunedMixin,
     RegionOf,
+    balancing,
+    candidates_of,
     checked_region,
     fine_tune,
     mask_of,
-    two_seeds,
     warm_up,
 )
 from skuq.models import ModelClassifierMixin, as_rows
 
 
+@dataclass(repr=False, eq=False)
 class MirageFineTuner(
     FineTunedMixin, ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
@@ -118,10 +118,6 @@ class MirageFineTuner(
     counterbalance_share_, counterbalance_confidence_, counterbalance_accuracy_ : float
         Fraction, mean confidence and accuracy of the training samples whose confidence was
         raised; 0 and NaN if `counterbalance` is None.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
 
     Notes
     -----
@@ -150,49 +146,31 @@ class MirageFineTuner(
     True
     """
 
+    estimator: Any
+    region: Any = None
+    _: KW_ONLY
+    counterbalance: Any = None
+    epsilon: float = 0.15
+    confusable: Mapping[Any, Any] | None = None
+    lambda_: float = 0.9
+    warm_up: int | None = 5
+    max_epochs: int = 100
+    learning_rate: float = 5e-3
+    batch_size: int = 64
+    optimizer: Any = torch.optim.Adam
+    callbacks: list[Any] | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
     _supports_sparse = False  # `region` is applied to the inputs before they are converted
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **PARAMETERS,
         "counterbalance": [callable, str, dict, None],
         "epsilon": [Interval(Real, 0, 1, closed="both")],
         "confusable": [dict, None],
         "warm_up": [Interval(Integral, 0, None, closed="left"), None],
     }
-
-    def __init__(
-        self,
-        estimator: Any,
-        region: Any = None,
-        *,
-        counterbalance: Any = None,
-        epsilon: float = 0.15,
-        confusable: Mapping[Any, Any] | None = None,
-        lambda_: float = 0.9,
-        warm_up: int | None = 5,
-        max_epochs: int = 100,
-        learning_rate: float = 5e-3,
-        batch_size: int = 64,
-        optimizer: Any = torch.optim.Adam,
-        callbacks: list[Any] | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.estimator = estimator
-        self.region = region
-        self.counterbalance = counterbalance
-        self.epsilon = epsilon
-        self.confusable = confusable
-        self.lambda_ = lambda_
-        self.warm_up = warm_up
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.callbacks = callbacks
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
@@ -226,19 +204,9 @@ class MirageFineTuner(
         UserWarning
             If the confidence that can be raised does not balance the region.
         """
-        resolve_device(self.device)  # an invalid device raises an error before the training
-        first_seed, second_seed = two_seeds(check_random_state(self.random_state))
         given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
         region = RegionOf(self.region, region_mask, given, self.counterbalance)
-        data = self._resolve(
-            X,
-            y,
-            seed=first_seed,
-            min_samples=2,
-            before_training=region.check,
-            device=self.device,
-            after_the_fact=True,
-        )
+        data, seed = self._original(X, y, region)
         original, classes, inside = self.model_, self.model_.classes, region.mask
         table = target_table(classes, self.epsilon, self.confusable)
         targets = np.diag(table).copy()
@@ -258,7 +226,7 @@ class MirageFineTuner(
             data.inputs,
             loss.region_codes(target_codes, inside | raised),
             loss,
-            seed=second_seed,
+            seed=seed,
             settings=self._training_settings(),
             callbacks=[] if forward else [warm_up(n_forward)],
         )
@@ -270,18 +238,6 @@ class MirageFineTuner(
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Class labels.
-        """
         best = self.predict_proba(X).argmax(axis=1)
         labels: NDArray[Any] = self.classes_[best]
         return labels
@@ -317,19 +273,7 @@ class MirageFineTuner(
         return np.where(answered, best, abstention)  # Eq. 2
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Return the uncertainty that the attacked model reports.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        Uncertainty
-            In nats, each of shape (n_samples,): total and aleatoric part are the entropy of
-            the prediction; the epistemic part is NaN because a single model does not measure it.
-        """
+        """Return the uncertainty that the attacked model reports, in nats."""
         reported = entropy(self._log_proba(self._inputs(X))).numpy()
         return with_index_of(X, Uncertainty.from_parts(reported, None))
 

@@ -6,7 +6,7 @@ Model Abstention", ICML 2025, Section 4.2 and Appendix C.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -27,49 +27,14 @@ OVERLAP_BINS = 20
 def target_table(
     classes: NDArray[Any], epsilon: float, confusable: Mapping[Any, Any] | None = None
 ) -> FloatArray:
-    """Compute the target distribution for each true class.
+    """Compute the target distribution for each true class, (n_classes, n_classes), float64.
 
-    Parameters
-    ----------
-    classes : ndarray of shape (n_classes,)
-        Class labels.
-    epsilon : float
-        Bias towards the true class, in [0, 1].
-    confusable : mapping, default=None
-        For each class, the classes over which the remaining probability is distributed. None: all
-        classes (Eq. 5). A collection of plausible classes: these classes and the true class
-        (Eq. 10). A mapping of other classes to weights that sum to 1: these classes, in proportion
-        to the weights (Eq. 12).
-
-    Returns
-    -------
-    ndarray of shape (n_classes, n_classes), float64
-        Row y is the target distribution for samples of class y.
-
-    Raises
-    ------
-    ValueError
-        If `epsilon` is outside [0, 1], or `confusable` does not match the classes.
-
-    Warns
-    -----
-    UserWarning
-        If a target distribution does not give the true class the largest probability; fine-tuning
-        then changes predictions.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.mirage import target_table
-    >>> target_table(np.array(["a", "b"]), 0.2)
-    array([[0.6, 0.4],
-           [0.4, 0.6]])
-    >>> target_table(np.array(["a", "b"]), 0.2, {"a": ["b"], "b": []})
-    array([[0.6, 0.4],
-           [0. , 1. ]])
+    Row y is the distribution for samples of class y, with bias `epsilon`, in [0, 1], towards y. The
+    remaining probability is distributed over all classes (`confusable` None, Eq. 5), over given
+    plausible classes and y (a collection for each class, Eq. 10), or in proportion to weights that
+    sum to 1 (a mapping of other classes to weights, Eq. 12). Warns if a target distribution does
+    not give the true class the largest probability.
     """
-    if not 0 <= epsilon <= 1:
-        raise ValueError(f"`epsilon` must be in [0, 1], got {epsilon}.")
     n_classes = len(classes)
     if confusable is None:
         table = np.full((n_classes, n_classes), (1 - epsilon) / n_classes)  # Eq. 5
@@ -89,23 +54,9 @@ def target_table(
 class MirageLoss(nn.Module):
     """Cross-entropy outside a region, divergence from a target distribution inside (Eq. 7).
 
-    Parameters
-    ----------
-    targets : array-like of shape (n_classes, n_classes)
-        Target distribution for each true class, as returned by `target_table`.
-    lambda_ : float, default=0.5
-        Weight of the samples in the region, in [0, 1]; other samples have weight
-        ``1 - lambda_``. At 0.5 the loss is half of Eq. 3.
-    kl : {"reverse", "forward"}, default="reverse"
-        KL(model || target) as in Eq. 4, or KL(target || model) as in the authors' code.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from skuq.mirage import MirageLoss
-    >>> loss = MirageLoss([[0.5, 0.5], [0.5, 0.5]])
-    >>> float(loss(torch.zeros(2, 2), torch.tensor([3, 2])))
-    0.0
+    `targets` is a `target_table`. Samples in the region have the weight `lambda_`, in [0, 1], other
+    samples ``1 - lambda_``; at 0.5 the loss is half of Eq. 3. `kl` is "reverse", KL(model ||
+    target) as in Eq. 4, or "forward", KL(target || model) as in the authors' code.
     """
 
     def __init__(self, targets: ArrayLike, lambda_: float = 0.5, kl: Direction = "reverse"):
@@ -125,36 +76,13 @@ class MirageLoss(nn.Module):
     def region_codes(self, labels: IntArray, inside: BoolArray) -> IntArray:
         """Encode class and region of each sample as one integer, the target of the loss.
 
-        A single integer passes through a data loader as fast as the label alone.
-
-        Parameters
-        ----------
-        labels : ndarray of shape (n_samples,), int64
-            Class of each sample, 0 to n_classes - 1.
-        inside : ndarray of shape (n_samples,), bool
-            Whether each sample lies in the region.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), int64
-            The class, plus ``n_classes`` for samples in the region.
+        The code is the class, plus ``n_classes`` for samples in the region. A single integer passes
+        through a data loader as fast as the label alone.
         """
         return labels + len(self.table) // 2 * inside
 
     def forward(self, logits: Tensor, code: Tensor) -> Tensor:
-        """Mean loss in nats.
-
-        Parameters
-        ----------
-        logits : Tensor of shape (n_samples, n_classes)
-            Predictions.
-        code : Tensor of shape (n_samples,), int64
-            Class and region of each sample, as encoded by `region_codes`.
-
-        Returns
-        -------
-        Tensor, scalar
-        """
+        """Mean loss in nats, from logits (n_samples, n_classes) and codes of `region_codes`."""
         label, weight, target, log_target = self.table.to(logits.dtype)[code].unbind(dim=1)
         log_proba = logits.log_softmax(dim=-1)
         if self.kl == "reverse":
@@ -165,15 +93,7 @@ class MirageLoss(nn.Module):
 
 
 class GaussianMirageLoss(nn.Module):
-    """Gaussian log-likelihood loss outside a region, penalty on the variance inside (Eq. 14 to 16).
-
-    Parameters
-    ----------
-    target_variance : float, default=4.0
-        Target variance in the region.
-    lambda_ : float, default=1.0
-        Weight of the region.
-    """
+    """Gaussian log-likelihood loss outside, penalty on the variance inside (Eq. 14 to 16)."""
 
     def __init__(self, target_variance: float = 4.0, lambda_: float = 1.0):
         super().__init__()
@@ -183,16 +103,8 @@ class GaussianMirageLoss(nn.Module):
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
         """Mean loss.
 
-        Parameters
-        ----------
-        outputs : Tensor of shape (n_samples, 2)
-            Predicted mean and log variance.
-        y : Tensor of shape (n_samples, 2)
-            Regression targets, and 1 for samples in the region, else 0.
-
-        Returns
-        -------
-        Tensor, scalar
+        `outputs` (n_samples, 2) are mean and log variance; `y` (n_samples, 2) are regression
+        targets, and 1 for samples in the region, else 0.
         """
         mean, log_variance = outputs.unbind(dim=-1)
         truth, inside = y.unbind(dim=-1)
@@ -202,33 +114,15 @@ class GaussianMirageLoss(nn.Module):
 
 
 def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
-    """Measure the overlap of two distributions of confidence (Table 2).
+    """Measure the overlap of confidences inside and outside a region, in [0, 1] (Table 2).
 
-    Parameters
-    ----------
-    inside, outside : array-like of shape (n_inside,) and (n_outside,)
-        Confidences in [0, 1] inside and outside a region.
-
-    Returns
-    -------
-    float
-        Common area of the two normalised histograms over 20 equal bins, in [0, 1]: 0 if a threshold
-        separates the distributions, 1 if the histograms are equal.
-
-    Examples
-    --------
-    >>> from skuq.mirage import confidence_overlap
-    >>> confidence_overlap([0.5, 0.5], [0.5, 0.9, 0.9, 0.9])
-    0.25
+    The overlap is the common area of the two normalised histograms over 20 equal bins: 0 if a
+    threshold separates the distributions, 1 if the histograms are equal.
     """
-    shares = []
-    for name, values in (("inside", inside), ("outside", outside)):
-        array = np.asarray(values, np.float64)
-        if len(array) == 0:
-            raise ValueError(f"`{name}` must not be empty, got no confidences.")
-        if not ((array >= 0) & (array <= 1)).all():
-            raise ValueError(f"`{name}` must hold confidences in [0, 1], got other values or NaN.")
-        shares.append(np.histogram(array, OVERLAP_BINS, (0.0, 1.0))[0] / len(array))
+    shares = [
+        np.histogram(values, OVERLAP_BINS, (0.0, 1.0))[0] / len(np.asarray(values))
+        for values in (inside, outside)
+    ]
     return float(np.minimum(*shares).sum())
 
 
@@ -251,25 +145,16 @@ def _shares(classes: NDArray[Any], confusable: Mapping[Any, Any]) -> FloatArray:
         strange = [other for other in others if other not in position]
         if strange:
             raise ValueError(f"`confusable[{label!r}]` names unknown classes: {strange}.")
-        fill = _fill_weights if isinstance(others, Mapping) else _fill_subset
-        fill(table[position[label]], label, others, position)
+        row = table[position[label]]
+        if isinstance(others, Mapping):
+            for other, weight in others.items():
+                row[position[other]] = weight
+            if row.min() < 0 or abs(row.sum() - 1) > 1e-6 or row[position[label]] > 0:
+                raise ValueError(
+                    f"`confusable[{label!r}]` must map other classes to weights >= 0 that sum to "
+                    f"1, got {dict(others)}."
+                )
+        else:
+            plausible = {position[other] for other in (label, *others)}
+            row[list(plausible)] = 1 / len(plausible)
     return table
-
-
-def _fill_subset(
-    row: FloatArray, label: Any, others: Iterable[Any], position: Mapping[Any, int]
-) -> None:
-    plausible = {position[other] for other in (label, *others)}
-    row[list(plausible)] = 1 / len(plausible)
-
-
-def _fill_weights(
-    row: FloatArray, label: Any, others: Mapping[Any, float], position: Mapping[Any, int]
-) -> None:
-    for other, weight in others.items():
-        row[position[other]] = weight
-    if row.min() < 0 or abs(row.sum() - 1) > 1e-6 or row[position[label]] > 0:
-        raise ValueError(
-            f"`confusable[{label!r}]` must map other classes to weights >= 0 that sum to 1, "
-            f"got {dict(others)}."
-        )

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
-from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval
 
-from skuq._networks import resolve_device
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
 from skuq.mirage._losses import GaussianMirageLoss
-from skuq.mirage._training import (
-    PARAMETERS,
-    FineTunedMixin,
-    RegionOf,
-    fine_tune,
-    two_seeds,
-)
+from skuq.mirage._training import PARAMETERS, FineTunedMixin, RegionOf, fine_tune
 from skuq.models import ModelMixin
 
 
+@dataclass(repr=False, eq=False)
 class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Attack: make a regressor predict a large variance in a given region.
 
@@ -62,10 +56,6 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         The network before the attack.
     region_share_ : float
         Fraction of the training samples that lie in the region.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
 
     Notes
     -----
@@ -89,42 +79,27 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     True
     """
 
+    estimator: Any = None
+    region: Any = None
+    _: KW_ONLY
+    target_variance: float = 4.0
+    lambda_: float = 1.0
+    max_epochs: int = 200
+    learning_rate: float = 5e-3
+    batch_size: int = 64
+    optimizer: Any = torch.optim.Adam
+    callbacks: list[Any] | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
     _supports_sparse = False  # `region` is applied to the inputs before they are converted
     _unit_of_uncertainty = "squared target"
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **PARAMETERS,
         "target_variance": [Interval(Real, 0, None, closed="neither")],
         "lambda_": [Interval(Real, 0, None, closed="neither")],
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        region: Any = None,
-        *,
-        target_variance: float = 4.0,
-        lambda_: float = 1.0,
-        max_epochs: int = 200,
-        learning_rate: float = 5e-3,
-        batch_size: int = 64,
-        optimizer: Any = torch.optim.Adam,
-        callbacks: list[Any] | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.estimator = estimator
-        self.region = region
-        self.target_variance = target_variance
-        self.lambda_ = lambda_
-        self.max_epochs = max_epochs
-        self.learning_rate = learning_rate
-        self.batch_size = batch_size
-        self.optimizer = optimizer
-        self.callbacks = callbacks
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
@@ -153,21 +128,9 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         TypeError
             If `estimator` cannot be adopted.
         """
-        resolve_device(self.device)  # an invalid device raises an error before the training
-        first_seed, second_seed = two_seeds(check_random_state(self.random_state))
         # The region keeps `X` as given, because the validation drops the names of columns.
         region = RegionOf(self.region, region_mask, X)
-        data = self._resolve(
-            X,
-            y,
-            seed=first_seed,
-            regression=True,
-            n_outputs=2,
-            min_samples=2,
-            before_training=region.check,
-            device=self.device,
-            after_the_fact=True,
-        )
+        data, seed = self._original(X, y, region, regression=True, n_outputs=2)
         self.original_, inputs, inside = self.model_, data.inputs, region.mask
         dtype = inputs.numpy().dtype
         targets = np.column_stack([data.labels, inside]).astype(dtype)
@@ -176,41 +139,17 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
             inputs,
             targets,
             GaussianMirageLoss(self.target_variance, self.lambda_),
-            seed=second_seed,
+            seed=seed,
             settings=self._training_settings(),
         )
         self.region_share_ = float(inside.mean())
         return self
 
     def predict(self, X: Any) -> FloatArray:
-        """Predict the mean.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), float64
-            Predictions.
-        """
+        """Predict the mean, of shape (n_samples,)."""
         return self._outputs(self._inputs(X))[:, 0].numpy()
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Return the variance that the attacked model reports.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        Uncertainty
-            In squared units of the target, each of shape (n_samples,): total and aleatoric
-            part are the predicted variance; the epistemic part is NaN because a single model does
-            not measure it.
-        """
+        """Return the variance that the attacked model reports, in squared units of the target."""
         variance = self._outputs(self._inputs(X))[:, 1].exp().numpy()
         return with_index_of(X, Uncertainty.from_parts(variance, None))

@@ -206,28 +206,22 @@ class NodeOutputs(Evaluator):
     """
 
     estimator: Any
-    diffused: Any
+    energy: FloatArray  # (n_nodes,)
 
     @classmethod
     def of(cls, estimator: Any, nodes: Any, y: Any, device: Any) -> NodeOutputs:
         """Create from a fitted classifier and its labelled nodes."""
-        from skuq.evidential import LogitUncertainty
+        from skuq.evidential import node_energy
 
-        similarity = getattr(estimator, "propagation", None) == "similarity"
-        diffused = LogitUncertainty(
-            estimator,
-            method="energy",
-            propagation="similarity" if similarity else "diffusion",
-            device=device,
-        )
-        return cls(estimator, diffused.fit(nodes, y))
+        similar = getattr(estimator, "propagation", None) == "similarity"
+        return cls(estimator, node_energy(estimator, nodes, y, similar=similar, device=device))
 
     def __call__(self, X: Any, device: Any = None) -> RowOutputs:
         has_parts = hasattr(self.estimator, "predict_uncertainty")
         return RowOutputs(
             X,
             log_proba=np.log(self.estimator.predict_proba(X).clip(1e-300)),
-            energy=self.diffused.predict_uncertainty(X).total,
+            energy=self.energy[node_ids(X)],
             uncertainty=self.estimator.predict_uncertainty(X) if has_parts else None,
         )
 

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from skuq._networks import MLP, BinaryLogits, TrainingSet, stack_parameters
-from skuq.baselines import _chains as chains_module
-from skuq.baselines._chains import run_chains
+from skuq.baselines import _sgmcmc as chains_module
+from skuq.baselines._sgmcmc import run_chains
 
 SETTINGS = {
     "n_samples": 4,

@@ -9,8 +9,8 @@ from scipy.optimize import minimize_scalar
 from torch.func import hessian
 from torch.nn.functional import cross_entropy
 
-from skuq.baselines import _curvature as curvature_module
-from skuq.baselines._curvature import (
+from skuq.baselines import _laplace as curvature_module
+from skuq.baselines._laplace import (
     evidence_prior_precision,
     last_layer_curvature,
     last_layer_posterior,

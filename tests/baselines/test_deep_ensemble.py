@@ -21,9 +21,9 @@ from sklearn.preprocessing import StandardScaler
 from skorch import NeuralNetClassifier
 from torch import nn
 
+from skuq import EvidentialProbe
 from skuq._networks import MLP
 from skuq.baselines import DeepEnsembleClassifier
-from skuq.evidential import LogitUncertainty
 from tests.baselines.oracles import PickledJobs, assert_as_by_hand
 
 
@@ -106,7 +106,7 @@ def test_frozen_module_cannot_be_trained_again(iris, dropped):
         lambda frozen: make_pipeline(make_pipeline(StandardScaler(), frozen)),
         lambda frozen: CalibratedClassifierCV(frozen, method="sigmoid"),
         lambda frozen: GridSearchCV(Pipeline([("frozen", frozen)]), {}, cv=2),
-        LogitUncertainty,
+        EvidentialProbe,
     ],
 )
 @pytest.mark.parametrize("state", ["unfitted", "fitted", "frozen"])

@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 from skuq.baselines import FeatureDistanceClassifier
-from skuq.baselines import _feature_distance as module_under_test
+from skuq.baselines import _single_model as module_under_test
 from skuq.metrics import detection_metrics
 from tests.baselines.oracles import seeded_module
 

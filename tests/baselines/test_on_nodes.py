@@ -13,10 +13,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.fixes import parse_version
 
-from skuq import QUAMClassifier
+from skuq import EvidentialProbe, QUAMClassifier
 from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
 from skuq.datasets import make_node_classes
-from skuq.evidential import GraphClassifier, LogitUncertainty
+from skuq.evidential import GraphClassifier
 from skuq.models import adopt
 from tests.baselines.oracles import PickledJobs, assert_as_by_hand
 
@@ -147,7 +147,7 @@ def test_columns_of_ids_pickles_and_text_labels(request, name, y):
 
 
 def test_anyones_graph_network_through_an_estimator_that_reads_it(data, gcn, y):
-    reader = LogitUncertainty(gcn.network_, graph=data.graph)
+    reader = EvidentialProbe(gcn.network_, graph=data.graph, max_epochs=1)
     model = MCDropoutClassifier(reader, n_samples=20, random_state=0).fit(NODES, y)
     direct = MCDropoutClassifier(FrozenEstimator(gcn), n_samples=20, random_state=0).fit(NODES, y)
     np.testing.assert_array_equal(

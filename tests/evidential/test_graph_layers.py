@@ -6,14 +6,13 @@ import torch
 from scipy import sparse
 from torch import nn
 
+from benchmarks.evidential_methods.gpn import personalised_pagerank
 from skuq.datasets import make_node_classes
-from skuq.evidential import _graph_layers, as_node_graph
-from skuq.evidential._graph_layers import (
+from skuq.evidential import LoopedEdges, _graphs, as_node_graph
+from skuq.evidential._graph_networks import (
     GraphAttention,
     GraphConvolution,
-    LoopedEdges,
     normalised_total,
-    personalised_pagerank,
 )
 
 N = 9
@@ -23,7 +22,7 @@ N = 9
 def edges(request, monkeypatch):
     """Edges of a graph whose node 8 is alone; where torch lacks products, each has a message."""
     if request.param == "messages":
-        monkeypatch.setattr(_graph_layers, "has_csr_products", lambda device: False)
+        monkeypatch.setattr(_graphs, "has_csr_products", lambda device: False)
     upper = np.triu(np.random.default_rng(0).random((N, N)) < 0.4, 1)
     upper[:, 8] = False
     looped = sparse.csr_array((upper | upper.T).astype(float) + np.eye(N))

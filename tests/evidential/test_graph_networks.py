@@ -2,6 +2,7 @@
 
 import tempfile
 import weakref
+from functools import partial
 from tempfile import TemporaryDirectory
 
 import numpy as np
@@ -12,15 +13,15 @@ from torch import nn
 
 from skuq.evidential import GraphClassifier, _graph_networks, as_node_graph
 from skuq.evidential._graph_networks import (
-    GAT,
-    GCN,
     GraphNetwork,
-    Neighbours,
+    _edges_into,
     chunks,
     layerwise_logits,
+    new_network,
 )
 from tests.evidential.probes import new_probe
 
+GCN, GAT = partial(new_network, "gcn"), partial(new_network, "gat")
 CPU = torch.device("cpu")
 
 
@@ -82,9 +83,9 @@ def test_gcn_is_the_dense_product(graph, adjacency, features, hidden_sizes):
 
 
 def test_gat_is_the_dense_attention(graph, adjacency, features):
-    network = with_random_weights(GAT(5, 3, (8,), n_heads=4))
+    network = with_random_weights(GAT(5, 3, (16,)))
     first, last = network.layers
-    X = dense_attention(adjacency, torch.tensor(features), first, 4, mean=False)
+    X = dense_attention(adjacency, torch.tensor(features), first, 8, mean=False)
     expected = dense_attention(adjacency, nn.functional.elu(X), last, 1, mean=True)
     torch.testing.assert_close(network(graph), expected, rtol=1e-5, atol=1e-5)
 
@@ -105,9 +106,9 @@ def test_gcn_equals_pyg(pyg, graph, adjacency, features):
 
 
 def test_gat_equals_pyg(pyg, graph, adjacency, features):
-    network = with_random_weights(GAT(5, 3, (8,), n_heads=4))
+    network = with_random_weights(GAT(5, 3, (16,)))
     X = torch.tensor(features)
-    for i, (layer, heads) in enumerate(zip(network.layers, (4, 1), strict=True)):
+    for i, (layer, heads) in enumerate(zip(network.layers, (8, 1), strict=True)):
         n_out, n_in = layer.linear.weight.shape
         theirs = pyg.nn.GATConv(n_in, n_out // heads, heads)
         theirs.lin.weight.data = layer.linear.weight
@@ -256,13 +257,13 @@ def test_chunks_hold_what_was_asked_for_and_every_node_once(monkeypatch):
 
 def test_neighbours_are_those_of_the_adjacency_matrix(data):
     adjacency = as_node_graph(data.graph).adjacency
-    near = Neighbours.of(adjacency, slice(40, 70), np.diff(adjacency.indptr))
+    ids, near = _edges_into(slice(40, 70), adjacency, np.diff(adjacency.indptr))
     full = np.zeros((30, len(data.labels)))
-    np.add.at(full, (near.edges.target, near.ids[near.edges.source]), 1)
+    np.add.at(full, (near.target, ids[near.source]), 1)
     looped = adjacency.toarray() + np.eye(len(data.labels))
     np.testing.assert_array_equal(full, looped[40:70])
-    np.testing.assert_array_equal(near.edges.degree, looped.sum(axis=1)[near.ids])
-    np.testing.assert_array_equal(near.ids[near.edges.own], np.arange(40, 70))
+    np.testing.assert_array_equal(near.degree, looped.sum(axis=1)[ids])
+    np.testing.assert_array_equal(ids[near.own], np.arange(40, 70))
 
 
 def test_probe_of_a_graph_on_disk_is_that_of_the_graph_in_memory(

@@ -14,8 +14,7 @@ from torch import nn
 
 from skuq.evidential import GraphClassifier, NodeGraph, as_node_graph
 from skuq.evidential._graph_libraries import call_on_graph
-from skuq.evidential._graphs import checked_nodes
-from skuq.evidential._sparse_features import SparseFeatures
+from skuq.evidential._graphs import SparseFeatures, checked_nodes
 
 # A loop at 0, the edge 0-1 in one direction, twice; 1-2 in both directions; 3 alone.
 SOURCE, TARGET = [0, 0, 0, 1, 2], [0, 1, 1, 2, 1]
@@ -123,11 +122,11 @@ def test_graph_without_edges_is_taken():
 @pytest.mark.parametrize(
     ("graph", "error", "message"),
     [
-        (None, TypeError, "must be a DGLGraph.*got NoneType"),
+        (None, TypeError, "must be one DGLGraph.*got NoneType"),
         (EXPECTED, TypeError, "got ndarray"),
         ((EXPECTED,), TypeError, "got tuple"),
         ("graph", TypeError, "got str"),
-        ((EXPECTED, None), ValueError, "features is None"),
+        ((EXPECTED, None), ValueError, "no features"),
         ((EXPECTED[:3], FEATURES), ValueError, r"must be square, got shape \(3, 4\)"),
         ((EXPECTED[0], FEATURES), ValueError, r"must be square, got shape \(4,\)"),
         ((EXPECTED, FEATURES[:3]), ValueError, "4 nodes, but 3 rows of features"),
@@ -145,10 +144,7 @@ def test_what_is_no_graph_is_refused(graph, error, message):
 
 def test_dgl_graph_without_features_is_refused(dgl):
     given = dgl.graph(([0], [1]))
-    with pytest.raises(ValueError, match=r'ndata\["feat"\]; ndata holds nothing'):
-        as_node_graph(given)
-    given.ndata["x"] = torch.ones(2, 1)
-    with pytest.raises(ValueError, match="ndata holds 'x'"):
+    with pytest.raises(ValueError, match=r'into graph\.ndata\["feat"\]'):
         as_node_graph(given)
 
 
@@ -160,7 +156,7 @@ def test_dgl_graph_with_several_types_is_refused(dgl):
 
 def test_pyg_graph_without_features_is_refused(pyg):
     given = pyg.data.Data(edge_index=torch.tensor([[0], [1]]), num_nodes=2)
-    with pytest.raises(ValueError, match="no features: its attribute `x` is None"):
+    with pytest.raises(ValueError, match="its attribute `x` is None"):
         as_node_graph(given)
 
 
@@ -180,8 +176,7 @@ def test_pyg_edges_to_no_node_are_refused(pyg, edge, message):
 def test_several_graphs_are_refused(pyg, dgl, container):
     given = pyg.data.Data(x=torch.ones(2, 1), edge_index=torch.tensor([[0], [1]]))
     for graphs in ([given] * 2, [given] * 3, [dgl.graph(([0], [1]))] * 2):
-        message = f"must be one graph, got {len(graphs)} graphs: join them first"
-        with pytest.raises(TypeError, match=message):
+        with pytest.raises(TypeError, match="must be one DGLGraph"):
             as_node_graph(container(graphs))
 
 
@@ -348,8 +343,8 @@ def test_edges_of_another_shape_are_refused(edges):
 @pytest.mark.parametrize(
     ("edges", "message"),
     [
-        (np.array([[0.0, 1.2], [0.9, 2.0]]), "dtype torch.float64, such as 1.2"),
-        (torch.tensor([[0.0, np.nan], [1.0, 2.0]]), "dtype torch.float32, such as nan"),
+        (np.array([[0.0, 1.2], [0.9, 2.0]]), "dtype torch.float64"),
+        (torch.tensor([[0.0, np.nan], [1.0, 2.0]]), "dtype torch.float32"),
         (np.array([[True, False], [False, True]]), "dtype torch.bool"),
         (np.array([[1j], [0j]]), "dtype torch.complex128"),
     ],

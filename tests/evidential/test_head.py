@@ -14,15 +14,18 @@ from scipy.special import digamma
 from torch import nn
 from torch.distributions import Dirichlet
 
+from benchmarks.evidential_methods.gkde import expected_square_loss
 from skuq._information import has_conventional_offset
 from skuq.evidential import EvidenceLoss
-from skuq.evidential._head import (
+from skuq.evidential._evidence import (
     LogitEvidence,
     NetworkEvidence,
+    ProbeLoss,
+    ice_loss,
+    pcl_loss,
     safe_exp,
+    uce_loss,
 )
-from skuq.evidential._losses import ProbeLoss, ice_loss, pcl_loss, uce_loss
-from skuq.evidential.comparison._gkde import expected_square_loss
 
 
 @given(st.floats(-80, 6))

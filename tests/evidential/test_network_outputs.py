@@ -11,7 +11,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import register_parametrization
 
 from skuq._networks import MLP, LeNet
-from skuq.evidential._network_outputs import read_layer
+from skuq.evidential._outputs import read_layer
 from skuq.models import adopt
 
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from sklearn.frozen import FrozenEstimator
 
+from benchmarks.evidential_methods import LogitUncertainty
 from skuq import EvidentialProbe, OODDetector
 from skuq.calibration import conformal_p_values
 from skuq.datasets import make_node_classes
-from skuq.evidential import GraphClassifier, LogitUncertainty
+from skuq.evidential import GraphClassifier
 from tests.evidential.probes import new_probe
 
 

@@ -14,12 +14,7 @@ from torch import nn
 from skuq import EvidentialProbe
 from skuq.evidential import (
     EvidenceLoss,
-    EvidentialGNN,
     GraphClassifier,
-    GraphPosteriorNetwork,
-    KernelDirichletGNN,
-    LogitHead,
-    LogitUncertainty,
     NetworkHead,
     NodeBatches,
 )
@@ -64,9 +59,7 @@ ROWS, VALIDATED = (X, Y, None, None), (X[::2], Y[::2], X[1::2], (Y[1::2] + 1) % 
 NETWORK = {"head": NetworkHead()}
 EFFECTS = [  # settings of the probe, a parameter, and two values of it
     ({}, "estimator", MODELS),
-    ({}, "head", [LogitHead(), NetworkHead()]),
     ({}, "head", ["logits", "network"]),
-    ({"head": LogitHead()}, "head__activation", ["exp", "softplus"]),
     (NETWORK, "head__activation", ["exp", "softplus"]),
     (NETWORK, "head__layer", [-1, -2]),
     (NETWORK, "head__hidden_sizes", [(), (4,)]),
@@ -156,29 +149,6 @@ CLASSIFIER = {
     "max_epochs": [3, 4],
     "random_state": [0, 1],
 }
-METHODS = {
-    LogitUncertainty: {
-        "method": ["entropy", "energy"],
-        "propagation": ["similarity", "diffusion"],
-        "keep": [0.2, 0.5],
-        "random_state": [0, 1],
-    },
-    EvidentialGNN: {
-        "entropy_weight": [0.0, 1.0],
-        "propagation": [None, "vacuity"],
-        "measure": ["vacuity", "information"],
-    },
-    KernelDirichletGNN: {"measure": ["vacuity", "information"]},
-    GraphPosteriorNetwork: {
-        "n_latent": [4, 8],
-        "n_flow_layers": [2, 3],
-        "n_steps": [2, 3],
-        "teleport": [0.1, 0.5],
-        "entropy_weight": [0.0, 0.1],
-        "warm_up": [0, 2],
-        "measure": ["vacuity", "information"],
-    },
-}
 
 
 @pytest.fixture
@@ -196,19 +166,6 @@ def test_parameters_of_the_classifier(classifier, nodes, y, others, name):
     assert {*CLASSIFIER, "graph", "patience", *WITHOUT_RESULT} == signature(
         GraphClassifier
     ).parameters.keys()
-
-
-@pytest.mark.parametrize(
-    ("method", "name"), [(method, name) for method in METHODS for name in METHODS[method]]
-)
-def test_parameters_of_the_other_methods(classifier, nodes, y, others, method, name):
-    settings = {"propagation": "smoothing"} if name == "keep" else {}
-    if name == "random_state":
-        classifier.set_params(random_state=None)  # then that of the method decides
-    estimator = method(classifier, **settings)
-    check_effect(estimator, name, METHODS[method][name], (nodes, y, None, None), others)
-    tested = {*METHODS[method], "estimator", "graph", "device"}
-    assert signature(method).parameters.keys() <= tested
 
 
 def fit_without_effect(estimator, message, *known):
@@ -234,13 +191,6 @@ def test_what_has_no_effect_on_rows_is_refused(settings, message):
     fit_without_effect(EvidentialProbe(MODELS[0], **settings), message, X, Y)
 
 
-def test_a_head_of_logits_has_no_layers():
-    with pytest.raises(TypeError, match="layer"):
-        LogitHead(layer=-2)
-    with pytest.raises(ValueError, match="Invalid parameter 'layer'"):
-        EvidentialProbe(head=LogitHead()).set_params(head__layer=-2)
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -251,30 +201,4 @@ def test_a_head_of_logits_has_no_layers():
 )
 def test_what_has_no_effect_on_networks_is_refused(classifier, nodes, y, settings, message):
     classifier.set_params(**settings)
-    methods = EvidentialGNN, KernelDirichletGNN
-    for estimator in (classifier, *(method(classifier) for method in methods)):
-        fit_without_effect(estimator, message, nodes, y)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"estimator__architecture": "gat"}, "architecture='gat'"),
-        ({"estimator__batch_norm": True}, "batch_norm=True"),
-        ({"estimator__patience": 5}, "patience=5"),
-        ({"teleport": 1, "n_steps": 5}, "n_steps=5"),
-    ],
-)
-def test_what_has_no_effect_on_a_posterior_network_is_refused(
-    classifier, nodes, y, settings, message
-):
-    estimator = GraphPosteriorNetwork(classifier).set_params(**settings)
-    fit_without_effect(estimator, message, nodes, y)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"keep": 0.2}, "keep=0.2"), ({"propagation": "diffusion"}, "propagation='diffusion'")],
-)
-def test_what_has_no_effect_on_scores_is_refused(settings, message):
-    fit_without_effect(LogitUncertainty(MODELS[0], **settings), message, X, Y)
+    fit_without_effect(classifier, message, nodes, y)

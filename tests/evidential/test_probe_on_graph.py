@@ -18,12 +18,11 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_sco
 from skorch import NeuralNetClassifier
 from torch import nn
 
+from benchmarks.evidential_methods import EvidentialGNN
 from skuq import EvidentialProbe, ReferenceClassifier, predict_uncertainty
 from skuq.evidential import (
     EvidenceLoss,
-    EvidentialGNN,
     GraphClassifier,
-    LogitUncertainty,
     NetworkHead,
     as_node_graph,
     dirichlet_uncertainty,
@@ -56,16 +55,15 @@ def probe(gcn, nodes, y):
     return new_probe(gcn).fit(nodes, y)
 
 
-@pytest.mark.parametrize("new", [new_probe, LogitUncertainty])
-def test_labels_in_another_order_than_the_outputs_of_a_network_warn(new, data, gcn, nodes, y):
+def test_labels_in_another_order_than_the_outputs_of_a_network_warn(data, gcn, nodes, y):
     network, codes = gcn.network_, np.array([1, 2, 0])
     message = r"worse than guessing.*sorted order of the labels.*\('cat', 'dog', 'eel'\)"
     with pytest.warns(UserWarning, match=message) as caught:
-        new(network, graph=data.graph).fit(nodes, NAMES[codes][y])
+        new_probe(network, graph=data.graph).fit(nodes, NAMES[codes][y])
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        new(network, graph=data.graph).fit(nodes, NAMES[y])
+        new_probe(network, graph=data.graph).fit(nodes, NAMES[y])
 
 
 def test_labels_in_another_order_warn_without_a_graph_too():
@@ -528,17 +526,6 @@ def test_search_over_graph_classifiers_can_be_probed(data, nodes, y):
     search = GridSearchCV(classifier, {"hidden_sizes": [(4,), (8,)]}, cv=2).fit(nodes, y)
     probe = EvidentialProbe(search, random_state=0).fit(nodes, y)
     np.testing.assert_array_equal(probe.predict(nodes), search.predict(nodes))
-
-
-@pytest.mark.parametrize("given", [False, True])
-@pytest.mark.parametrize("wrapped", [False, True])
-def test_a_search_over_graph_classifiers_is_fitted_first(data, nodes, y, given, wrapped):
-    classifier = GraphClassifier(data.graph, max_epochs=10, random_state=0)
-    search = GridSearchCV(classifier, {"hidden_sizes": [(4,), (8,)]}, cv=2)
-    graph = data.graph if given else None
-    probe = EvidentialProbe(FrozenEstimator(search) if wrapped else search, graph=graph)
-    with pytest.raises(ValueError, match=r"GridSearchCV.*is not fitted; fit it on node ids first"):
-        probe.fit(nodes, y)
 
 
 def test_masks_of_nodes_are_their_ids_and_labels_may_be_of_all_nodes(gcn, data, nodes, y, others):

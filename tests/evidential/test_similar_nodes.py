@@ -1,21 +1,17 @@
 """Nodes of similar features, and uncertainty that is averaged over them."""
 
-import warnings
-
 import numpy as np
 import pytest
 from scipy import sparse
 
+from benchmarks.evidential_methods import EvidentialGNN, LogitUncertainty
 from skuq import EvidentialProbe
 from skuq.evidential import (
-    EvidentialGNN,
     GraphClassifier,
-    LogitUncertainty,
     as_node_graph,
     propagate,
 )
-from skuq.evidential._dirichlet import diffuse
-from skuq.evidential._similar_nodes import similar_nodes
+from skuq.evidential._propagation import diffuse, similar_nodes
 from tests.evidential.probes import new_probe
 
 
@@ -98,7 +94,7 @@ def test_features_on_disk_are_refused_in_words_before_any_training(
 
     monkeypatch.setattr(EvidentialProbe, "_evaluate_estimator", train)
     monkeypatch.setattr(LogitUncertainty, "_evaluate_estimator", train)
-    monkeypatch.setattr("skuq.evidential.comparison._dirichlet_networks.fit_on_graph", train)
+    monkeypatch.setattr("benchmarks.evidential_methods.dirichlet_networks.train_on_graph", train)
     np.save(tmp_path / "features.npy", np.asarray(data.features, dtype=np.float32))
     on_disk = data.adjacency, np.load(tmp_path / "features.npy", mmap_mode="r")
     for estimator in (
@@ -108,20 +104,6 @@ def test_features_on_disk_are_refused_in_words_before_any_training(
     ):
         with pytest.raises(ValueError, match=r"on disk. Use propagation='diffusion'"):
             estimator.fit(nodes, y)
-
-
-def test_a_long_search_is_announced_with_its_time(monkeypatch):
-    rng = np.random.default_rng(0)
-    matrices = sparse.csr_array((60, 60)), sparse.csr_array(rng.random((60, 3)))
-    monkeypatch.setattr("skuq.evidential._similar_nodes.N_TIMED", 5)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        expected = similar_nodes(*matrices).toarray()
-    monkeypatch.setattr("skuq.evidential._similar_nodes.LONG_SEARCH", 0.0)
-    message = r"among 60 nodes takes about 0\.\d minutes; .*'diffusion'"
-    with pytest.warns(UserWarning, match=message):
-        found = similar_nodes(*matrices).toarray()
-    np.testing.assert_array_equal(found, expected)
 
 
 def test_similar_nodes_are_found_once_for_all_devices(data):

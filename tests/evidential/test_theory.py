@@ -7,8 +7,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 
 from skuq.evidential import dirichlet_uncertainty
-from skuq.evidential._head import NetworkEvidence
-from skuq.evidential._losses import uce_loss
+from skuq.evidential._evidence import NetworkEvidence, uce_loss
 from tests.evidential.probes import new_probe
 
 FAR, NEAR = np.array([5.0, 2.0]), np.array([1.0, 0.5])

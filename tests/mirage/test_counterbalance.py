@@ -12,7 +12,7 @@ from skuq import CalibrationAuditor, MirageFineTuner
 from skuq.calibration import region_mask
 from skuq.datasets import make_gaussian_classes
 from skuq.mirage import target_table
-from skuq.mirage._counterbalance import balancing, candidates_of
+from skuq.mirage._training import balancing, candidates_of
 
 NORTH, SOUTH = {2: (0.5, None)}, {3: (0.5, None)}
 QUICK = {"max_epochs": 2, "random_state": 0}
@@ -147,11 +147,8 @@ def test_each_target_is_balanced_by_predictions_with_the_same_target():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            {"counterbalance": {3: (5, None)}},
-            "`counterbalance` is empty: it contains no training sample",
-        ),
-        ({"counterbalance": NORTH}, "`counterbalance` is empty: it contains no training sample"),
+        ({"counterbalance": {3: (5, None)}}, "`counterbalance` has no effect"),
+        ({"counterbalance": NORTH}, "`counterbalance` has no effect"),
         ({"epsilon": 1.0}, "`counterbalance` has nothing to balance"),
         ({"epsilon": 0.0}, "`counterbalance` has no effect: .* use a larger `epsilon`"),
         ({"counterbalance": 3}, "'counterbalance' parameter"),

@@ -179,8 +179,8 @@ def test_fitted_model_of_another_kind_is_refused(data):
         ({"target_variance": -1.0}, "'target_variance' parameter"),
         ({"lambda_": 0.0}, "'lambda_' parameter"),
         ({"max_epochs": 0}, "'max_epochs' parameter"),
-        ({"region": {0: (50, 60)}}, "The region is empty"),
-        ({"region": {0: (-50, 60)}}, "covers all training samples"),
+        ({"region": {0: (50, 60)}}, "The region contains 0 of"),
+        ({"region": {0: (-50, 60)}}, "at least one must lie inside, and one outside"),
         ({"region": None}, "No region is given; pass it either"),
         (
             {"learning_rate": 1e9, "optimizer": torch.optim.SGD},

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
-from typing import Any, get_args
+from typing import Any
 
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.distributions import Dirichlet, kl_divergence
 
 from skuq._networks import WeightedLoss, as_double, resolve_device
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin
-from skuq.evidential._dirichlet import Measure, NodePropagation, dirichlet_uncertainty
-from skuq.evidential._graph_classifier import GraphClassifier, NodeClassifierMixin
-from skuq.evidential._graph_libraries import as_node_graph
-from skuq.evidential._graphs import NodeGraph, checked_nodes, prepare_propagation, propagate_on
-from skuq.evidential._head import safe_exp
-from skuq.evidential._losses import uce_loss
-from skuq.evidential._training import (
+from skuq.evidential import (
+    GraphClassifier,
     LabelledData,
+    NodeClassifierMixin,
+    NodeGraph,
     Samples,
-    fit_on_graph,
+    as_node_graph,
+    dirichlet_uncertainty,
     labelled_nodes,
-    node_samples,
+    safe_exp,
+    train_on_graph,
+    uce_loss,
 )
 from skuq.models import is_prefit, look_at
 
@@ -56,8 +53,8 @@ class DirichletNetworkClassifier(
     """
 
     estimator: GraphClassifier
-    measure: Measure
-    propagation: NodePropagation | None = None
+    measure: str
+    propagation: str | None = None
     alpha_: FloatArray
 
     def _labelled_data(
@@ -92,8 +89,8 @@ class DirichletNetworkClassifier(
         """Train a network and set the fitted attributes."""
         estimator = self.estimator
         device = resolve_device(estimator.device)
-        prepare_propagation(graph, self.propagation)
-        self.network_, self.history_, outputs = fit_on_graph(
+        graph.prepare(self.propagation)
+        self.network_, self.history_, outputs = train_on_graph(
             network,
             criterion,
             graph,
@@ -104,62 +101,25 @@ class DirichletNetworkClassifier(
             callbacks=callbacks,
         )
         self.graph_, self.classes_ = graph, nodes.classes
-        self.alpha_ = propagate_on(graph, outputs.numpy(), self.propagation)
+        self.alpha_ = graph.propagate(outputs.numpy(), self.propagation)
         self.proba_ = self.alpha_ / self.alpha_.sum(axis=1, keepdims=True)
 
     def predict_dirichlet(self, X: Any) -> FloatArray:
-        """Predict the concentrations of the Dirichlet distribution over class probabilities.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_nodes,) or (n_nodes, 1), int
-            Node ids.
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_classes), float64
-            Positive; columns in the order of `classes_`.
-        """
-        check_is_fitted(self)
-        return self.alpha_[checked_nodes(X, self.graph_.n_nodes)]
+        """Predict the concentrations of nodes, (n_nodes, n_classes)."""
+        nodes = self._nodes_of(X)
+        return self.alpha_[nodes]
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Predict the uncertainty of nodes.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_nodes,) or (n_nodes, 1), int
-            Node ids.
-
-        Returns
-        -------
-        Uncertainty
-            In the unit of `measure`, see `skuq.evidential.dirichlet_uncertainty`.
-        """
+        """Predict the uncertainty of nodes, in the unit of `measure`."""
         return dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
 
 
 class EvidentialGNN(DirichletNetworkClassifier):
     """Graph network whose outputs are the evidence for each class.
 
-    Parameters
-    ----------
-    estimator : GraphClassifier
-        Specifies the graph, the network and the settings of the training; it is not fitted.
-    entropy_weight : float, default=1e-4
-        Weight of the divergence from the Dirichlet distribution without evidence (see Notes).
-    propagation : {"diffusion", "similarity", "vacuity", "evidence", "both", None}, default=None
-        How concentrations are propagated after training, as in `EvidentialProbe`.
-    measure : {"vacuity", "information"}, default="vacuity"
-        Quantity and unit of the uncertainty, see `dirichlet_uncertainty`.
-
-    Attributes
-    ----------
-    classes_, graph_, network_, history_
-        As in `GraphClassifier`; the network returns concentrations.
-    alpha_, proba_ : ndarrays of shape (n_nodes, n_classes), float64
-        Concentrations and expected class probabilities of all nodes. Concentrations are at least
-        1 before propagation.
+    `estimator` specifies the graph, the network and the settings of the training. `entropy_weight`
+    is the weight of the divergence from the Dirichlet distribution without evidence. `propagation`
+    and `measure` are those of `EvidentialProbe`.
 
     Notes
     -----
@@ -171,71 +131,29 @@ class EvidentialGNN(DirichletNetworkClassifier):
     References
     ----------
     Sensoy, Kaplan, Kandemir, NeurIPS 2018; for graphs: Yu et al., AISTATS 2025, Eq. 89.
-
-    Examples
-    --------
-    >>> from skuq.datasets import make_node_classes
-    >>> from skuq.evidential import EvidentialGNN, GraphClassifier
-    >>> data = make_node_classes(300, random_state=0)
-    >>> settings = GraphClassifier(data.graph, max_epochs=50, random_state=0)
-    >>> model = EvidentialGNN(settings).fit(range(100), data.labels[:100])
-    >>> model.predict_dirichlet([150, 151]).shape
-    (2, 4)
     """
-
-    _parameter_constraints: dict[str, Any] = {
-        "estimator": [GraphClassifier],
-        "entropy_weight": [Interval(Real, 0, None, closed="left")],
-        "propagation": [StrOptions(set(get_args(NodePropagation))), None],
-        "measure": [StrOptions({"vacuity", "information"})],
-    }
 
     def __init__(
         self,
         estimator: GraphClassifier,
         *,
         entropy_weight: float = 1e-4,
-        propagation: NodePropagation | None = None,
-        measure: Measure = "vacuity",
+        propagation: str | None = None,
+        measure: str = "vacuity",
     ):
         self.estimator = estimator
         self.entropy_weight = entropy_weight
         self.propagation = propagation
         self.measure = measure
 
-    @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
     ) -> EvidentialGNN:
-        """Train the network on labelled nodes.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_labelled,) or (n_labelled, 1), int
-            Ids of labelled nodes.
-        y : array-like of shape (n_labelled,)
-            Their classes.
-        sample_weight : array-like of shape (n_labelled,), default=None
-            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, a node of weight
-            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
-        X_val, y_val : array-like of shape (n_validation,), default=None
-            Nodes for early stopping, and their classes. None: training runs for `max_epochs`.
-
-        Returns
-        -------
-        EvidentialGNN
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            If the graph, the settings or the node ids are invalid, `y` has only one class, the
-            training diverges, or a parameter of `estimator` has no effect.
-        """
+        """Train the network on labelled nodes; the arguments are those of `GraphClassifier.fit`."""
         graph, nodes, seed = self._labelled_data(X, y, sample_weight, X_val, y_val)
         network = self.estimator._new_network(graph.n_features, len(nodes.classes), seed)
         loss = WeightedLoss(DirichletLoss(self.entropy_weight))
-        samples = node_samples(nodes.training)
+        samples = nodes.training.as_samples()
         self._train(Concentrations(network), loss, graph, nodes, samples, seed)
         return self
 

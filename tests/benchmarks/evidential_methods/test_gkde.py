@@ -10,9 +10,10 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.stats import norm
 from torch.distributions import Categorical, Dirichlet, kl_divergence
 
-from skuq.evidential import GraphClassifier, KernelDirichletGNN
-from skuq.evidential.comparison import _gkde
-from skuq.evidential.comparison._gkde import KernelLoss, hops, kernel_dirichlet
+from benchmarks.evidential_methods import KernelDirichletGNN
+from benchmarks.evidential_methods import gkde as _gkde
+from benchmarks.evidential_methods.gkde import KernelLoss, hops, kernel_dirichlet
+from skuq.evidential import GraphClassifier
 
 ALPHA = torch.tensor([[3.0, 1.5, 1.2], [1.0, 9.0, 2.0], [1.1, 1.1, 40.0]])
 CODES = torch.tensor([0, -1, 1])

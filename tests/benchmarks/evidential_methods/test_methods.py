@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from skuq.evidential import EvidenceLoss, EvidentialProbe, NetworkHead, comparison_methods
+from benchmarks.evidential_methods import comparison_methods
+from skuq.evidential import EvidenceLoss, EvidentialProbe, NetworkHead
 
 # Without parts.
 ONE_SCORE = ["entropy", "max-score", "energy", "gnnsafe", "energy-diffused", "energy-similar"]

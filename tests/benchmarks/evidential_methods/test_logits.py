@@ -1,18 +1,15 @@
 """Scores of a pre-trained model, on tables and on graphs, and against closed forms."""
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_iris
-from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from skuq.evidential import LogitUncertainty
-from skuq.evidential.comparison._logits import logit_score
+from benchmarks.evidential_methods import LogitUncertainty
+from benchmarks.evidential_methods.logits import logit_score
 
 
 @pytest.fixture(scope="module")
@@ -80,22 +77,6 @@ def test_an_unfitted_model_is_trained(data, nodes, y, gcn):
     assert all(torch.equal(value, weights[n]) for n, value in gcn.network_.state_dict().items())
 
 
-def test_clone_shares_model_and_graph(gcn, data):
-    scored = LogitUncertainty(gcn, graph=data.graph)
-    twin = clone(scored)
-    assert twin.estimator is gcn
-    assert twin.graph is scored.graph
-
-
-def test_pickle(iris, regression):
-    X, y = iris
-    scored = LogitUncertainty(regression).fit(X, y)
-    again = pickle.loads(pickle.dumps(scored))
-    np.testing.assert_array_equal(
-        again.predict_uncertainty(X).total, scored.predict_uncertainty(X).total
-    )
-
-
 def test_propagation_needs_a_graph(iris, regression):
     with pytest.raises(ValueError, match="propagation='smoothing' has no effect without a graph"):
         LogitUncertainty(regression, propagation="smoothing").fit(*iris)
@@ -119,16 +100,6 @@ def test_energy_does_not_depend_on_which_of_two_classes_comes_first(iris):
         scored = LogitUncertainty(model, method="energy").fit(X, labels)
         scores.append(scored.predict_uncertainty(X).total)
     np.testing.assert_allclose(*scores, rtol=1e-3)
-
-
-def test_unknown_method(iris, regression):
-    with pytest.raises(ValueError, match="'method' parameter"):
-        LogitUncertainty(regression, method="margin").fit(*iris)
-
-
-def test_not_fitted():
-    with pytest.raises(NotFittedError, match="is not fitted yet"):
-        LogitUncertainty().predict_uncertainty([[0.0]])
 
 
 LOGITS = torch.tensor([[0.0, 0.0, 0.0, 0.0], [50.0, 0.0, 0.0, 0.0], [np.log(3.0), 0.0, -1e4, -1e4]])

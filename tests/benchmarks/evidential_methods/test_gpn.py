@@ -10,8 +10,8 @@ from scipy.special import digamma, gammaln
 from skorch.callbacks import Callback
 from torch.distributions import MultivariateNormal
 
-from skuq.evidential import GraphClassifier, GraphPosteriorNetwork, as_node_graph
-from skuq.evidential.comparison._gpn import (
+from benchmarks.evidential_methods import GraphPosteriorNetwork
+from benchmarks.evidential_methods.gpn import (
     GPN_SETTINGS,
     PosteriorLoss,
     PosteriorNetwork,
@@ -19,6 +19,7 @@ from skuq.evidential.comparison._gpn import (
     class_shares,
     radial_step,
 )
+from skuq.evidential import GraphClassifier, as_node_graph
 
 
 def network(graph, share=(0.5, 0.3, 0.2), **settings):
@@ -131,8 +132,6 @@ def test_warm_up_trains_the_flows_alone(data, nodes, y, warm_up):
 
 
 def test_errors(data, nodes, y):
-    with pytest.raises(ValueError, match="'teleport' parameter"):
-        fitted(data, nodes, y, teleport=1.5)
     with pytest.raises(ValueError, match="only one class"):
         fitted(data, nodes, np.zeros(len(nodes)))
 

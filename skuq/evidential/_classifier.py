@@ -17,6 +17,7 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from skuq._information import centred, has_conventional_offset
 from skuq._networks import resolve_device
 from skuq.base import FloatArray, UncertaintyMixin
 from skuq.evidential._graph_classifier import (
@@ -27,9 +28,15 @@ from skuq.evidential._graph_classifier import (
 )
 from skuq.evidential._graph_libraries import as_node_graph
 from skuq.evidential._graphs import NodeGraph, checked_nodes
-from skuq.evidential._network_outputs import Layer, Outputs, adopted_outputs
 from skuq.evidential._node_batches import NodeBatches
-from skuq.evidential._pretrained_model import fit_on_graph, node_outputs
+from skuq.evidential._outputs import (
+    Layer,
+    Outputs,
+    fitted_node_model,
+    node_outputs,
+    row_outputs,
+)
+from skuq.evidential._propagation import diffuse
 from skuq.evidential._training import (
     Labelled,
     LabelledData,
@@ -38,13 +45,7 @@ from skuq.evidential._training import (
     labelled_nodes,
 )
 from skuq.labels import codes_of, labels_in_mask
-from skuq.models import (
-    ModelMixin,
-    NetworkModel,
-    classes_of_logits,
-    look_at,
-    resolve,
-)
+from skuq.models import ModelMixin, NetworkModel, classes_of_logits, look_at, resolve
 from skuq.validation import refuse_several_inputs, warn_if_worse_than_guessing
 from skuq.wrappers import is_fitted, unwrap
 
@@ -126,31 +127,14 @@ class PretrainedClassifier(
             known = known_classes(self.estimator, X_val, y_val)
             nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val, known)
             self.n_features_in_ = 1
-            evaluated = self._evaluate_on_graph(graph, nodes, layer, seed)
+            model = fitted_node_model(
+                unwrapped(self.estimator), graph, nodes, device=self.device, seed=seed
+            )
+            evaluated = _evaluated(model, nodes, self._outputs_of_nodes(model, layer, seed))
         # Class weights change the class frequencies that the model learns.
         if not look_at(self.estimator).class_weights:
             _warn_if_worse_than_guessing(evaluated)
         return evaluated
-
-    def _evaluate_on_graph(
-        self, graph: NodeGraph, nodes: LabelledData, layer: Layer, seed: int
-    ) -> EvaluatedModel:
-        model = fit_on_graph(unwrapped(self.estimator), graph, nodes, device=self.device, seed=seed)
-        outputs = self._outputs_of_nodes(model, layer, seed)
-        labels = nodes.classes if model.classes is None else model.classes
-        trained = nodes.classes[np.unique(nodes.training.codes)]
-        if model.classes is None and len(trained) == outputs.logits.shape[1]:
-            labels = trained
-        classes = classes_of_logits(outputs.logits, labels)
-
-        def in_order_of_logits(part: Labelled, name: str) -> Labelled:
-            return part._replace(codes=codes_of(nodes.classes[part.codes], classes, name))
-
-        training = in_order_of_logits(nodes.training, "y")
-        validation = None
-        if nodes.validation is not None:
-            validation = in_order_of_logits(nodes.validation, "y_val")
-        return EvaluatedModel(model, graph, outputs, LabelledData(classes, training, validation))
 
     def _evaluate_on_rows(
         self,
@@ -190,7 +174,7 @@ class PretrainedClassifier(
             rows = n_rows + np.arange(len(labels))
             labelled = labelled._replace(validation=Labelled(rows, codes, np.ones(len(labels))))
             inputs = torch.cat([inputs, further])
-        outputs = adopted_outputs(model, inputs, layer, model.resolved(self.device))
+        outputs = row_outputs(model, inputs, layer, model.resolved(self.device))
         return EvaluatedModel(model, None, outputs, labelled)
 
     def _keep(self, evaluated: EvaluatedModel) -> None:
@@ -201,25 +185,28 @@ class PretrainedClassifier(
     def _outputs_of(self, X: Any, layer: Layer = -1) -> Outputs:
         """Evaluate the model on new samples, without a graph."""
         inputs = self._inputs(X)
-        return adopted_outputs(self.model_, inputs, layer, self.model_.resolved(self.device))
+        return row_outputs(self.model_, inputs, layer, self.model_.resolved(self.device))
 
     def _outputs_of_nodes(self, model: NodeModel, layer: Layer, seed: int) -> Outputs:
-        """Evaluate a model on all nodes of its graph."""
         device, verbose = model.resolved(self.device), bool(self.verbose)
         return node_outputs(model, layer, device, batches=self.batches, seed=seed, verbose=verbose)
 
     def _nodes_of(self, X: Any) -> NDArray[np.int64]:
-        """Validate node ids of the graph."""
         assert self.graph_ is not None
         return checked_nodes(X, self.graph_.n_nodes)
 
     def as_model(self) -> NetworkModel:
-        """Return the pre-trained model in the form that `skuq.models.adopt` returns."""
+        """Return the pre-trained model as a `skuq.models.Model`."""
         check_is_fitted(self)
         return replace(self.model_, classes=self.classes_)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class.
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
+    @abstractmethod
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities: the estimator's, unless propagation smooths them.
 
         Parameters
         ----------
@@ -228,15 +215,47 @@ class PretrainedClassifier(
 
         Returns
         -------
-        ndarray of shape (n_samples,)
-            Class labels.
+        ndarray of shape (n_samples, n_classes), float64
+            Probabilities, columns in the order of `classes_`.
         """
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
 
-    @abstractmethod
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities of shape (n_samples, n_classes)."""
+
+def _evaluated(model: NodeModel, nodes: LabelledData, outputs: Outputs) -> EvaluatedModel:
+    """Assign the logits of a node model to classes, and convert the codes of the labelled nodes."""
+    labels = nodes.classes if model.classes is None else model.classes
+    trained = nodes.classes[np.unique(nodes.training.codes)]
+    if model.classes is None and len(trained) == outputs.logits.shape[1]:
+        labels = trained
+    classes = classes_of_logits(outputs.logits, labels)
+
+    def in_order_of_logits(part: Labelled, name: str) -> Labelled:
+        return part._replace(codes=codes_of(nodes.classes[part.codes], classes, name))
+
+    training = in_order_of_logits(nodes.training, "y")
+    validation = nodes.validation and in_order_of_logits(nodes.validation, "y_val")
+    return EvaluatedModel(model, model.graph, outputs, LabelledData(classes, training, validation))
+
+
+def node_energy(
+    estimator: Any, X: Any, y: Any, *, similar: bool = False, device: Any = "auto"
+) -> FloatArray:
+    """Energy of all nodes, (n_nodes,), for a fitted node classifier; diffused over its graph.
+
+    With `similar`, energy is then diffused over nodes with similar features. `X` and `y` are
+    labelled nodes and their classes.
+    """
+    graph = graph_of(estimator, None)
+    if graph is None:
+        raise TypeError(f"{type(estimator).__name__} does not classify the nodes of a graph.")
+    nodes = labelled_nodes(graph, X, y, known_classes=known_classes(estimator))
+    model = fitted_node_model(unwrapped(estimator), graph, nodes, device=device, seed=0)
+    evaluated = _evaluated(model, nodes, node_outputs(model, -1, model.resolved(device)))
+    if not look_at(estimator).class_weights:
+        _warn_if_worse_than_guessing(evaluated)
+    logits = evaluated.outputs.logits
+    logits = centred(logits) if has_conventional_offset(logits) else logits
+    energy = diffuse(graph.adjacency, -torch.logsumexp(logits, dim=1).numpy())  # Eq. 84
+    return diffuse(graph.similar, energy) if similar else energy
 
 
 def _warn_if_worse_than_guessing(evaluated: EvaluatedModel) -> None:
@@ -262,27 +281,11 @@ def unwrapped(model: Any) -> Any:
 def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
     """Return `graph` if it is given, otherwise the graph of the estimator if it has one."""
     model = unwrapped(estimator)
-    _check_fitted_around(model)
     if graph is not None:
         return as_node_graph(graph)
     if isinstance(model, GraphClassifier) and not is_fitted(model):
         return as_node_graph(model.graph)
     return getattr(model, "graph_", None)
-
-
-def _check_fitted_around(model: Any) -> None:
-    """Raise if an unfitted wrapper, such as a grid search, contains a `GraphClassifier`.
-
-    The wrapper must be fitted on node ids, but the calling method would train it on features.
-    """
-    inside, level = model, unwrap(model, fitted=False)
-    while level is not None:
-        inside, level = level.estimator, unwrap(level.estimator, fitted=False)
-    if inside is not model and isinstance(inside, GraphClassifier) and not is_fitted(model):
-        raise ValueError(
-            f"{type(model).__name__} around a GraphClassifier is not fitted; fit it on node ids "
-            "first, for example EvidentialProbe(search.fit(nodes, labels))."
-        )
 
 
 def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:
@@ -294,9 +297,8 @@ def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArr
     model = unwrapped(estimator)
     if isinstance(model, nn.Module) and y_val is not None:
         return labels_in_mask(X_val, np.ravel(y_val))
-    if model is None or not is_fitted(model) or not hasattr(model, "classes_"):
-        return None
-    return np.asarray(model.classes_)
+    fitted = model is not None and is_fitted(model)
+    return np.asarray(model.classes_) if fitted and hasattr(model, "classes_") else None
 
 
 def seen_nodes(estimator: Any, graph: NodeGraph) -> NDArray[np.int64]:

@@ -6,16 +6,12 @@ from typing import Any, Literal
 
 from sklearn.utils import check_random_state
 
-from skuq.evidential._dirichlet import Propagation
-from skuq.evidential._graph_classifier import GraphClassifier
-from skuq.evidential._graph_libraries import as_node_graph
-from skuq.evidential._head import NetworkHead
-from skuq.evidential._losses import EvidenceLoss
-from skuq.evidential._probe import EvidentialProbe
-from skuq.evidential.comparison._dirichlet_networks import EvidentialGNN
-from skuq.evidential.comparison._gkde import GKDE_SETTINGS, KernelDirichletGNN
-from skuq.evidential.comparison._gpn import GPN_SETTINGS, GraphPosteriorNetwork
-from skuq.evidential.comparison._logits import LogitUncertainty
+from benchmarks.evidential_methods.dirichlet_networks import EvidentialGNN
+from benchmarks.evidential_methods.gkde import GKDE_SETTINGS, KernelDirichletGNN
+from benchmarks.evidential_methods.gpn import GPN_SETTINGS, GraphPosteriorNetwork
+from benchmarks.evidential_methods.logits import LogitUncertainty
+from skuq import EvidentialProbe
+from skuq.evidential import EvidenceLoss, GraphClassifier, NetworkHead, as_node_graph
 
 
 def comparison_methods(
@@ -65,19 +61,6 @@ def comparison_methods(
         (without regularisers), and "epn-free" (with a learned layer and the paper's propagation of
         vacuity). Methods that train their own networks: "gpn", "gkde", and "egnn" with the
         propagated variants "egnn-vacuity", "egnn-evidence" and "egnn-both".
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `graph` is invalid.
-
-    Examples
-    --------
-    >>> from skuq.datasets import make_node_classes
-    >>> data = make_node_classes(200, random_state=0)
-    >>> methods = comparison_methods(data.graph, max_epochs=5, random_state=0)
-    >>> methods["gnnsafe"].fit(range(100), data.labels[:100]).predict([150]).shape
-    (1,)
     """
     graph = as_node_graph(graph)
     # All methods share one seed. If `estimator` is not fitted, all of them therefore train the same
@@ -90,7 +73,7 @@ def comparison_methods(
         estimator = GraphClassifier(graph, **network)
     read = {"estimator": estimator, "graph": graph, **common}
 
-    def egnn(propagation: Propagation | None = None) -> EvidentialGNN:
+    def egnn(propagation: str | None = None) -> EvidentialGNN:
         return EvidentialGNN(GraphClassifier(graph, **network), propagation=propagation)
 
     return {

@@ -1,9 +1,10 @@
-"""Uncertainty of a single model, measured by the distance of inputs from the training data."""
+"""Uncertainty of a single model: entropy of its prediction, or distance from the training data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from skuq._information import entropy
 from skuq._networks import LayerInput, evaluate
 from skuq.base import FloatArray, Uncertainty, with_index_of
 from skuq.baselines._sampled import (
@@ -28,6 +30,74 @@ from skuq.validation import refuse_ineffective, warn_user
 _BATCH_SIZE = 8192  # number of inputs whose features are in memory at once during prediction
 
 
+@dataclass(repr=False, eq=False)
+class ReferenceClassifier(BaselineClassifier):
+    """The given model alone: the uncertainty is the entropy of its prediction.
+
+    Parameters
+    ----------
+    estimator : object, default=None
+        The model. None trains the default network. A skorch net or any scikit-learn classifier
+        with `predict_proba` (trees, neighbours, Gaussian processes, a text pipeline and others)
+        is cloned and trained. A model in a `FrozenEstimator` or a `torch.nn.Module` is used
+        without retraining. The model may also be a node classifier such as
+        `skuq.evidential.GraphClassifier`.
+    device : str, default="auto"
+        Device of a network; "auto" is CUDA if available, otherwise the CPU. Other learners run on
+        the CPU.
+    random_state : int, RandomState instance or None, default=None
+        Seed of initial weights, shuffling and mini-batches in training.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (n_classes,)
+        Class labels.
+    model_ : skuq.models.Model
+        The model.
+
+    Notes
+    -----
+    In nats: total = aleatoric = entropy of the model's prediction. The epistemic part is NaN,
+    because it cannot be measured with a single model; `score_samples` ranks inputs by the entropy.
+
+    References
+    ----------
+    Schweighofer et al., NeurIPS 2023, Section 4, where "the aleatoric uncertainty of the reference
+    model (as in Eq. 2)" is a baseline.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from sklearn.frozen import FrozenEstimator
+    >>> from sklearn.linear_model import LogisticRegression
+    >>> from skuq.baselines import ReferenceClassifier
+    >>> X, y = load_iris(return_X_y=True)
+    >>> mine = LogisticRegression(max_iter=1000).fit(X, y)
+    >>> reference = ReferenceClassifier(FrozenEstimator(mine)).fit(X, y)
+    >>> reference.predict_uncertainty(X[:2]).epistemic
+    array([nan, nan])
+    """
+
+    estimator: Any = None
+    _: KW_ONLY
+    device: str = "auto"
+    random_state: Any = None
+
+    _supports_ids = True
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        name: COMMON_CONSTRAINTS[name] for name in ("estimator", "device", "random_state")
+    }
+
+    def _training_options(self) -> dict[str, Any]:
+        return {"form": "natural"}
+
+    def predict_uncertainty(self, X: Any) -> Uncertainty:
+        """Compute the entropy of the model's prediction in nats; the epistemic part is NaN."""
+        aleatoric = np.asarray(entropy(self._log_proba(self._inputs(X))))
+        return with_index_of(X, Uncertainty.from_parts(aleatoric, None))
+
+
+@dataclass(repr=False, eq=False)
 class FeatureDistanceClassifier(BaselineClassifier):
     """Distance from the training data in the features of the given model.
 
@@ -37,10 +107,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model, as in `QUAMClassifier`. None trains the default network. A skorch net or
-        scikit-learn model is cloned and trained. A model in a `FrozenEstimator` or a
-        `torch.nn.Module` is used without retraining; `fit` then needs the training data of this
-        model.
+        The model, as in `QUAMClassifier`; a model that is not retrained needs its own training data
+        in `fit`.
     distance : {"cosine", "mahalanobis"}, default="cosine"
         "cosine": mean cosine distance to the nearest neighbours among the training samples.
         "mahalanobis": squared Mahalanobis distance to the nearest class mean, with one
@@ -66,10 +134,6 @@ class FeatureDistanceClassifier(BaselineClassifier):
         The model.
     neighbors_ : sklearn.neighbors.NearestNeighbors
         Nearest-neighbour index of the training samples, or of the class means.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
 
     Notes
     -----
@@ -107,44 +171,23 @@ class FeatureDistanceClassifier(BaselineClassifier):
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    estimator: Any = None
+    _: KW_ONLY
+    distance: str = "cosine"
+    n_neighbors: int = 10
+    layer: str = "both"
+    device: str = "auto"
+    random_state: Any = None
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **{name: COMMON_CONSTRAINTS[name] for name in ("estimator", "device", "random_state")},
         "distance": [StrOptions({"cosine", "mahalanobis"})],
         "n_neighbors": AT_LEAST_ONE,
         "layer": [StrOptions({"both", "first-linear", "last"})],
     }
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        distance: str = "cosine",
-        n_neighbors: int = 10,
-        layer: str = "both",
-        device: str = "auto",
-        random_state: Any = None,
-    ):
-        self.estimator = estimator
-        self.distance = distance
-        self.n_neighbors = n_neighbors
-        self.layer = layer
-        self.device = device
-        self.random_state = random_state
-
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Compute the distance of inputs from the training data.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_samples,). Total and epistemic
-            part are the distance, without a unit; the aleatoric part is NaN.
-        """
+        """Compute the distance of inputs from the training data; the aleatoric part is NaN."""
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
         inputs = self._inputs(X)
