@@ -40,26 +40,19 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model of which the members are clones: a network, any scikit-learn classifier with
-        `predict_proba`, or a node classifier such as `skuq.evidential.GraphClassifier`. None
-        is the default network. Any other model is cloned, and every `random_state` in it is
-        replaced. The module of a skorch net should be a class, with ``module__...`` parameters:
-        clones of an instance all start from the weights of the instance, which causes a warning.
-
-        Without randomness in training, all clones would be equal. A clone that predicts the same
-        probabilities on the training rows as an earlier member is therefore trained again, on a
-        bootstrap resample of the rows of each class.
-
-        A fitted model in a `FrozenEstimator` is the first member without retraining; the other
-        members are clones of this model that are trained. An estimator that contains a frozen
-        model, such as a pipeline that ends in a `FrozenEstimator`, raises an error.
+        The model of which the members are clones: any classifier with `predict_proba`, or a node
+        classifier. None is the default network. Every `random_state` in it is replaced. The module
+        of a skorch net should be a class: clones of an instance all start from its weights, which
+        causes a warning. A clone that predicts the same probabilities on the training rows as an
+        earlier member, because its training is not random, is trained again, on a bootstrap
+        resample of the rows of each class. A fitted model in a `FrozenEstimator` is the first
+        member without retraining; the other members are clones of this model that are trained.
     n_members : int, default=10
         Number of members to train; no effect if `members` is given.
     members : list of fitted models or torch.nn.ModuleList, default=None
-        Trained members, which are used without retraining. A member is anything that
-        `skuq.models.adopt` accepts, or any fitted classifier with `predict_proba`. `fit` then reads
-        only the class labels from `y` and trains nothing; `estimator` must be None. `clone` returns
-        unfitted copies of scikit-learn and skorch models that are not in a `FrozenEstimator`.
+        Trained members, which are used without retraining: fitted classifiers or modules. `fit`
+        then reads only the class labels from `y`; `estimator` must be None. `clone` returns
+        unfitted copies of models that are not in a `FrozenEstimator`.
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
         Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
         of all members (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of the
@@ -69,8 +62,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
-        Device of networks; "auto" is CUDA if available, otherwise the CPU. Other learners run on
-        the CPU.
+        Device of networks; "auto" is CUDA if available, otherwise the CPU.
     n_jobs : int, default=None
         Number of members that are trained at once, in processes (joblib).
     random_state : int, RandomState instance or None, default=None
@@ -97,11 +89,9 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
 
     References
     ----------
-    Lakshminarayanan, Pritzel, Blundell, "Simple and Scalable Predictive Uncertainty Estimation
-    using Deep Ensembles", NeurIPS 2017; as a baseline: Schweighofer et al., NeurIPS 2023
-    ("selected", "expected"); Schweighofer et al., "On Information-Theoretic Measures of
-    Predictive Uncertainty", UAI 2025 ("pairwise"); Yu et al., AISTATS 2025, Appendix C.3
-    ("max-score").
+    Lakshminarayanan, Pritzel, Blundell, NeurIPS 2017; as a baseline: Schweighofer et al., NeurIPS
+    2023 ("selected", "expected"), Schweighofer et al., UAI 2025 ("pairwise"), Yu et al., AISTATS
+    2025, Appendix C.3 ("max-score").
 
     Examples
     --------

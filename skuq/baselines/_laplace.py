@@ -31,10 +31,9 @@ _PRECISION_BOUNDS = (1e-8, 1e8)
 class LaplaceClassifier(SampledModelsClassifier):
     """Disagreement of models drawn from the Laplace approximation of the last layer.
 
-    The posterior of the last layer's weights is approximated by a Gaussian with the trained
-    weights as mean. Its precision is the prior precision plus the exact curvature of the
-    cross-entropy, summed over weighted training samples. The logits of a test point are then
-    Gaussian too, and are sampled directly.
+    The posterior of the last layer's weights is approximated by a Gaussian around the trained
+    weights. Its precision is the prior precision plus the exact curvature of the cross-entropy. The
+    logits of a test point are then Gaussian too, and are sampled directly.
 
     Parameters
     ----------
@@ -74,8 +73,7 @@ class LaplaceClassifier(SampledModelsClassifier):
     References
     ----------
     MacKay, "A Practical Bayesian Framework for Backpropagation Networks", 1992; Daxberger et
-    al., "Laplace Redux", NeurIPS 2021; as a baseline: Schweighofer et al., NeurIPS 2023;
-    "pairwise": Schweighofer et al., UAI 2025.
+    al., "Laplace Redux", NeurIPS 2021; as a baseline: Schweighofer et al., NeurIPS 2023.
 
     Examples
     --------

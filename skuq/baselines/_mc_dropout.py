@@ -30,12 +30,10 @@ class MCDropoutClassifier(SampledModelsClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model, as in `QUAMClassifier`, or a node classifier such as
-        `skuq.evidential.GraphClassifier`. None trains a network with one hidden layer of 100
-        units, followed by dropout that drops the same units for all inputs of a batch. A skorch net
-        or node classifier is cloned and trained. A model in a `FrozenEstimator` or a
-        `torch.nn.Module` is used without retraining. The module must contain `torch.nn.Dropout` (or
-        `Dropout1d`, `Dropout2d`, `Dropout3d`). Functional dropout stays inactive.
+        The model, as in `QUAMClassifier`, or a node classifier. None trains a network with one
+        hidden layer of 100 units, followed by dropout that drops the same units for all inputs of a
+        batch. The module must contain `torch.nn.Dropout` (or `Dropout1d`, `Dropout2d`,
+        `Dropout3d`). Functional dropout stays inactive.
     n_samples : int, default=100
         Number of dropout masks. Can be changed without refitting.
     dropout : float, default=0.2
@@ -59,10 +57,8 @@ class MCDropoutClassifier(SampledModelsClassifier):
 
     References
     ----------
-    Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016. As a baseline:
-    Schweighofer et al., NeurIPS 2023, Appendix C.3 ("selected", "expected");
-    Schweighofer et al., UAI 2025 ("pairwise"); Yu et al., AISTATS 2025, Appendix C.3
-    ("max-score", 10 masks).
+    Gal and Ghahramani, "Dropout as a Bayesian Approximation", ICML 2016; as a baseline:
+    Schweighofer et al., NeurIPS 2023, Appendix C.3; Yu et al., AISTATS 2025, Appendix C.3.
 
     Examples
     --------

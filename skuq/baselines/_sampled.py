@@ -103,12 +103,9 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         Raises
         ------
         ValueError
-            If the data are not finite numbers, contain only one class although a model must be
-            trained, contain a label that a frozen model does not know, have a shape that the model
-            does not accept, or have only zero weights; or if the method does not support the
-            model's architecture.
-        TypeError
-            If `estimator` is of an unsupported type, or does not accept validation data.
+            If the data are invalid, contain only one class although a model must be trained, or
+            contain a label that a frozen model does not know; or if the method does not support
+            the model's architecture.
 
         Warns
         -----
@@ -156,7 +153,8 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         return float(super().score(X, y, sample_weight))
 
     def _device(self) -> torch.device:
-        """Device on which predictions are computed."""
+        if isinstance(self.model_, LearnerModel):
+            return torch.device("cpu")
         device: torch.device = self.model_.resolved(self.device)
         return device
 
@@ -183,7 +181,7 @@ class SampledModelsClassifier(BaselineClassifier):
     random_state: Any = None
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict probabilities: averages over sampled models, or the given model's probabilities.
+        """Predict averages over the sampled models; ``setting="selected"``: by the given model.
 
         Parameters
         ----------
@@ -193,8 +191,7 @@ class SampledModelsClassifier(BaselineClassifier):
         Returns
         -------
         ndarray of shape (n_samples, n_classes), float64
-            Probabilities, columns in the order of `classes_`. With ``setting="selected"`` the
-            given model predicts them.
+            Probabilities, columns in the order of `classes_`.
         """
         if self.setting == "selected":
             return super().predict_proba(X)
@@ -228,8 +225,7 @@ class SampledModelsClassifier(BaselineClassifier):
         """Predict the range of each class probability over the sampled models.
 
         With ``setting="selected"``, the range includes the given model. The range is not a
-        guarantee: it grows with the number of models, and probabilities of models that were not
-        sampled may lie outside of the range.
+        guarantee: it grows with the number of models.
 
         Parameters
         ----------
@@ -261,13 +257,6 @@ class SampledModelsClassifier(BaselineClassifier):
             return
         for rows in gen_batches(_num_samples(X), self.batch_size):
             yield _safe_indexing(X, rows)
-
-    def _device(self) -> torch.device:
-        """Device on which predictions are computed."""
-        if isinstance(self.model_, LearnerModel):
-            return torch.device("cpu")
-        device: torch.device = self.model_.resolved(self.device)
-        return device
 
     def _predicted(self, X: Any) -> Iterator[tuple[Tensor | None, Tensor]]:
         """Iterate over batches: log-probabilities of the given model (or None) and sampled models.

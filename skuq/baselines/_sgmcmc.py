@@ -101,9 +101,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
 
     References
     ----------
-    Chen, Fox, Guestrin, ICML 2014; Welling and Teh, ICML 2011; Zhang et al., "Cyclical
-    Stochastic Gradient MCMC", ICLR 2020; as a baseline: Schweighofer et al., NeurIPS
-    2023; "pairwise": Schweighofer et al., UAI 2025.
+    Chen, Fox, Guestrin, ICML 2014; Welling and Teh, ICML 2011; Zhang et al., "Cyclical Stochastic
+    Gradient MCMC", ICLR 2020; as a baseline: Schweighofer et al., NeurIPS 2023.
 
     Examples
     --------

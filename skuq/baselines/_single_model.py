@@ -37,16 +37,13 @@ class ReferenceClassifier(BaselineClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model. None trains the default network. A skorch net or any scikit-learn classifier
-        with `predict_proba` (trees, neighbours, Gaussian processes, a text pipeline and others)
-        is cloned and trained. A model in a `FrozenEstimator` or a `torch.nn.Module` is used
-        without retraining. The model may also be a node classifier such as
-        `skuq.evidential.GraphClassifier`.
+        The model: any classifier with `predict_proba`, or a node classifier. None trains the
+        default network. A model in a `FrozenEstimator` or a `torch.nn.Module` is used without
+        retraining; any other model is cloned and trained.
     device : str, default="auto"
-        Device of a network; "auto" is CUDA if available, otherwise the CPU. Other learners run on
-        the CPU.
+        Device of a network; "auto" is CUDA if available, otherwise the CPU.
     random_state : int, RandomState instance or None, default=None
-        Seed of initial weights, shuffling and mini-batches in training.
+        Seed of the training.
 
     Attributes
     ----------
@@ -101,8 +98,7 @@ class ReferenceClassifier(BaselineClassifier):
 class FeatureDistanceClassifier(BaselineClassifier):
     """Distance from the training data in the features of the given model.
 
-    Inputs whose hidden features are far from the features of all training data are uncertain. Only
-    the model itself is trained, and nothing is sampled.
+    Inputs whose hidden features are far from the features of all training data are uncertain.
 
     Parameters
     ----------
@@ -121,10 +117,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
         last layer with weights. "both": the features of both layers, or only those of "last" if
         there is no linear layer, or if the first linear layer does not receive one vector per
         input, as in transformers.
-    device : str, default="auto"
-        Device for computing features; "auto" is CUDA if available, otherwise the CPU.
-    random_state : int, RandomState instance or None, default=None
-        Seed of initial weights, shuffling and mini-batches in training.
+    device, random_state
+        As in `ReferenceClassifier`.
 
     Attributes
     ----------
@@ -143,13 +137,11 @@ class FeatureDistanceClassifier(BaselineClassifier):
     `ReferenceClassifier` measures it. Distances rank inputs and cannot be added to uncertainty in
     nats.
 
-    "cosine" compares directions of feature vectors, not their norms; a zero vector is at distance
-    1/2 from all other vectors. With layer="both", the distance is the mean of two cosine distances.
-    The network's inputs are more informative for small training sets, and the last layer is more
-    informative if the network has learned its classes well. Sample weights count in the training
-    of the model and in the distances: a sample of weight 2 equals two neighbours. A training sample
-    is its own nearest neighbour. A feature that does not vary within classes, up to rounding in the
-    network's dtype, cannot be standardised; "mahalanobis" then depends on the feature's unit.
+    A zero vector is at cosine distance 1/2 from all other vectors. With layer="both", the distance
+    is the mean of two cosine distances. Sample weights count in the training of the model and in
+    the distances: a sample of weight 2 equals two neighbours. A training sample is its own nearest
+    neighbour. A feature that does not vary within classes, up to rounding in the network's dtype,
+    cannot be standardised; "mahalanobis" then depends on the feature's unit.
 
     References
     ----------

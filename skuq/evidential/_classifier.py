@@ -51,11 +51,7 @@ from skuq.wrappers import is_fitted, unwrap
 
 
 class EvaluatedModel(NamedTuple):
-    """A pre-trained model, and its outputs for all samples of `fit`.
-
-    The samples are all nodes of the graph or, without a graph, the training samples followed by
-    the validation samples.
-    """
+    """A pre-trained model, and its outputs for all nodes, or for all samples of `fit`."""
 
     model: NetworkModel  # a `NodeModel` if there is a graph
     graph: NodeGraph | None
@@ -86,11 +82,7 @@ class PretrainedClassifier(
     BaseEstimator,
     ABC,
 ):
-    """Base class of estimators that evaluate a pre-trained model and predict its classes.
-
-    A subclass has the parameters `estimator`, `graph`, `device` and `random_state`; its `fit`
-    sets `model_`, `graph_` and `classes_`.
-    """
+    """Base class of estimators that evaluate a pre-trained model and predict its classes."""
 
     _shared = ("estimator", "graph")
     # Values for subclasses without these parameters:

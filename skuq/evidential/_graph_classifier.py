@@ -218,14 +218,8 @@ class GraphClassifier(
     patience : int, default=50
         With validation data: number of epochs without an improvement of the validation loss after
         which training stops. The weights of the best epoch are kept.
-    callbacks : list, default=None
-        Further skorch callbacks.
-    device : str, default="auto"
-        Where to compute; "auto" is CUDA if present, else the CPU.
-    random_state : int, RandomState instance or None, default=None
-        Seed of initial weights and dropout.
-    verbose : int, default=0
-        Whether skorch prints each epoch.
+    callbacks, device, random_state, verbose
+        As in `EvidentialProbe`.
 
     Attributes
     ----------
@@ -244,8 +238,7 @@ class GraphClassifier(
 
     References
     ----------
-    Kipf and Welling, ICLR 2017; Velickovic et al., ICLR 2018. Default sizes are as in Yu et al.,
-    AISTATS 2025, Appendix C.3; the default learning rate is larger.
+    Kipf and Welling, ICLR 2017; Velickovic et al., ICLR 2018.
 
     Examples
     --------
@@ -293,14 +286,11 @@ class GraphClassifier(
         Parameters
         ----------
         X : array-like of shape (n_labelled,) or (n_labelled, 1), int
-            Ids of labelled nodes.
+            Ids of labelled nodes, or a boolean mask over all nodes.
         y : array-like of shape (n_labelled,)
             Their classes.
-        sample_weight : array-like of shape (n_labelled,), default=None
-            Weights >= 0, as numbers of nodes: a node of weight 2 counts twice, a node of weight
-            0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
-        X_val, y_val : array-like of shape (n_validation,), default=None
-            Nodes for early stopping, and their classes. None: training runs for `max_epochs`.
+        sample_weight, X_val, y_val
+            As in `EvidentialProbe.fit`.
 
         Returns
         -------
@@ -310,9 +300,8 @@ class GraphClassifier(
         Raises
         ------
         ValueError
-            If the graph or the node ids are invalid, `y` has only one class, the training
-            diverges, or a parameter has no effect: `patience` without validation data, `dropout`
-            or `batch_norm` without hidden layers.
+            If the graph or the node ids are invalid, or a parameter has no effect: `patience`
+            without validation data, `dropout` or `batch_norm` without hidden layers.
         """
         self._refuse_ineffective(X_val)
         graph = as_node_graph(self.graph)

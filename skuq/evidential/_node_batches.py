@@ -1,14 +1,10 @@
 """Evaluation of a user's graph network in batches of nodes, for graphs larger than memory.
 
-For each batch, a subgraph is built on which the network returns the same outputs for the batch as
-on the whole graph. The subgraph contains the nodes of the batch, all nodes whose messages reach the
-batch, and one placeholder for all other nodes. Edges that leave the subgraph end at the
-placeholder. Nodes thereby keep their degrees, by which convolutions divide. The placeholder's
-messages do not reach the batch.
-
-The receptive field of a network is measured by calling the network. The number of layers does not
-determine the receptive field: a layer of a user's network may reach several hops, divide by
-degrees, or send messages against the direction of edges.
+The network returns the same outputs for a batch on its subgraph as on the whole graph. The subgraph
+contains all nodes whose messages reach the batch, and one placeholder for all other nodes, at which
+edges that leave the subgraph end. Nodes thereby keep their degrees, by which convolutions divide.
+The receptive field is measured by calling the network: a layer of a user's network may reach
+several hops, divide by degrees, or send messages against the direction of edges.
 """
 
 from __future__ import annotations

@@ -134,8 +134,6 @@ default="auto"
 
     Examples
     --------
-    On a table, with a pre-trained model:
-
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
     >>> from skuq import EvidentialProbe
