@@ -232,16 +232,16 @@ def node_outputs(
             "`batches` applies only to your own graph networks. A GraphClassifier is evaluated "
             "layer by layer if its features are on disk. Use batches=None."
         )
-    by_layer = graph.on_disk and isinstance(network, GraphNetwork)
-    if by_layer and layer != -1:
+    by_layer = network if graph.on_disk and isinstance(network, GraphNetwork) else None
+    if by_layer is not None and layer != -1:
         raise ValueError(
             f"`layer`={layer!r} is not available, because only the logits are computed for a graph "
             "whose features are on disk; use layer=-1, or load the features into memory."
         )
     try:
         with torch.no_grad():
-            if by_layer:
-                logits = hidden = layerwise_logits(network, graph, device, verbose=verbose)
+            if by_layer is not None:
+                logits = hidden = layerwise_logits(by_layer, graph, device, verbose=verbose)
             elif batches is not None:
                 read: Read = partial(read_layer, network, layer=layer)
                 logits, hidden = batched_outputs(

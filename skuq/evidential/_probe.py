@@ -211,10 +211,9 @@ default="auto"
             The outputs of a `torch.nn.Module`, which stores no labels, are assumed to be in the
             sorted order of the labels in `y`.
         """
-        head = NetworkHead() if self.head == "network" else self.head
-        if isinstance(head, str):
-            head = None  # on the logits
-        else:
+        head: NetworkHead | None = None  # on the logits
+        if self.head != "logits":
+            head = self.head if isinstance(self.head, NetworkHead) else NetworkHead()
             head._validate_params()
         layer, loss = -1 if head is None else head.layer, self.loss or EvidenceLoss()
         loss._check(on_logits=head is None)
