@@ -56,12 +56,11 @@ def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
 class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     """Audit of a classifier's confidence against the labels of a reference set.
 
-    In some confidence bins, a model whose confidence was lowered on purpose is right far more often
-    than it claims. The auditor compares accuracy with confidence in every bin and reports the
-    differences that exceed the tolerance `alpha` by more than chance explains. By default every bin
-    contains the samples of all groups, so an overconfident group can offset an underconfident
-    group. To reveal such groups, name the groups to audit (`groups`, or `sensitive_features` of
-    `fit`) or search regions (`search_regions`).
+    The auditor compares accuracy with confidence in every bin and reports the differences that
+    exceed the tolerance `alpha` by more than chance explains. By default every bin contains the
+    samples of all groups, so an overconfident group can offset an underconfident group. To reveal
+    such groups, name the groups to audit (`groups`, or `sensitive_features` of `fit`) or search
+    regions (`search_regions`).
 
     Parameters
     ----------
@@ -316,18 +315,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return self._add(predictions, self._groups(X, sensitive_features), weight)
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Return the predicted probabilities of the audited classifier unchanged.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes)
-            Probabilities, columns in the order of `classes_`.
-        """
+        """Return the probabilities of the audited classifier, columns ordered as `classes_`."""
         check_is_fitted(self)
         if not hasattr(self, "estimator_"):
             raise ValueError(
@@ -341,18 +329,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return proba_of_classes(self.estimator_.predict_proba(X), self.classes_)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Class labels.
-        """
+        """Predict the most probable class of each sample, shape (n_samples,)."""
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
 

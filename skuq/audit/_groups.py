@@ -52,7 +52,6 @@ class Parts(NamedTuple):
 
 
 def sensitive_groups(columns: SensitiveFeatures | None) -> list[Grouping]:
-    """Divide samples by each attribute; no groups if `columns` is None."""
     return [] if columns is None else named_groups(columns)
 
 
@@ -129,7 +128,6 @@ def parts_of(
     strategy: Strategy = "uniform",
     weight: NDArray[Any] | None = None,
 ) -> Parts:
-    """Compute the sums of predictions, or of their weights."""
     return Parts(
         *_sums(predictions, grouping, n_bins, strategy, weight),
         *_sums(predictions, grouping, DENSITY_BINS, "uniform", weight),

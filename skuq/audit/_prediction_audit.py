@@ -195,10 +195,10 @@ class PredictionAudit(BaseEstimator):
         y : array-like of shape (n_samples,)
             True labels.
         proba : array-like or DataFrame of shape (n_samples, n_classes)
-            Probabilities as the provider reported them. Each row must sum to 1. The tolerance is
-            1e-4 or, if all probabilities are rounded to the same number of decimals, half a unit of
-            the last decimal for each class. Confidences are not rescaled. If columns are named
-            after labels, the names determine the labels, as in `skuq.metrics.calibration_table`.
+            Probabilities as the provider reported them, never rescaled. Each row must sum to 1
+            within 1e-4 or, if all probabilities are rounded to the same number of decimals, within
+            half a unit of the last decimal for each class. If columns are named after labels, the
+            names determine the labels.
         classes : array-like of shape (n_classes,), default=None
             Labels in column order. Default: the labels in the column names, or the sorted labels
             of `y`; their number must equal the number of columns.

@@ -22,11 +22,11 @@ from skuq.audit._groups import (
     parts_of,
 )
 from skuq.audit._recorded_predictions import (
-    RowSums,
     check_columns,
     check_labels_known,
     named_columns,
     note_on_columns,
+    note_on_sums,
     order_of_columns,
     probabilities_of,
     unknown_label,
@@ -80,8 +80,8 @@ def audit_files(
 ) -> AuditedFiles:
     """Audit recorded predictions in files of any size.
 
-    Files are read in chunks, and only integer sums per confidence bin are kept. Memory use
-    therefore does not depend on the number of rows. The findings equal those of
+    Files are read in chunks, and only integer sums per confidence bin are kept, so memory use does
+    not depend on the number of rows. The findings equal those of
     `CalibrationAuditor.from_predictions` on all rows together.
 
     Parameters
@@ -90,16 +90,8 @@ def audit_files(
         Files in a format that `skuq._table_files.open_table` reads, all with the same columns.
     label : str
         Column with the true label.
-    proba : sequence of str, optional
-        Columns with the reported probabilities, one per class. With two classes one column
-        is enough: the probability of the second class. Default: columns named like those of
-        `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
-        Rows must sum to 1, except for rounding to the decimals of the file, as in
-        `recorded_predictions`.
-    classes : sequence of str, optional
-        Labels, as text, in the order of `proba`. With one column: both labels, with the label of
-        this column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``. If
-        the column names contain no labels, the default is the sorted labels of the files.
+    proba, classes : sequence of str, optional
+        Columns with the reported probabilities, and their labels, as in `recorded_predictions`.
     groups : sequence of str, default=()
         Columns whose groups are audited too.
     features : sequence of str, default=()
@@ -109,8 +101,7 @@ def audit_files(
     format : CsvFormat, optional
         Known properties of the CSV files, such as the delimiter.
     n_jobs : int, optional
-        Number of processes that share the files. With ``joblib.parallel_config(backend="dask")``
-        they may run on other machines that have access to the same files.
+        Number of processes that share the files.
     **params
         Parameters of `CalibrationAuditor`.
 
@@ -245,7 +236,7 @@ def _file_parts(
 ) -> _FileParts:
     """Compute the sums of one file, chunk by chunk."""
     parts: list[Parts] = []
-    weights, n_weighed, row_sums = [], 0, RowSums()
+    weights, n_weighed, note = [], 0, ""
     kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
     for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
         start = int(chunk.index[0])
@@ -253,7 +244,7 @@ def _file_parts(
             label = chunk[columns.label].astype("category")
             codes = _label_codes(table, label, columns.classes, start)
             proba = probabilities_of(chunk, columns.proba, start)
-            row_sums = row_sums.with_rows(proba, start)
+            note = note_on_sums(proba, start) or note
             grouping = [_grouping(chunk[name]) for name in columns.groups]
             weight = None if columns.weight is None else weights_of(chunk[columns.weight], start)
         predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
@@ -265,7 +256,7 @@ def _file_parts(
             n_weighed += int(np.count_nonzero(weight))
     joined = TopLabelPredictions(*map(np.concatenate, zip(*kept, strict=True)))
     row_weight = np.concatenate(weights) if weights else None
-    return _FileParts(parts[0], joined, row_weight, n_weighed, row_sums.note)
+    return _FileParts(parts[0], joined, row_weight, n_weighed, note)
 
 
 def _label_codes(

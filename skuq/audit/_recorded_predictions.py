@@ -86,12 +86,12 @@ def recorded_predictions(
     codes, known = _labels(table[label])
     order = order_of_columns(proba, known, classes)
     values = probabilities_of(table, proba)
-    sums = RowSums().with_rows(values)
+    on_sums = note_on_sums(values)
     unknown = ~np.isin(known, order)
     if unknown.any():
         row = int(unknown[codes].argmax())
         raise unknown_label(known[codes[row]], row, label, order)
-    note = "; ".join(filter(None, [note_on_columns(proba, order), sums.note]))
+    note = "; ".join(filter(None, [note_on_columns(proba, order), on_sums]))
     given = None if weight is None else weights_of(table[weight])
     return RecordedPredictions(np.array(known)[codes], values, order, note, given)
 
@@ -238,45 +238,30 @@ def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> Float
     return values
 
 
-class RowSums(NamedTuple):
-    """Check of the sums of all rows, which may be read in chunks.
+def note_on_sums(values: FloatArray, start: int = 0) -> str:
+    """Remark on row sums that differ from 1; raise an error if rounding cannot explain one.
 
-    Further rows can only raise the number of decimals and thereby reduce the tolerance, so the row
-    whose sum differs most from 1 is checked again with every chunk.
+    `start` is the file position of the first row.
     """
-
-    decimals: int | None = 0  # number of decimals of all rows so far; None: not rounded
-    row: int = 0  # row whose sum differs most from 1
-    total: float = 1.0  # sum of that row
-
-    def with_rows(self, values: FloatArray, start: int = 0) -> RowSums:
-        """Add rows (the first at file position `start`); raise an error if a row's sum is wrong."""
-        found = None if self.decimals is None else decimals_of(values)
-        decimals = None if found is None else max(self.decimals or 0, found)
-        tolerance = rounded_sum_tolerance(values.shape[1], decimals)
-        totals = np.append(self.total, values.sum(axis=1))  # the worst row so far comes first
-        rows = np.append(self.row, start + np.arange(len(values)))
-        deviations = np.abs(totals - 1)
-        if (deviations > tolerance).any():
-            first = int((deviations > tolerance).argmax())
-            raise ValueError(
-                f"The probabilities in {_row(rows[first])} sum to {totals[first]:.6g}, but must "
-                f"sum to 1 within {tolerance:.4g}; name the columns of all classes, and write "
-                "enough digits."
-            )
-        worst = int(deviations.argmax())
-        return RowSums(decimals, int(rows[worst]), float(totals[worst]))
-
-    @property
-    def note(self) -> str:
-        """Remark on sums that differ from 1, for readers of the audit; "" if all sums are 1."""
-        if abs(self.total - 1) <= ROW_SUM_TOLERANCE:
-            return ""
-        return (
-            f"The probabilities are recorded with {self.decimals} decimals, so that rows do not "
-            f"sum to exactly 1 (row {self.row + 1}: {self.total:.6g}). Confidences are the "
-            "recorded values, not rescaled."
+    decimals = decimals_of(values)
+    tolerance = rounded_sum_tolerance(values.shape[1], decimals)
+    totals = values.sum(axis=1)
+    deviations = np.abs(totals - 1)
+    if (deviations > tolerance).any():
+        first = int((deviations > tolerance).argmax())
+        raise ValueError(
+            f"The probabilities in {_row(start + first)} sum to {totals[first]:.6g}, but must "
+            f"sum to 1 within {tolerance:.4g}; name the columns of all classes, and write enough "
+            "digits."
         )
+    worst = int(deviations.argmax())
+    if deviations[worst] <= ROW_SUM_TOLERANCE:
+        return ""
+    return (
+        f"The probabilities are recorded with {decimals} decimals, so that rows do not sum to "
+        f"exactly 1 (row {start + worst + 1}: {totals[worst]:.6g}). Confidences are the recorded "
+        "values, not rescaled."
+    )
 
 
 def _row(position: int) -> str:

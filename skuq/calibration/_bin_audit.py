@@ -313,8 +313,7 @@ def choose_alpha(
     proba : array-like of shape (n_samples, n_classes)
         Predictions of the honest model on data used neither for training nor for calibration.
     X : DataFrame or array-like of shape (n_samples, n_features), default=None
-        Inputs. If given, the tolerance within regions is measured too, which takes about half a
-        minute for reference sets of 1,600 rows and 14 columns.
+        Inputs. If given, the tolerance within regions is measured too, which is slow.
     classes : array-like of shape (n_classes,), default=None
         Labels in column order. Default: the sorted labels of `y`.
     reference_size : int, default=None

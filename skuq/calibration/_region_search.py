@@ -115,20 +115,13 @@ def search_regions(
     Notes
     -----
     A region is defined by one or two conditions: an interval or a value of a column, or an interval
-    of the reported confidence. Conditions depend only on the inputs and the confidences, not on the
-    labels. The tolerated accuracy of a region is its mean confidence plus alpha, or minus alpha.
-    The evidence of a region is computed as in `scan_bins`. The largest evidence over all regions is
-    compared with its distribution under simulated labels (a scan statistic [1]_). These labels are
-    correct with probability confidence + alpha, and in a second test with probability
-    confidence - alpha. The permitted error probability is divided between the tests as in
-    `scan_bins`.
-
-    The same samples serve to find a region and to test it; the comparison with the largest
-    simulated evidence accounts for this. Because regions overlap, this comparison costs less power
-    than a Bonferroni correction over thousands of regions. Simulations have a fixed seed, and their
-    number is reduced for more than 10,000 samples. If there are more than 50,000 samples or 5
-    million values, a fixed random subset of the samples within these limits is used. In a table of
-    more than about 200 columns, regions have one condition on the inputs.
+    of the reported confidence. Conditions do not depend on the labels. The evidence of a region is
+    computed as in `scan_bins`. The largest evidence over all regions is compared with its
+    distribution under simulated labels (a scan statistic [1]_), which are correct with probability
+    confidence + alpha, and in a second test with probability confidence - alpha; this accounts for
+    using the same samples to find a region and to test it, at less cost than a Bonferroni
+    correction, because regions overlap. The number of simulations is reduced for more than 10,000
+    samples. In a table of more than about 200 columns, regions have one condition on the inputs.
 
     References
     ----------

@@ -75,19 +75,13 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     uses four fifths of the level and the second test uses one fifth, because the audit
     mainly looks for lowered confidence.
 
-    Among all models within alpha, models at the limit have the largest evidence, since an
-    additional correct prediction never lowers the evidence of underconfidence. As a Monte Carlo
-    test, the scan keeps the level for any number of samples, on average over its seed; with 2000
-    simulations, the level for a single reference set may differ by about a tenth of its value. If
-    confidences within a bin differ, labels vary less than in the simulations. If simulation cannot
-    resolve a p-value, it is computed from Chernoff's bound ``exp(-evidence)`` for each run [2]_.
-    Simulations have a fixed seed.
+    Among all models within alpha, models at the limit have the largest evidence, so the scan keeps
+    the level for any number of samples, on average over its seed. If simulation cannot resolve a
+    p-value, it is computed from Chernoff's bound ``exp(-evidence)`` for each run [2]_.
 
     With fractional weights w, each bin is tested with its effective number of predictions,
-    ``sum(w)**2 / sum(w**2)`` rounded down. The accuracy of this number of unweighted predictions
-    has the same variance as the weighted accuracy of the bin [3]_. The binomial tails for this
-    number are approximations, like similar confidence limits for surveys [4]_; the guide reports
-    how often calibrated models were flagged.
+    ``sum(w)**2 / sum(w**2)`` rounded down, whose accuracy has the same variance [3]_. The binomial
+    tails for this number are approximations, like similar confidence limits for surveys [4]_.
 
     References
     ----------

@@ -244,7 +244,7 @@ def _split(names: str | None) -> list[str]:
 
 
 def _check_attributes(option: str, attributes: list[str], outcomes: list[str]) -> None:
-    """Refuse groups and regions defined by the outcome: every honest model would fail."""
+    """Refuse groups and regions defined by the label: even an honest model fails there."""
     for name in attributes:
         if name in outcomes:
             raise InputError(

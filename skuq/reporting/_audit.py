@@ -41,24 +41,9 @@ Row = Mapping[str, Any]  # one of its bins
 
 
 class AuditReport(Report):
-    """Report on an audit, with all its numbers as data.
+    """Report on an audit; the attribute ``data`` holds its numbers as plain Python objects.
 
-    Use `audit_report` for a report with plots; a report constructed from data has no plots. Added
-    sections come last.
-
-    Parameters
-    ----------
-    title : str
-        Headline.
-    data : dict
-        Result of `audit_data`.
-    created : datetime, optional
-        Time of the audit, shown in UTC. Default: now.
-
-    Attributes
-    ----------
-    data : dict
-        The parameter `data`: plain numbers, strings, lists and dicts.
+    `audit_report` makes it with plots, the class itself without. Added sections come last.
     """
 
     def __init__(
@@ -70,8 +55,7 @@ class AuditReport(Report):
 
     def html(self) -> str:
         """Return the page as a string."""
-        # Convert to plain strings, since the template would not escape Markup objects.
-        figures = json.loads(self.json())
+        figures = json.loads(self.json())  # plain strings: Markup objects would not be escaped
         return self._rendered("audit.html", **self._pictures, **_contents(figures))
 
     def json(self) -> str:
@@ -83,12 +67,8 @@ class AuditReport(Report):
     ) -> Path:
         """Write the page and its data atomically, and return the path of the page.
 
-        Parameters
-        ----------
-        path : path-like
-            HTML file in an existing folder; a file of that name is replaced.
-        json_path : path-like, optional
-            JSON file. Default: `path` with the suffix ``.json``.
+        A file of the same name is replaced. By default, the data are written to `path` with the
+        suffix ``.json``.
         """
         path = Path(path)
         twin = path.with_suffix(".json") if json_path is None else Path(json_path)
@@ -281,8 +261,8 @@ def audit_report(
     Returns
     -------
     AuditReport
-        ``.write("audit.html")`` writes both files; ``.html()`` and ``.data`` return their contents.
-        Plots need matplotlib (extra ``plot``).
+        ``.write("audit.html")`` also writes ``audit.json``; ``.html()`` and ``.data`` return the
+        contents. Plots need matplotlib (extra ``plot``).
 
     Examples
     --------
@@ -331,17 +311,20 @@ def _density(sums: Mapping[str, BinSums], **options: Any) -> dict[str, str]:
     return picture(display)
 
 
+def _numbers(row: Row) -> dict[str, str]:
+    """Columns that bins and regions share."""
+    return {
+        "samples": amount(row["count"]),
+        "claimed": f"{row['confidence']:.1%}",
+        "right": f"{row['accuracy']:.1%}",
+        "difference": _signed(row["gap"]),
+        "range": _unbroken(f"{_signed(row['gap_low'])} to {_signed(row['gap_high'])}"),
+    }
+
+
 def _bin_table(rows: Iterable[Row]) -> pd.DataFrame:
     return pd.DataFrame(
-        {
-            "bin": _range(row),
-            "samples": amount(row["count"]),
-            "claimed": f"{row['confidence']:.1%}",
-            "right": f"{row['accuracy']:.1%}",
-            "difference": _signed(row["gap"]),
-            "range": _unbroken(f"{_signed(row['gap_low'])} to {_signed(row['gap_high'])}"),
-            "finding": bin_finding(row),
-        }
+        {"bin": _range(row), **_numbers(row), "finding": bin_finding(row)}
         for row in rows
         if row["count"]
     )
@@ -379,14 +362,8 @@ def _region_table(regions: Iterable[Row]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "region": region["rule"],
-            "samples": amount(region["count"]),
-            "claimed": f"{region['confidence']:.1%}",
-            "right": f"{region['accuracy']:.1%}",
-            "difference": _signed(region["gap"]),
-            "range": _unbroken(f"{_signed(region['gap_low'])} to {_signed(region['gap_high'])}"),
-            "smallest found": _both(
-                region["detectable_underconfidence"], region["detectable_overconfidence"]
-            ),
+            **_numbers(region),
+            "smallest found": _both(*(region[name] for name in WAYS.values())),
         }
         for region in regions
     )

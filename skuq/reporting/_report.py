@@ -73,12 +73,10 @@ class Report:
 
         Parameters
         ----------
-        heading : str
-            Heading of the section.
+        heading, caption : str
+            Heading of the section, and caption of the plot.
         figure : Display or matplotlib Figure
             A Display that has not been drawn is drawn, and its figure closed afterwards.
-        caption : str
-            Caption.
         alt : str, optional
             Alternative text for readers who cannot see the plot. Default: the description of the
             Display, or the caption for a matplotlib Figure.
@@ -92,17 +90,12 @@ class Report:
 
         Parameters
         ----------
-        heading : str
-            Heading of the section.
+        heading, caption : str
+            Heading of the section, and caption of the table.
         frame : DataFrame
-            Integers are shown in full, other numbers with 4 significant digits. Numbers, and
-            strings that represent numbers, are right-aligned. The index is shown unless it is
-            unnamed and counts the rows from 0.
-        caption : str
-            Caption of the table.
+            Integers are shown in full, other numbers with 4 significant digits. The index is shown
+            unless it is unnamed and counts the rows from 0.
         """
-        if not isinstance(frame, pd.DataFrame):
-            raise TypeError(f"`frame` must be a pandas DataFrame, got {type(frame).__name__}.")
         section = {"heading": str(heading), "cells": cells(frame), "caption": str(caption)}
         self._sections.append(section)
 
@@ -111,13 +104,7 @@ class Report:
         return self._rendered("report.html")
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page to a file atomically, and return its path.
-
-        Parameters
-        ----------
-        path : path-like
-            File in an existing folder; a file of that name is replaced.
-        """
+        """Write the page to a file in an existing folder atomically, and return its path."""
         return write_atomically(path, self.html())
 
     def _rendered(self, template: str, **figures: Any) -> str:
@@ -178,10 +165,6 @@ def picture(figure: Any, alt: str = "") -> dict[str, str]:
     alt = alt or (figure.description() if hasattr(figure, "description") else "")
     if hasattr(figure, "figure_"):
         return picture(figure.figure_, alt)
-    if not hasattr(figure, "from_estimator"):
-        raise TypeError(
-            f"`figure` must be a Display or a matplotlib Figure, got {type(figure).__name__}."
-        )
     drawn = figure.plot().figure_
     try:
         return picture(drawn, alt)

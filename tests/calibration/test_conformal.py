@@ -53,8 +53,8 @@ def test_a_sample_is_as_unusual_as_itself_whatever_the_rounding():
         ([[0.1], [0.2]], [0.1], "`scores`"),
         ([0.1, np.nan], [0.1], "`scores`"),
         ([0.1], [0.1, np.nan], "`held_out`"),
-        ([0.1], [], "minimum of 1"),
-        ([np.inf], [0.1], "Input scores contains infinity"),
+        ([0.1], [], "at least 1 samples"),
+        ([np.inf], [0.1], "one finite number"),
     ],
 )
 def test_scores_that_are_none_are_refused(scores, held, named):
