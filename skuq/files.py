@@ -59,9 +59,9 @@ def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> b
         return True
     if not os.path.exists(path):
         return False
-    inner = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
-    entries = (os.fspath(folder), *inner)
-    return any(os.path.samestat(os.stat(path), os.lstat(entry)) for entry in entries)
+    folder = Path(folder).resolve()
+    entries = folder.rglob("*") if folder.is_dir() else [folder] if folder.exists() else []
+    return any(os.path.samestat(os.stat(path), entry.lstat()) for entry in entries)
 
 
 def check_unlinked(path: str | os.PathLike[str]) -> None:
