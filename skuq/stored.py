@@ -245,16 +245,12 @@ def _chain(names: list[str], layers: list[Any]) -> Any:
 
 
 def _linear(weight: NDArray[Any], bias: NDArray[Any] | None) -> Any:
-    from torch import nn
-    from torch.nn.utils import skip_init
+    import torch
 
-    tensors = {"weight": _tensor(weight)}
-    if bias is not None:
-        tensors["bias"] = _tensor(bias)
+    tensors = {"weight": _tensor(weight)} | ({} if bias is None else {"bias": _tensor(bias)})
     n_out, n_in = weight.shape
-    # Random initial weights would change the state of torch's generator.
-    dtype = tensors["weight"].dtype
-    layer = skip_init(nn.Linear, n_in, n_out, bias is not None, dtype=dtype)  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=[]):  # the random initial weights are discarded
+        layer = torch.nn.Linear(n_in, n_out, bias is not None, dtype=tensors["weight"].dtype)
     layer.load_state_dict(tensors)
     return layer.requires_grad_(False)
 
