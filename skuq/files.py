@@ -1,4 +1,4 @@
-"""Files and folders that are written completely or not at all, and paths that may be written."""
+"""Files and folders that are written completely or not at all."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from itertools import chain
 from pathlib import Path
 
 
@@ -51,28 +50,3 @@ def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
     """`atomic_path` for several files: none is replaced unless the block succeeds."""
     with ExitStack() as stack:
         yield tuple(stack.enter_context(atomic_path(path)) for path in paths)
-
-
-def is_within(path: str | os.PathLike[str], folder: str | os.PathLike[str]) -> bool:
-    """Whether a path is the given folder, lies in it, or is a link, also hard, to a file in it."""
-    if Path(path).resolve().is_relative_to(Path(folder).resolve()):
-        return True
-    if not os.path.exists(path):
-        return False
-    folder = Path(folder).resolve()
-    entries = folder.rglob("*") if folder.is_dir() else [folder] if folder.exists() else []
-    return any(os.path.samestat(os.stat(path), entry.lstat()) for entry in entries)
-
-
-def check_unlinked(path: str | os.PathLike[str]) -> None:
-    """Refuse a symbolic link, and a folder that contains one at any depth.
-
-    Another user who can write to the folder could place a link in it, and the caller would then
-    overwrite the file that the link points to.
-    """
-    inner = (os.path.join(top, n) for top, *names in os.walk(path) for n in chain(*names))
-    for entry in (os.fspath(path), *inner):
-        if os.path.islink(entry):
-            raise OSError(
-                f"{entry} is a symbolic link, and skuq does not write through links; remove it."
-            )
