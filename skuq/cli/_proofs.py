@@ -598,7 +598,8 @@ def _features(
     table = table.drop(columns=list(others)) if names is None else table[list(names)]
     if width is not None and table.shape[1] != width:
         raise InputError(
-            f"{path} has {table.shape[1]} features ({', '.join(table)}), but the model has {width}."
+            f"{path} has {table.shape[1]} features ({', '.join(map(str, table))}), but the model "
+            f"has {width}."
         )
     return _numbers(path, table)
 
@@ -622,7 +623,7 @@ def _numbers(path: Path, table: pd.DataFrame) -> pd.DataFrame:
     # Parse again from text: pandas may err in the last bit, and all parties need equal numbers.
     inexact = [name for name in table if table[name].dtype.kind == "f"]
     text = read_csv(path, like=pd.DataFrame({name: ["text"] for name in inexact}))
-    return table.assign(**{name: text[name].map(float) for name in inexact}).astype(float)
+    return table.assign(**{str(name): text[name].map(float) for name in inexact}).astype(float)
 
 
 def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:

@@ -182,13 +182,6 @@ class _AuditRun:
         self._prover, self._out, self._verbose = prover, out, verbose
         self._state = prover.private / AUDITS / files.digest(statement.canonical())
 
-    def answering(self, reported: bytes, statement: statements.SpotCheckStatement) -> _AuditRun:
-        """Return the run that answers a challenge for the same reports."""
-        run = _AuditRun(self._prover, self._out, statement, self._verbose)
-        run._state.mkdir(parents=True, exist_ok=True)
-        write_atomically(run._state / files.REPORTED, reported)
-        return run
-
     def check_out(self) -> None:
         """Raise if the auditor's folder contains files that do not belong to this audit."""
         files.check_unlinked(self._out)
@@ -259,8 +252,11 @@ class _AuditRun:
         """JSON text of the reported labels and confidences of all rows."""
         made = self._state / files.REPORTED
         if not made.exists():
+            found = integer_predictions(self._prover.network(), rows)
+            report = {"label": found.label.tolist(), "confidence": found.confidence.tolist()}
+            report["reference_digest"] = self.statement.reference_digest
             made.parent.mkdir(parents=True, exist_ok=True)
-            files.write_json(made, self._predictions(rows), files.MAX_BYTES)
+            files.write_json(made, report, files.MAX_BYTES)
         return made.read_bytes()
 
     def await_challenge(self, rows: IntArray) -> Bundle:
@@ -270,16 +266,19 @@ class _AuditRun:
         files.write_within(self._out, files.REPORTED, reported)
         return Bundle(self._out, 0, False)
 
+    def answer(self, reported: bytes, statement: statements.SpotCheckStatement) -> None:
+        """Go on with the statement that answers a challenge for the same reports."""
+        self.statement = statement
+        self._state = self._state.with_name(files.digest(statement.canonical()))
+        self._state.mkdir(parents=True, exist_ok=True)
+        write_atomically(self._state / files.REPORTED, reported)
+
     def _complete_statement(self, n_chunks: int) -> dict[str, Any]:
         record = self.statement.record()
-        if self.statement.level != "verdict":
-            return record
-        return {**record, "pads": self._prover.take_pads(n_chunks)}
-
-    def _predictions(self, rows: IntArray) -> dict[str, Any]:
-        found = integer_predictions(self._prover.network(), rows)
-        report = {"label": found.label.tolist(), "confidence": found.confidence.tolist()}
-        return {"reference_digest": self.statement.reference_digest, **report}
+        if self.statement.level == "verdict":
+            first = self._prover.ledger.take("pads", n_chunks)
+            record["pads"] = list(range(first, first + n_chunks))
+        return record
 
 
 def _chunk(k: int) -> str:
@@ -325,7 +324,7 @@ def _prove_predictions(
     statement = statements.SpotCheckStatement.of({**run.statement.record(), **entries})
     if any(record[name] != getattr(statement, name) for name in DRAWN):
         raise ValueError(CHANGED)
-    run = run.answering(reported, statement)
+    run.answer(reported, statement)
     size = run.committed.shape.rows_of("predictions")
     chosen = data.rows[chosen_rows(statement, data.region, n_proven)]
     run.begin(-(-len(chosen) // size))

@@ -178,24 +178,16 @@ def load_commitment(folder: str | Path) -> Commitment:
 
 def _check_numbers(record: dict[str, Any]) -> None:
     """Check the numbers that the provider states about the commitment without proof."""
-    tolerance = record["tolerance"]
-    if not ROUNDING <= tolerance < 1:
-        raise VerificationError(
-            f"{COMMITMENT}: a tolerance of {tolerance:g} is impossible; rounding alone "
-            f"can cause differences of {ROUNDING:.2g}."
-        )
-    for name in AGREEMENT:
-        if not 0 <= field(record["agreement"], name, float, COMMITMENT) <= 1:
+    agreement, tolerance = record["agreement"], record["tolerance"]
+    stated = {name: (field(agreement, name, float, COMMITMENT), 0, 1) for name in AGREEMENT}
+    check_entries(agreement, AGREEMENT, COMMITMENT)
+    stated |= {name: (record[name], 1, MAX_PROOFS) for name in BUDGETS}
+    stated["tolerance"] = tolerance, ROUNDING, float(np.nextafter(1, 0))
+    for name, (value, least, most) in stated.items():
+        if not least <= value <= most:
             raise VerificationError(
-                f"{COMMITMENT}: the value of the agreement {name!r} is impossible; it must be from "
-                f"0 to 1, got {record['agreement'][name]}."
-            )
-    check_entries(record["agreement"], AGREEMENT, COMMITMENT)
-    for name in BUDGETS:
-        if not 1 <= record[name] <= MAX_PROOFS:
-            raise VerificationError(
-                f"{COMMITMENT}: the value of {name!r} is impossible; it must be from 1 to "
-                f"{MAX_PROOFS}, got {record[name]}."
+                f"{COMMITMENT}: the value of {name!r} is impossible; it must be from {least:.4g} "
+                f"to {most:.7g}, got {value}."
             )
 
 
@@ -215,17 +207,12 @@ def _check_digests(record: dict[str, Any], shape: Architecture) -> None:
 def _architecture(record: dict[str, Any]) -> Architecture:
     try:
         values = {name: record[name] for name in Architecture._fields}
-        numbers = {
-            name: integer(value)
-            for name, value in values.items()
-            if name not in ("widths", "rows_per_proof", "columns")
-        }
-        shape = Architecture(
-            widths=tuple(integer(width) for width in array(values["widths"])),
-            rows_per_proof={name: integer(n) for name, n in values["rows_per_proof"].items()},
-            columns={name: integer(n) for name, n in values["columns"].items()},
-            **numbers,
-        )
+        values["widths"] = tuple(map(integer, array(values["widths"])))
+        for name in ("rows_per_proof", "columns"):
+            values[name] = {circuit: integer(n) for circuit, n in values[name].items()}
+        for name in set(values) - {"widths", "rows_per_proof", "columns"}:
+            integer(values[name])
+        shape = Architecture(**values)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"the architecture is malformed ({error})") from error
     check_entries(record, Architecture._fields, "The architecture")
@@ -279,11 +266,7 @@ class Encoding(NamedTuple):
         )
 
     def encode(self, X: ArrayLike) -> IntArray:
-        """Encode rows, shape (n_samples, n_features), as integers, shape (n_samples, width).
-
-        Raises ValueError if the shape is wrong, a value is not finite or outside the committed
-        range, or the columns of a data frame differ from the committed columns.
-        """
+        """Encode rows, shape (n_samples, n_features), as integers, shape (n_samples, width)."""
         values = self._checked(X)
         blocks = []
         for j, column in enumerate(self.columns):

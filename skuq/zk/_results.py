@@ -271,8 +271,10 @@ def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool
 
 def _power_notes(result: AuditResult | None) -> list[str]:
     """State the gaps that the audit detects in each bin with a probability of 0.8."""
+    if result is None:
+        return []
     notes = []
-    for name in () if result is None else DETECTABLE:
+    for name in DETECTABLE:
         sums, gaps, parts = result.sums, getattr(result.bins, name), []
         for b in np.flatnonzero(sums.count):
             low, high = sums.edges[b : b + 2] / sums.scale
