@@ -486,7 +486,6 @@ CASES |= {
         TableModel("logistic"),
         holed(),
         {"estimator": "forest", "task": "regression"},
-        (Refusal("missing", "refuse", {}, "has missing values"),),
     ),
 }
 POSTERIORS = pytest.mark.skipif(find_spec("posteriors") is None, reason="needs posteriors")

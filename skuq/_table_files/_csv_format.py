@@ -93,6 +93,8 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
         raise TableFileError(
             f"{path} cannot be read as CSV: {error}; check for unclosed quotation marks."
         ) from error
+    if not rows and not is_cut:
+        raise TableFileError(f"{path} has no rows.")
     mark = given.decimal or _decimal(path, rows, sep)
     # In a file with semicolons, a point in later rows may separate thousands. With a decimal comma
     # such a number stays text, whose column decides.

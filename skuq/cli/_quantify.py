@@ -41,9 +41,8 @@ LEARNERS = ("auto", "hgb", "logistic", "network", "forest")
 QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default method
 
 # Options of training, which cannot be combined with --load.
-OF_TRAINING = {
-    *("train", "target", "id_column", "drop", "task", "model", "method", "held_out", "seed", "save")
-}
+OF_TRAINING = ("train", "target", "id_column", "drop", "task", "model", "method", "held_out")
+OF_TRAINING += ("seed", "save")
 
 
 @click.command()
@@ -135,6 +134,7 @@ def quantify(
     paths = {"train": training.pop("train"), "held_out": training.pop("held_out")}
     paths = {name: path for name, path in (paths | {"predict": predict}).items() if path}
     given = [] if training["model"] in LEARNERS else [Path(training["model"])]
+    given += [] if load is None or not load.is_dir() else load.iterdir()
     check_outputs([out, report, save], [*paths.values(), *given])
     if report is not None:
         require_plots("--report")
@@ -179,10 +179,11 @@ def _check_options(context: click.Context) -> None:
     source, on_line = context.get_parameter_source, click.core.ParameterSource.COMMANDLINE
     given = {name for name in context.params if source(name) is on_line}
     other_method = context.params["method"].lower() not in QUAM
-    both = [f"--{name.removesuffix('_column').replace('_', '-')}" for name in OF_TRAINING & given]
+    trained = (name for name in OF_TRAINING if name in given)
+    both = [f"--{name.removesuffix('_column').replace('_', '-')}" for name in trained]
     lacking = [f"--{name}" for name in ("train", "target") if name not in given]
     if "load" in given and both:
-        wrong = f"--load uses a model that is already trained; omit {', '.join(sorted(both))}."
+        wrong = f"--load uses a model that is already trained; omit {', '.join(both)}."
     elif "load" not in given and lacking:
         wrong = f"Pass {' and '.join(lacking)} to train a model, or --load with a saved model."
     elif ("predict" in given) != ("out" in given):

@@ -53,19 +53,7 @@ class TableEstimator(UncertaintyMixin, BaseEstimator):
         return tags
 
     def predict_uncertainty(self, table: Any) -> Uncertainty:
-        """Predict the uncertainty of each row, as in the columns of `predict`.
-
-        Parameters
-        ----------
-        table : DataFrame of pandas or Polars, pyarrow Table, or ndarray
-            Rows; columns that were not trained on are ignored.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_rows,); for regression, variances
-            in squared units of the target. For a pandas table, the result has its index.
-        """
+        """Predict the uncertainty of each row, as in the columns of `predict`."""
         rows = self.predict(as_frame(table, NEW), n_explained=0)
         found = Uncertainty(*(rows[name].to_numpy(dtype=np.float64) for name in PARTS))
         return with_index_of(table, found)

@@ -290,14 +290,10 @@ class HeldOutMixin:
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Return the loss on the held-out rows, and the loss of a constant baseline.
+        """Return the loss on the held-out rows, and that of a constant prediction.
 
-        Returns
-        -------
-        loss : float
-            Log loss of the probabilities, in nats, or mean squared error for regression.
-        guessing : float
-            Loss of always predicting the class frequencies or, for regression, the mean.
+        The loss is the log loss in nats, or for regression the mean squared error; the constant
+        prediction is the class frequencies, or the mean.
         """
         label = self.held_out_["label"]
         if self.classes_ is None:
@@ -370,14 +366,8 @@ class HeldOutMixin:
         """Measure accuracy and coverage on the held-out rows of each true class.
 
         Prediction sets have their nominal coverage on average over all rows, not within each class:
-        the coverage of a rare class may be much lower.
-
-        Returns
-        -------
-        DataFrame
-            One row per class among the held-out rows, in sorted order. Columns: ``rows``, the
-            number of held-out rows; ``accuracy``, the share predicted correctly; ``coverage``, the
-            share whose set contains the true class, measured as in `measured_coverage`.
+        the coverage of a rare class may be much lower. Returns, per class, the number of ``rows``,
+        the ``accuracy``, and the ``coverage`` as in `measured_coverage`.
         """
         if self.classes_ is None:
             raise ValueError("A regression has no classes; use `measured_coverage`.")

@@ -139,16 +139,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
 
     Attributes
     ----------
-    task_ : {"classification", "regression"}
-        Task that the model was trained for.
-    target_, id_ : str
-        Names of the target and of the column that identifies rows (or None).
     feature_names_in_ : ndarray of shape (n_features,)
         Names of the feature columns.
     classes_ : ndarray of shape (n_classes,) or None
         Sorted labels; None for regression.
-    name_ : str
-        Name of the learner or of the estimator passed.
     comparison_ : object
         Cross-validation ``losses`` of the compared learners, and the loss of ``guessing``.
     estimator_ : estimator
@@ -156,15 +150,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     held_out_ : DataFrame
         Results of the held-out rows: prediction, confidence, parts of the uncertainty, and the true
         ``label``, with the row's index in the original table (after `load`: from 0).
-    combination_ : skuq.ood.Combination
-        Combined score of how unusual a row is, calibrated on the held-out rows.
-    held_out_proba_ : ndarray of shape (n_held_out, n_classes) or None
-        Predicted probabilities of the held-out rows; None for regression.
-    notes_ : list of str
-        Sentences on how the training table was processed; warnings come first.
-    warnings_ : list of str
-        The notes on columns that may reveal the target, and on data that may have been misread or
-        were dropped.
+    notes_, warnings_ : list of str
+        Sentences on how the training table was processed. Warnings, which come first in ``notes_``,
+        concern columns that may reveal the target, and data that may have been misread or were
+        dropped.
 
     References
     ----------
@@ -415,18 +404,9 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def predict_quantiles(self, table: Any, levels: ArrayLike | None = None) -> FloatArray:
         """Predict quantiles of the target (regression only), without conformal calibration.
 
-        Parameters
-        ----------
-        table : DataFrame of shape (n_rows, n_columns)
-            Rows; columns that were not trained on are ignored.
-        levels : array-like of shape (n_levels,), default=None
-            Levels between 0 and 1; None means 25 levels from 0.005 to 0.995. Levels outside of this
-            range return the outermost quantiles.
-
-        Returns
-        -------
-        ndarray of shape (n_rows, n_levels), float64
-            Quantiles, in units of the target; NaN in rows that cannot be scored.
+        None means 25 levels from 0.005 to 0.995; levels outside of this range return the outermost
+        quantiles. Returns quantiles in units of the target, (n_rows, n_levels); NaN in rows that
+        cannot be scored.
         """
         if self.quantities_ is None:
             raise ValueError("A classification has no quantiles; use `predict`.")
@@ -440,20 +420,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return quantiles
 
     def predict_interval(self, table: Any, coverage: float = 0.9) -> PredictionInterval:
-        """Predict intervals (regression only): the columns ``lower`` and ``upper`` of `predict`.
-
-        Parameters
-        ----------
-        table : DataFrame of shape (n_rows, n_columns)
-            Rows; columns that were not trained on are ignored.
-        coverage : float, default=0.9
-            Coverage of the intervals.
-
-        Returns
-        -------
-        PredictionInterval
-            Endpoints of the intervals, in units of the target; NaN in rows that cannot be scored.
-        """
+        """Predict intervals (regression only): the columns ``lower`` and ``upper`` of `predict`."""
         check_share(coverage)
         if self.quantities_ is None:
             raise ValueError("A classification has no intervals; use `predict`.")
@@ -463,13 +430,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     def count(self, table: Any) -> pd.DataFrame:
         """Count special values by column; the counts of parts of a table can be added up.
 
-        Returns
-        -------
-        pandas.DataFrame of int
-            One row per column. ``rows`` is the number of rows that can be scored. ``missing``,
-            ``unseen`` and ``out_of_range`` count values in these rows. ``ranges`` is the number of
-            cells such as "10 - 20", which are read as their midpoint. ``unread`` is the number of
-            cells because of which a row cannot be scored.
+        Returns one row per column. ``rows`` is the number of rows that can be scored; ``missing``,
+        ``unseen`` and ``out_of_range`` count values in these rows. ``ranges`` counts cells such as
+        "10 - 20", which are read as their midpoint, and ``unread`` the cells because of which a row
+        cannot be scored.
         """
         cleaned, unread = self._rows(as_frame(table, NEW))
         X = cleaned.without(unread)
