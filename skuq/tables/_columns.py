@@ -103,6 +103,8 @@ FORMS = {ISO_FORM: (ISO,)} | {
     for day, formats in DAYS.items()
     for time, clock in TIMES.items()
 }
+# Dates with two-digit years, times of day, and durations.
+UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d(,? \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
 ORDERS = {"%d": "the day first", "%m": "the month first"}
 
 
@@ -520,7 +522,7 @@ def _unread_note(values: pd.Series) -> str:
         for t, each in found.items()
         if each and not each.end and (len(each.after) > 1 or not each.glued)
     }
-    looks |= {t for t in texts if re.fullmatch(rf"\d+([:./-]\d+)+(,? \d.*)?({HALF})?", t)}
+    looks |= {t for t in texts if re.fullmatch(UNREAD_TIME, t)}
     if 2 * len(looks) < len(texts):
         return ""
     shown = next((text for text in texts if text not in looks), texts[0])

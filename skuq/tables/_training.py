@@ -18,7 +18,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestClassifier,
 )
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
@@ -37,6 +37,7 @@ ENOUGH_TO_STOP = 500  # minimum number of rows for early stopping of boosting
 LEAF = 3
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of inputs without new categories
 COVERAGE = 0.9  # nominal coverage of the intervals used to compare scales of a target
+FROZEN = " Inside a FrozenEstimator it stays fitted when it is cloned, as in cross-validation."
 GIVEN = "the given "  # prefix of the name of a given estimator
 LABELS = {
     "hgb": "boosted trees",
@@ -258,6 +259,7 @@ def table_errors(name: str, X: pd.DataFrame) -> Iterator[None]:
         raise TableError(
             f"{name.removeprefix(GIVEN)} cannot be used with this table: {error}"
             + (f" (Columns with missing values: {', '.join(holes)}.)" if holes else "")
+            + (FROZEN if isinstance(error, NotFittedError) else "")
         ) from error
 
 

@@ -239,7 +239,7 @@ def test_a_given_model_survives_cross_validation_if_it_is_frozen(people, X):
     scores = cross_val_score(made, X, people["moved"], cv=2, error_score="raise")
     assert scores.mean() == pytest.approx(given.score(X[["age"]], people["moved"]))
     assert clone(made).fit(X, people["moved"]).name_ == "the given LogisticRegression"
-    with pytest.raises(TableError, match="inside a FrozenEstimator it stays fitted"):
+    with pytest.raises(TableError, match="Inside a FrozenEstimator it stays fitted"):
         clone(TableModel(given)).fit(X, people["moved"])
 
 
