@@ -21,7 +21,15 @@ from sklearn.utils.validation import _num_samples
 from skuq.base import FloatArray
 from skuq.wrappers import is_instance_of
 
-_LIBRARIES = ("skuq", "sklearn", "joblib", "torch", "stable_baselines3", "sb3_contrib")
+_LIBRARIES = (
+    "skuq",
+    "sklearn",
+    "joblib",
+    "torch",
+    "stable_baselines3",
+    "sb3_contrib",
+    "contextlib",
+)
 #: Losses of a single prediction: "zero_one" for classification, "squared_error" and
 #: "absolute_error" for regression.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]

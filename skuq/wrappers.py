@@ -261,6 +261,16 @@ def is_fitted(estimator: Any) -> bool:
     )
 
 
+def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
+    """Whether a model is used as it is; any other model is cloned and trained.
+
+    A `FrozenEstimator` and a `torch.nn.Module` are used as they are. With `after_the_fact`, for
+    methods that work on fitted models by definition, every fitted estimator is.
+    """
+    frozen = isinstance(estimator, FrozenEstimator) or is_module(estimator)
+    return frozen or (after_the_fact and estimator is not None and is_fitted(estimator))
+
+
 def module_inside(module: Any) -> Any:
     """Module inside a wrapper of `torch.compile`, data parallelism or PEFT; None if not wrapped."""
     for library, name, attribute in _MODULES:

@@ -67,7 +67,7 @@ class DirichletNetworkClassifier(
                 f"`estimator` must be a GraphClassifier, because its network is trained here with "
                 f"a different loss; got {estimator!r}."
             )
-        look_at(estimator).warn_of_retraining()
+        look_at(estimator).check_trainable()
         estimator._validate_params()
         estimator._refuse_ineffective(X_val)
         graph = as_node_graph(estimator.graph)

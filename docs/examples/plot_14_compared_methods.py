@@ -21,7 +21,6 @@ from skuq import (
     QUAMClassifier,
     SGMCMCClassifier,
 )
-from skuq._networks import MLP
 from skuq.quam import PointwiseSearch
 
 X, y = make_moons(200, noise=0.1, random_state=0)
@@ -32,11 +31,15 @@ X = StandardScaler().fit_transform(X).astype(np.float32)
 # decay times the number of samples. QUAM needs this precision, because it determines which models
 # are plausible.
 WEIGHT_DECAY = 1e-3
+
+
+def network():  # a function, so that each member of the ensemble starts from other weights
+    layers = [nn.Linear(2, 50), nn.ReLU(), nn.Linear(50, 50), nn.ReLU(), nn.Linear(50, 2)]
+    return nn.Sequential(*layers)
+
+
 net = NeuralNetClassifier(
-    MLP,  # the class, so that each member of the ensemble starts from other weights
-    module__n_features=2,
-    module__n_outputs=2,
-    module__hidden_sizes=(50, 50),
+    network,
     criterion=nn.CrossEntropyLoss,
     max_epochs=150,
     lr=1e-2,

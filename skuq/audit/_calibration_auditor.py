@@ -38,14 +38,16 @@ from skuq.labels import plain
 from skuq.metrics import expected_calibration_error
 from skuq.probabilities import proba_of_classes
 from skuq.validation import MOST_BINS, checked_labels
-from skuq.wrappers import is_fitted, is_module, weight_params
+from skuq.wrappers import is_module, is_prefit, weight_params
 
 if TYPE_CHECKING:
     from skuq.models import ModuleClassifier
 
 
 def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
-    if hasattr(auditor.estimator, "predict_proba") and is_fitted(auditor.estimator):
+    if hasattr(auditor.estimator, "predict_proba") and is_prefit(
+        auditor.estimator, after_the_fact=True
+    ):
         return True
     raise AttributeError(
         f"`partial_fit` needs a fitted classifier with `predict_proba`, got {auditor.estimator!r}; "
@@ -259,7 +261,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         if not hasattr(self.estimator, "predict_proba"):
             self.estimator_ = _module_classifier(self.estimator, X, y)
             proba = self.estimator_.predict_proba(X)
-        elif is_fitted(self.estimator):
+        elif is_prefit(self.estimator, after_the_fact=True):
             self.estimator_, proba = self.estimator, self._reported(X)
         else:
             self.estimator_, proba = _trained_with_proba(self.estimator, X, y, weight)

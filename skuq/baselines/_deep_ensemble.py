@@ -25,7 +25,7 @@ from skuq.baselines._sampled import (
     log_proba_there,
     on_its_device,
 )
-from skuq.models import Model, fit_model, is_prefit, look_at
+from skuq.models import Given, Model, fit_model, look_at
 from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
 
@@ -134,17 +134,17 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         refuse_ineffective(self, ["n_members", "n_jobs"], context)
         return {"form": "natural", "fit": self._take_members}
 
-    def _take_members(self, estimator: Any, X: Any, y: NDArray[Any], **training: Any) -> Model:
+    def _take_members(self, given: Given, X: Any, y: NDArray[Any], **training: Any) -> Model:
         self.members_ = [_taken(member, X, y) for member in self.members or ()]
         _check_same_classes(self.members_, X, y)
         return self.members_[0]
 
     def _fit_members(
-        self, estimator: Any, X: Any, y: NDArray[Any], *, seed: int, **training: Any
+        self, given: Given, X: Any, y: NDArray[Any], *, seed: int, **training: Any
     ) -> Model:
         more = np.random.RandomState(self._sampling_seed)
         seeds = [seed, *map(int, more.randint(2**31 - 1, size=self.n_members - 1))]
-        unfitted = _unfitted(estimator, seeds)
+        unfitted = _unfitted(given, seeds)
         whole = _TrainingRows(X, y, training.pop("sample_weight"))
         members = self._trained(unfitted, [whole] * len(seeds), seeds, training)
         if repeated := _repeated(members, X):
@@ -157,7 +157,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
                 warn_user(
                     f"{len(same)} of {len(members)} members make the same predictions on the "
                     "training rows as an earlier member, even after training on resampled rows: an "
-                    f"ensemble of {type(estimator).__name__} says little about uncertainty."
+                    f"ensemble of {type(given.estimator).__name__} says little about uncertainty."
                 )
         self.members_ = _on_one_graph(members)
         _check_same_classes(self.members_, X, y)
@@ -232,8 +232,9 @@ def _repeated(members: Sequence[Model], X: Any) -> list[int]:
     ]
 
 
-def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
+def _unfitted(given: Given, seeds: Sequence[int]) -> list[Any]:
     """Estimators to train as members; the first is the given model if it is not retrained."""
+    estimator = given.estimator
     if estimator is None:
         return [None] * len(seeds)
     inner = estimator
@@ -245,10 +246,10 @@ def _unfitted(estimator: Any, seeds: Sequence[int]) -> list[Any]:
             "fitted models as `members`."
         )
     _warn_of_equal_starts(inner, len(seeds))
-    if is_prefit(estimator):
+    if given.is_prefit:
         first = estimator
     else:
-        look_at(estimator).warn_of_retraining()
+        given.check_trainable()
         first = _reseeded(estimator, seeds[0])
     return [first, *(_reseeded(inner, seed) for seed in seeds[1:])]
 

@@ -30,7 +30,6 @@ from skuq.models import (
     Model,
     ModelClassifierMixin,
     NetworkModel,
-    look_at,
 )
 from skuq.validation import warn_if_worse_than_guessing
 
@@ -127,14 +126,14 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             **self._training_options(),
         )
         # Class weights change the class frequencies that the model learns.
-        if not look_at(self._given).class_weights:
+        if not data.given.class_weights:
             losses = self.model_.losses(data.inputs, data.codes, self.device)
             loss = float(np.average(losses, weights=data.weight))
             warn_if_worse_than_guessing(loss, data.codes, self.model_.classes, data.weight)
         # Without `classes_`, the estimator counts as not fitted until the method is set up.
         self.__dict__.pop("classes_", None)
         if isinstance(self.model_, LearnerModel):
-            look_at(self._given).refuse_device(self.device)
+            data.given.refuse_device(self.device)
         else:
             weight = torch.as_tensor(data.weight)
             train = TrainingRows(data.inputs, torch.as_tensor(data.codes), weight)

@@ -85,6 +85,7 @@ class PretrainedClassifier(
     """Base class of estimators that evaluate a pre-trained model and predict its classes."""
 
     _shared = ("estimator", "graph")
+    _min_samples = 2  # read by `resolve`
     # Values for subclasses without these parameters:
     verbose: int = 0
     batches: NodeBatches | None = None
@@ -150,7 +151,6 @@ class PretrainedClassifier(
             seed=seed,
             sample_weight=sample_weight,
             further=(X_val,) if validated else (),
-            min_samples=2,
             device=self.device,
             after_the_fact=True,
         )

@@ -88,6 +88,8 @@ class RegionOf:
 class FineTunedMixin:
     """Region and fine-tuning of an estimator with the parameters in `PARAMETERS`."""
 
+    _min_samples = 2  # read by `resolve`
+
     estimator: Any
     region: Any
     random_state: Any
@@ -108,7 +110,6 @@ class FineTunedMixin:
             X,
             y,
             seed=first,
-            min_samples=2,
             before_training=region.check,
             device=self.device,
             after_the_fact=True,

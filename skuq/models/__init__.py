@@ -6,42 +6,32 @@ Scikit-learn estimators that are not networks need no torch.
 from typing import TYPE_CHECKING
 
 from skuq.extras import import_networks, lazy_names
-from skuq.models._categories import category_columns
-from skuq.models._given import as_rows, is_prefit, look_at
-from skuq.models._mixin import ModelClassifierMixin, ModelMixin, ModuleClassifier
-from skuq.models._model import (
-    LearnerModel,
-    Model,
-    classes_of_logits,
-)
-from skuq.models._resolve import TrainingData, check_is_estimator, fit_model, resolve
+from skuq.models._categories import category_columns as category_columns
+from skuq.models._given import Given as Given
+from skuq.models._given import as_rows
+from skuq.models._given import check_is_estimator as check_is_estimator
+from skuq.models._given import look_at as look_at
+from skuq.models._mixin import ModelClassifierMixin as ModelClassifierMixin
+from skuq.models._mixin import ModelMixin as ModelMixin
+from skuq.models._mixin import ModuleClassifier as ModuleClassifier
+from skuq.models._model import LearnerModel as LearnerModel
+from skuq.models._model import Model
+from skuq.models._model import classes_of_logits as classes_of_logits
+from skuq.models._resolve import TrainingData as TrainingData
+from skuq.models._resolve import fit_model as fit_model
+from skuq.models._resolve import resolve
 from skuq.stored import stored_in
+from skuq.wrappers import is_prefit as is_prefit
 
 if TYPE_CHECKING:
-    from skuq.models._adopt import adopt
-    from skuq.models._network_model import NetworkModel
+    from skuq.models._fit_or_adopt import adopt
+    from skuq.models._network_model import NetworkModel as NetworkModel
 
-__all__ = [
-    "LearnerModel",
-    "Model",
-    "ModelClassifierMixin",
-    "ModelMixin",
-    "ModuleClassifier",
-    "NetworkModel",
-    "TrainingData",
-    "adopt",
-    "as_rows",
-    "category_columns",
-    "check_is_estimator",
-    "classes_of_logits",
-    "fit_model",
-    "is_prefit",
-    "look_at",
-    "resolve",
-]
+# The other names are for other packages of skuq.
+__all__ = ["Model", "adopt", "as_rows", "resolve"]
 
 _NETWORKS = {
-    "skuq.models._adopt": ("adopt",),
+    "skuq.models._fit_or_adopt": ("adopt",),
     "skuq.models._network_model": ("NetworkModel",),
 }
 __getattr__ = lazy_names(__name__, _NETWORKS, load=import_networks)

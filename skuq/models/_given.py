@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -16,8 +17,7 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d, ge
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from skuq.base import FloatArray
-from skuq.labels import labels_in_mask
-from skuq.models._huggingface import TEXT_FIELDS, rows_of
+from skuq.labels import labels_in_mask, plain
 from skuq.stored import stored
 from skuq.validation import (
     check_some_samples,
@@ -26,7 +26,7 @@ from skuq.validation import (
     to_dense,
     warn_user,
 )
-from skuq.wrappers import is_fitted, is_instance_of, is_module, is_search, unwrap
+from skuq.wrappers import is_fitted, is_instance_of, is_module, is_prefit, is_search, unwrap
 
 # The `fit` of these estimators passes `sample_weight` on to the models inside. Other
 # meta-estimators with **params raise an error for weights unless metadata routing is on.
@@ -38,6 +38,8 @@ _PASS_ON = (
     ("sklearn.feature_selection", "RFE"),
     ("sklearn.compose", "TransformedTargetRegressor"),
 )
+#: Input fields of a text model, in the order in which they are stacked.
+TEXT_FIELDS = ("input_ids", "attention_mask", "token_type_ids")
 _INSIDE = ("estimator", "final_estimator", "regressor")  # parameters that contain models
 
 
@@ -79,8 +81,19 @@ class Given:
         """Whether the estimator is fitted; a bare torch module always is."""
         return self.estimator is not None and is_fitted(self.estimator)
 
-    def warn_of_retraining(self) -> None:
-        """Warn if the estimator is already fitted, because a clone of it will be trained."""
+    @property
+    def is_prefit(self) -> bool:
+        """Whether the estimator is used as it is where other estimators are cloned and trained."""
+        return is_prefit(self.estimator)
+
+    def check_trainable(self) -> None:
+        """Raise TypeError if the estimator cannot be trained, and warn if it is fitted already."""
+        check_is_estimator(self.estimator)
+        if isinstance(self.estimator, Pipeline) and is_skorch_net(self.estimator.steps[-1][1]):
+            raise TypeError(
+                "`estimator` is a pipeline that ends in a skorch net; put the transformers "
+                "outside: make_pipeline(..., Estimator(net))."
+            )
         if hasattr(self.estimator, "fit") and self.is_fitted:
             warn_user(
                 f"This {type(self.estimator).__name__} is fitted already; a clone of it is trained "
@@ -192,6 +205,31 @@ def look_at(estimator: Any) -> Given:
     return Given(estimator, learner, trained, preprocesses, takes_ids)
 
 
+def check_is_estimator(estimator: Any) -> None:
+    """Raise TypeError if an object is neither None, nor an estimator, nor a module."""
+    if estimator is None or hasattr(estimator, "fit") or is_module(estimator):
+        return
+    expected = "`estimator` must be None, have a method `fit`, or be a torch.nn.Module"
+    if isinstance(estimator, Mapping):
+        raise TypeError(
+            f"{expected}, not of type {type(estimator).__name__}. A state_dict holds weights only: "
+            "build the network, call network.load_state_dict(weights), and pass the network."
+        )
+    raise TypeError(f"{expected}, got {estimator!r}.")
+
+
+def check_several_classes(y: NDArray[Any]) -> None:
+    classes = np.unique(y)
+    if len(classes) < 2:
+        raise ValueError(f"`y` holds one class only: {plain(classes[0])!r}; at least 2 are needed.")
+
+
+def refuse_fit_params(fit_params: Mapping[str, Any] | None, reason: str) -> None:
+    """Raise TypeError if there are arguments of `fit`; `reason` is the start of the message."""
+    if fit_params:
+        raise TypeError(f"{reason} {', '.join(fit_params)}.")
+
+
 def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
     """Whether a model is an instance of the skorch class of the given name.
 
@@ -199,41 +237,6 @@ def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
     imported before.
     """
     return is_instance_of(model, "skorch", kind)
-
-
-def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
-    """Return whether a model is used without retraining; otherwise it is cloned and trained.
-
-    A `FrozenEstimator` and a bare `torch.nn.Module` are used without retraining; all other
-    estimators are cloned and trained.
-
-    Parameters
-    ----------
-    estimator : object
-        Estimator that the user passed; None stands for a default network.
-    after_the_fact : bool, default=False
-        Whether the caller always works on fitted models. If True, every fitted estimator is used
-        without retraining.
-
-    Returns
-    -------
-    bool
-        Whether the model is prefit.
-
-    Examples
-    --------
-    >>> from sklearn.frozen import FrozenEstimator
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> model = LogisticRegression()
-    >>> is_prefit(model)
-    False
-    >>> fitted = model.fit([[0.0], [1.0]], [0, 1])
-    >>> is_prefit(FrozenEstimator(fitted)), is_prefit(fitted, after_the_fact=True)
-    (True, True)
-    """
-    if isinstance(estimator, FrozenEstimator) or is_module(estimator):
-        return True
-    return after_the_fact and look_at(estimator).is_fitted
 
 
 @dataclass(frozen=True)
@@ -408,6 +411,44 @@ class Nodes(Inputs):
 
     def check(self, owner: Any, X: Any) -> Any:
         return X
+
+
+def rows_of(model: Any, X: Any) -> Any:
+    """Convert a mapping or array of a transformers model's inputs to one array; see `as_rows`."""
+    main = model.main_input_name
+    if not isinstance(X, Mapping):
+        X = np.asarray(X)
+        return X[:, None] if main == TEXT_FIELDS[0] and X.ndim == 2 else X
+    known = TEXT_FIELDS if main == TEXT_FIELDS[0] else (main,)
+    given = {name: values for name, values in X.items() if values is not None}
+    if main not in given or not set(given) <= set(known):
+        raise ValueError(
+            f"{type(model).__name__} requires the field {main!r} and accepts {list(known)}, got "
+            f"{sorted(given)}."
+        )
+    if main != TEXT_FIELDS[0]:
+        return _field(given[main], main)
+    if "token_type_ids" in given and "attention_mask" not in given:
+        given["attention_mask"] = np.ones_like(_field(given[main], main))
+    fields = {name: _field(given[name], name) for name in known if name in given}
+    shapes = {name: values.shape for name, values in fields.items()}
+    if len(shapes[main]) != 2 or len(set(shapes.values())) > 1:
+        raise ValueError(f"Tokens must have shape (n_samples, length) in all fields, got {shapes}.")
+    return np.stack(list(fields.values()), axis=1)
+
+
+def _field(values: Any, name: str) -> NDArray[Any]:
+    try:
+        is_tensor = is_instance_of(values, "torch", "Tensor")
+        array = values.numpy(force=True) if is_tensor else np.asarray(values)
+    except ValueError:
+        array = np.empty(0, object)
+    if array.dtype.kind not in "biuf":
+        raise ValueError(
+            f"{name!r} must contain numbers, in rows of equal length; let the tokeniser pad them "
+            "(padding=True)."
+        )
+    return array
 
 
 def as_rows(estimator: Any, X: Any) -> Any:

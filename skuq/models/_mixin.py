@@ -24,8 +24,10 @@ class ModelMixin:
     The estimator has the parameters `estimator` and `device`.
     """
 
-    _supports_ids = False
+    _supports_ids = False  # node ids of a graph
     _supports_sparse = True
+    _keeps_sparse = False  # a learner gets sparse rows; `TrainingData.inputs` then are the first
+    _min_samples = 1
     estimator: Any
     device: str | torch.device
     model_: Any  # a Model of the kind that the estimator requires
@@ -56,8 +58,6 @@ class ModelMixin:
             owner=self,
             seed=seed,
             form=form,
-            ids=self._supports_ids,
-            sparse=self._supports_sparse,
             **options,
         )
         return data

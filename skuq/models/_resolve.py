@@ -19,16 +19,15 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import FloatArray
 from skuq.devices import with_gradients
 from skuq.extras import import_optional
-from skuq.labels import plain
 from skuq.models._given import (
     Given,
     Inputs,
     Nodes,
     Rows,
     Table,
-    is_prefit,
-    is_skorch_net,
+    check_several_classes,
     look_at,
+    refuse_fit_params,
 )
 from skuq.models._model import (
     N_EXAMPLES,
@@ -39,7 +38,7 @@ from skuq.models._model import (
 )
 from skuq.sample_weights import training_weights
 from skuq.validation import check_targets_are_classes, is_texts
-from skuq.wrappers import is_module, unwrap
+from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +52,8 @@ class TrainingData(NamedTuple):
 
     Attributes
     ----------
+    given : Given
+        The user's estimator.
     X : array or DataFrame of shape (n_samples, ...)
         Validated inputs, before the model's own preprocessing.
     inputs : Tensor, array or DataFrame of shape (n_samples, ...)
@@ -67,6 +68,7 @@ class TrainingData(NamedTuple):
         Further validated inputs.
     """
 
+    given: Given
     X: Any
     inputs: Any
     labels: NDArray[Any]
@@ -87,10 +89,6 @@ def resolve(
     regression: bool = False,
     sample_weight: Any = None,
     further: Sequence[Any] = (),
-    min_samples: int = 1,
-    ids: bool = False,
-    sparse: bool = True,
-    keep_sparse: bool = False,
     before_training: Callable[[], None] | None = None,
     fit: Callable[..., Model] | None = None,
     **training: Any,
@@ -111,7 +109,8 @@ def resolve(
     y : array-like of shape (n_samples,)
         Class labels or targets.
     owner : estimator
-        The estimator that the user calls; sets its `n_features_in_` and `feature_names_in_`.
+        The estimator that the user calls; sets its `n_features_in_` and `feature_names_in_`. Its
+        class attributes may state which inputs it supports, see `ModelMixin`.
     seed : int
         Seed of the training.
     form : {"network", "learner", "natural"}, default="network"
@@ -125,19 +124,10 @@ def resolve(
         Weights >= 0 that count samples, not all 0.
     further : sequence of array-likes, default=()
         Further inputs to validate before the training.
-    min_samples : int, default=1
-        Smallest number of samples.
-    ids : bool, default=False
-        Whether `owner` supports models of graph nodes.
-    sparse : bool, default=True
-        Whether sparse inputs are accepted.
-    keep_sparse : bool, default=False
-        Whether a learner receives sparse rows unchanged. The returned `inputs` then contain the
-        first training samples only.
     before_training : callable, default=None
         Called without arguments after the validation and before the training.
     fit : callable, default=fit_model
-        Function that fits the model on the validated data.
+        Function that fits the model on the validated data; its first argument is a `Given`.
     **training
         Further arguments of `fit`.
 
@@ -162,11 +152,10 @@ def resolve(
     """
     given = look_at(estimator)
     as_learner = form == "learner" or (form == "natural" and not given.is_naturally_network)
-    inputs = _kind_of_inputs(given, owner, as_learner=as_learner, ids=ids, sparse=sparse)
-    if keep_sparse and isinstance(inputs, Table):
-        inputs = replace(inputs, keeps_sparse=True)
+    inputs = _kind_of_inputs(given, owner, as_learner=as_learner)
+    keeps_sparse = getattr(owner, "_keeps_sparse", False)
     with _noted_texts(given, X):
-        inputs, X, y = inputs.fit(owner, X, y, min_samples)
+        inputs, X, y = inputs.fit(owner, X, y, getattr(owner, "_min_samples", 1))
         checked = tuple(inputs.check(owner, each) for each in further)
         weight = None if sample_weight is None else training_weights(sample_weight, len(y))
         if regression:
@@ -179,7 +168,7 @@ def resolve(
         if before_training is not None:
             before_training()
         model = (fit or fit_model)(
-            estimator,
+            given,
             X,
             y,
             as_learner=as_learner,
@@ -189,13 +178,13 @@ def resolve(
             **training,
         )
         model = replace(model, form=inputs)
-        first = _safe_indexing(X, slice(0, N_EXAMPLES)) if keep_sparse else X
+        first = _safe_indexing(X, slice(0, N_EXAMPLES)) if keeps_sparse else X
     prepared, codes = model.inputs(first), np.empty(0, np.int64)
     if not regression:
         model, codes = model.with_classes(y, prepared)
     if weight is None:
         weight = np.ones(len(y))
-    return model, TrainingData(X, prepared, y, codes, weight, checked)
+    return model, TrainingData(given, X, prepared, y, codes, weight, checked)
 
 
 @contextmanager
@@ -213,19 +202,17 @@ def _noted_texts(given: Given, X: Any) -> Iterator[None]:
         raise
 
 
-def _kind_of_inputs(
-    given: Given, owner: Any, *, as_learner: bool, ids: bool, sparse: bool
-) -> Inputs:
+def _kind_of_inputs(given: Given, owner: Any, *, as_learner: bool) -> Inputs:
     if given.takes_ids:
-        if not ids or as_learner:
+        if not getattr(owner, "_supports_ids", False) or as_learner:
             raise TypeError(
                 f"{type(owner).__name__} needs a model whose inputs are rows of features, but the "
                 f"inputs of {type(given.estimator).__name__} are node ids."
             )
         return Nodes()
     if as_learner or given.preprocesses:
-        return Table(learner=as_learner)
-    return Rows(given.estimator is None, sparse, given.pretrained)
+        return Table(learner=as_learner, keeps_sparse=getattr(owner, "_keeps_sparse", False))
+    return Rows(given.estimator is None, getattr(owner, "_supports_sparse", True), given.pretrained)
 
 
 def fit_model(
@@ -248,7 +235,7 @@ def fit_model(
     Parameters
     ----------
     estimator, X, y, seed, regression, sample_weight
-        As in `resolve`.
+        As in `resolve`; the estimator may be a `Given`.
     as_learner : bool, default=False
         Whether to accept any scikit-learn estimator and use only its predictions.
     device : torch.device or str, default="cpu"
@@ -278,19 +265,20 @@ def fit_model(
         classifier in place of a regressor or vice versa; if its outputs are unsuitable; or if the
         training diverges.
     """
+    given = estimator if isinstance(estimator, Given) else look_at(estimator)
     training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
     if as_learner:
-        return _learner(estimator, X, y, fit_params, regression=regression, **training)
+        return _learner(given, X, y, fit_params, regression=regression, **training)
     import_optional("torch", extra=None)
-    from skuq.models._fitted_network import fitted_classifier, fitted_regressor
+    from skuq.models._fit_or_adopt import fitted_classifier, fitted_regressor
 
     if regression:
-        return fitted_regressor(estimator, X, y, n_outputs, device, after_the_fact, training)
-    return fitted_classifier(estimator, X, y, network, fit_params, device, after_the_fact, training)
+        return fitted_regressor(given, X, y, n_outputs, device, after_the_fact, training)
+    return fitted_classifier(given, X, y, network, fit_params, device, after_the_fact, training)
 
 
 def _learner(
-    estimator: Any,
+    given: Given,
     X: Any,
     y: NDArray[Any],
     fit_params: Mapping[str, Any] | None,
@@ -299,30 +287,25 @@ def _learner(
     **training: Any,
 ) -> LearnerModel:
     """Return a prefit estimator, or train a clone of the estimator."""
+    estimator = given.estimator
     if not regression and is_regressor(estimator):
         raise ValueError("`estimator` is a regressor; pass a classifier.")
     if regression and is_classifier(estimator):
         raise ValueError("`estimator` is a classifier; pass a regressor.")
-    if is_prefit(estimator):
+    if given.is_prefit:
         refuse_fit_params(fit_params, "A frozen model is not trained and accepts no")
         check_is_fitted(estimator.estimator)
         return _learner_model(deepcopy(estimator))
-    check_trainable(estimator)
+    given.check_trainable()
     if not regression:
         check_several_classes(y)
-    training["sample_weight"] = look_at(estimator).usable_weight(training["sample_weight"])
+    training["sample_weight"] = given.usable_weight(training["sample_weight"])
     inputs = for_learner(estimator, X)
     model = _learner_model(fit_clone(estimator, inputs, y, **training, **(fit_params or {})))
     if model.classes is not None and np.array_equal(model.classes, labels := np.unique(y)):
         # Restore the dtype of the user's labels, which XGBoost may have changed.
         model = replace(model, classes=labels)
     return model
-
-
-def refuse_fit_params(fit_params: Mapping[str, Any] | None, reason: str) -> None:
-    """Raise TypeError if there are arguments of `fit`; `reason` is the start of the message."""
-    if fit_params:
-        raise TypeError(f"{reason} {', '.join(fit_params)}.")
 
 
 def _learner_model(fitted: Any) -> LearnerModel:
@@ -345,33 +328,3 @@ def _learner_model(fitted: Any) -> LearnerModel:
             "model."
         )
     return LearnerModel(estimator=fitted, classes=np.asarray(fitted.classes_))
-
-
-def check_trainable(estimator: Any) -> None:
-    """Raise TypeError if an estimator cannot be trained, and warn if it is retrained."""
-    check_is_estimator(estimator)
-    if isinstance(estimator, Pipeline) and is_skorch_net(estimator.steps[-1][1]):
-        raise TypeError(
-            "`estimator` is a pipeline that ends in a skorch net; put the transformers outside: "
-            "make_pipeline(..., Estimator(net))."
-        )
-    look_at(estimator).warn_of_retraining()
-
-
-def check_is_estimator(estimator: Any) -> None:
-    """Raise TypeError if an object is neither None, nor an estimator, nor a module."""
-    if estimator is None or hasattr(estimator, "fit") or is_module(estimator):
-        return
-    expected = "`estimator` must be None, have a method `fit`, or be a torch.nn.Module"
-    if isinstance(estimator, Mapping):
-        raise TypeError(
-            f"{expected}, not of type {type(estimator).__name__}. A state_dict holds weights only: "
-            "build the network, call network.load_state_dict(weights), and pass the network."
-        )
-    raise TypeError(f"{expected}, got {estimator!r}.")
-
-
-def check_several_classes(y: NDArray[Any]) -> None:
-    classes = np.unique(y)
-    if len(classes) < 2:
-        raise ValueError(f"`y` holds one class only: {plain(classes[0])!r}; at least 2 are needed.")

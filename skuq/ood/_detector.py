@@ -166,6 +166,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     """
 
     _supports_ids = True
+    _keeps_sparse = True
     _evaluate: Evaluator
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
@@ -499,7 +500,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             seed=seed,
             form="network" if as_network else "learner",
             regression=regression,
-            keep_sparse=True,
             device=self.device,
         )
         model = self.model_

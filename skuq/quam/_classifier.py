@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
-from skuq.models import ModelClassifierMixin, look_at
+from skuq.models import ModelClassifierMixin
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._search import Found, mean_loss
@@ -248,7 +248,7 @@ class QUAMClassifier(
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
         # Class weights change the class frequencies that the model learns.
-        if not look_at(self.estimator).class_weights:
+        if not data.given.class_weights:
             warn_if_worse_than_guessing(
                 self.reference_loss_, data.codes, self.classes_, data.weight
             )

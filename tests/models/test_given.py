@@ -73,12 +73,12 @@ def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(ir
     assert is_prefit(model, after_the_fact=True)
     assert not is_prefit(model)
     with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):
-        look_at(model).warn_of_retraining()
+        look_at(model).check_trainable()
 
 
 def test_the_warning_points_at_the_line_of_the_user(iris):
     reference = ReferenceClassifier(LogisticRegression().fit(*iris))
-    for call in (lambda: reference.fit(*iris), look_at(reference.estimator).warn_of_retraining):
+    for call in (lambda: reference.fit(*iris), look_at(reference.estimator).check_trainable):
         with pytest.warns(UserWarning, match="trained again") as caught:
             call()
         assert caught[0].filename == __file__
