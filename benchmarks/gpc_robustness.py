@@ -218,7 +218,9 @@ def _delta(
         )
         # Attained values; the true ones are larger by at most 2 tol, as is proven.
         spans[inference] = span = (bounds.max_lower - bounds.min_upper).clip(min=0)[:, 0]
-        moved = bounds.deviation(model.predict_proba(points)[:, 1:])[0]
+        proba = model.predict_proba(points)[:, 1:]
+        moved = np.maximum(proba - bounds.min_upper, bounds.max_lower - proba).max(axis=1)
+        moved = moved.clip(min=0)
         values = summary(span) | {"deviation_median": np.median(moved)}
         values["converged"] = bounds.converged.mean()
         values["variance"] = model.kernel_.k1.constant_value

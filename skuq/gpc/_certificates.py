@@ -26,10 +26,7 @@ _ROUNDING = 4 * UNIT  # bound on the relative rounding error of one product and 
 
 
 def probability_bounds(
-    model: ProbabilityModel,
-    regions: Region,
-    classes: NDArray[np.intp],
-    limits: Limits,
+    model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], limits: Limits
 ) -> Bounds:
     # classes (k,)
     if not model.jointly:
@@ -56,10 +53,7 @@ def probability_bounds(
 
 
 def safety(
-    model: ProbabilityModel,
-    regions: Region,
-    labels: NDArray[np.intp],
-    limits: Limits,
+    model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> Certificate:
     """Decide for each region whether one class is most probable everywhere (Definition 2)."""
     # labels (n,)
@@ -74,10 +68,7 @@ def safety(
 
 
 def robustness(
-    model: ProbabilityModel,
-    regions: Region,
-    delta: float,
-    limits: Limits,
+    model: ProbabilityModel, regions: Region, delta: float, limits: Limits
 ) -> Certificate:
     """Decide for each region whether no class probability changes by more than `delta`."""
     rows = np.eye(model.n_classes)
@@ -94,10 +85,7 @@ def robustness(
 
 
 def _safety_of_many(
-    model: ProbabilityModel,
-    regions: Region,
-    labels: NDArray[np.intp],
-    limits: Limits,
+    model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> Certificate:
     """Prove safety by bounds on the margin; refute it by points with a different predicted class.
 
@@ -133,10 +121,7 @@ def _predicted_margins(
 
 
 def _bounds_of_many(
-    model: ProbabilityModel,
-    regions: Region,
-    classes: NDArray[np.intp],
-    limits: Limits,
+    model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], limits: Limits
 ) -> Bounds:
     """Bound probabilities of more than three classes; lower and upper bounds need not converge."""
     share = limits._replace(max_time=limits.max_time / (2 * len(classes)), progress=None)
@@ -151,11 +136,7 @@ def _bounds_of_many(
 
 
 def _extremes_of_many(
-    model: ProbabilityModel,
-    regions: Region,
-    classes: NDArray[np.intp],
-    kind: str,
-    limits: Limits,
+    model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], kind: str, limits: Limits
 ) -> list[NDArray[Any]]:
     """Extremes of class probabilities, (n, k): bounds, attained values, points and box counts."""
     columns = []
@@ -213,10 +194,7 @@ def moment_bounds(model: MomentModel, regions: Region, limits: Limits) -> list[N
 
 
 def stability(
-    model: MomentModel,
-    regions: Region,
-    tolerances: FloatArray,
-    limits: Limits,
+    model: MomentModel, regions: Region, tolerances: FloatArray, limits: Limits
 ) -> Certificate:
     """Decide for each region whether the mean stays within a tolerance of the mean at its center.
 
@@ -296,10 +274,7 @@ def _iterated(
 
 
 def feature_effects(
-    model: ProbabilityModel,
-    regions: Region,
-    labels: NDArray[np.intp],
-    limits: Limits,
+    model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> tuple[FloatArray, FloatArray]:
     """Compare the range of a probability above and below the point, per feature (Eq. 23-25)."""
     # labels (n,) -> local, error (n, n_features)

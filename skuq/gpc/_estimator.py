@@ -6,6 +6,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, KernelOperator
 from sklearn.utils import check_random_state, gen_batches
+from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted, validate_data
 from tqdm.auto import tqdm
 
@@ -27,7 +29,7 @@ from skuq.gpc._results import Certificate, SafeRadius
 from skuq.gpc.bounds._region_models import Limits
 from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._hyperparameters import (
-    Evidence,
+    Inference,
     Maximum,
     evidence_at,
     evidence_of_kernels,
@@ -35,7 +37,7 @@ from skuq.gpc.inference._hyperparameters import (
     length_scales,
     maximise_evidence,
 )
-from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, choose_inducing
 from skuq.validation import refuse_ineffective, warn_user
 
 _BATCH = 64  # points per batch
@@ -47,6 +49,18 @@ _LARGEST = 1e100  # squares, and products of squares, of larger numbers may over
 
 class RobustGaussianProcess(ABC):
     """Estimator with a Gaussian posterior, and proven bounds on its predictions over regions."""
+
+    _parameter_constraints: dict[str, Any] = {
+        "kernel": [Kernel, None],
+        "optimizer": [StrOptions({"lbfgs"}), None],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "n_restarts": [Interval(Integral, 0, None, closed="left")],
+        "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
+        "device": [str, torch.device],
+        "n_jobs": [Integral, None],
+        "random_state": ["random_state"],
+        "verbose": ["verbose"],
+    }
 
     optimizer: str | None
     max_iter: int
@@ -78,7 +92,7 @@ class RobustGaussianProcess(ABC):
 
     def _prior(
         self, X: FloatArray, kernel: Kernel, weight: FloatArray | None, n_matrices: int
-    ) -> tuple[Callable[[Any], DensePrior | LowRankPrior], np.random.RandomState]:
+    ) -> tuple[Callable[[Any], Prior], np.random.RandomState]:
         """Prior as a function of the kernel, and the state of the random generator.
 
         `n_matrices` counts matrices of size n that an exact fit needs beside the kernel's.
@@ -100,17 +114,19 @@ class RobustGaussianProcess(ABC):
         inducing = choose_inducing(X / unit, self.n_inducing, random, weight) * unit
         return partial(LowRankPrior, X=X, inducing=inducing), random
 
-    def _maximise(
+    def _infer(
         self,
+        inference: Inference,
         kernel: Kernel,
-        evidence: Callable[..., Evidence],
         prior: Callable[[Any], Any],
         random: np.random.RandomState,
-    ) -> Maximum:
-        """Maximise the evidence over kernels, and set the attributes that describe the maximum."""
+    ) -> None:
+        """Maximise the evidence over kernels, and set the fitted attributes."""
         total = self.max_iter * (1 + self.n_restarts)
         with tqdm(total=total, desc=type(self).__name__, disable=not self.verbose) as bar:
-            objective = evidence_of_kernels(evidence, prior, self.optimizer is not None, bar)
+            objective = evidence_of_kernels(
+                inference.evidence, prior, self.optimizer is not None, bar
+            )
             if self.optimizer is None:
                 best = Maximum(kernel, evidence_at(objective, kernel), 1, "")
             else:
@@ -118,6 +134,8 @@ class RobustGaussianProcess(ABC):
                 best = maximise_evidence(
                     objective, kernel, max_iter=self.max_iter, n_restarts=self.n_restarts, rng=rng
                 )
+        self.posterior_ = inference.posterior(prior(best.kernel), best.evidence.state)
+        self._region_models = {}
         self.kernel_, self.n_iter_ = best.kernel, best.n_evaluations
         self.log_marginal_likelihood_ = float(best.evidence.value)
         self.jitter_ = float(best.evidence.jitter)
@@ -133,7 +151,6 @@ class RobustGaussianProcess(ABC):
                 "added to factorise it. Check for duplicate inputs and very long length-scales.",
                 ConvergenceWarning,
             )
-        return best
 
     def _region_model(self) -> Any:
         device = str(certificate_device(self.device))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,24 +50,6 @@ class Bounds(NamedTuple):
     @property
     def upper(self) -> FloatArray:
         return self.max_upper
-
-    def deviation(self, proba: Any) -> tuple[FloatArray, FloatArray]:
-        """Bounds on the largest change of any class probability: the delta of Definition 1.
-
-        Parameters
-        ----------
-        proba : array-like of shape (n, k)
-            Probabilities of the same classes at the points themselves.
-
-        Returns
-        -------
-        lower, upper : ndarray of shape (n,), float64
-            Bounds on ``max_x max_c |p_c(x) - p_c(point)|``.
-        """
-        proba = np.asarray(proba)
-        least = np.maximum(proba - self.min_upper, self.max_lower - proba)
-        most = np.maximum(proba - self.min_lower, self.max_upper - proba)
-        return least.max(axis=1).clip(min=0), most.max(axis=1).clip(min=0)
 
 
 class RegressionBounds(NamedTuple):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from numbers import Integral
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils import check_consistent_length, check_random_state, check_scalar
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.validation import column_or_1d, validate_data
 
 from skuq._information import entropy
@@ -30,21 +28,11 @@ from skuq.gpc._estimator import RobustGaussianProcess, certificate_device
 from skuq.gpc._neighbourhoods import Around, check_number
 from skuq.gpc._results import Attack, Bounds, Certificate, FeatureEffects, SafeRadius
 from skuq.gpc.bounds._region_models import ProbabilityModel
-from skuq.gpc.inference._hyperparameters import Evidence
+from skuq.gpc.inference._hyperparameters import Inference
 from skuq.gpc.inference._kernels import check_kernel
-from skuq.gpc.inference._posterior import (
-    Posterior,
-    class_probabilities,
-    expected_entropy,
-    most_probable,
-)
-from skuq.gpc.inference._single_latent import (
-    ep_evidence,
-    ep_posterior,
-    laplace_evidence,
-    laplace_posterior,
-)
-from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
+from skuq.gpc.inference._posterior import class_probabilities, expected_entropy, most_probable
+from skuq.gpc.inference._single_latent import ExpectationPropagation, Laplace
+from skuq.gpc.inference._softmax import SoftmaxLaplace
 from skuq.labels import codes_of
 from skuq.sample_weights import training_weights
 from skuq.validation import check_targets_are_classes
@@ -151,17 +139,9 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     """
 
     _parameter_constraints: dict[str, Any] = {
-        "kernel": [Kernel, None],
+        **RobustGaussianProcess._parameter_constraints,
         "likelihood": [StrOptions({"auto", "probit", "logit", "softmax"})],
         "inference": [StrOptions({"laplace", "ep"})],
-        "optimizer": [StrOptions({"lbfgs"}), None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "n_restarts": [Interval(Integral, 0, None, closed="left")],
-        "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
-        "device": [str, torch.device],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -236,10 +216,12 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         check_kernel(kernel, X.shape[1])
         n_matrices = 3 * len(self.classes_) if self.likelihood_ == "softmax" else 2
         prior, random = self._prior(X, kernel, weight, n_matrices)
-        evidence, posterior = self._methods(codes, weight)
-        best = self._maximise(kernel, evidence, prior, random)
-        self.posterior_: Posterior = posterior(prior(best.kernel), state=best.evidence.state)
-        self._region_models = {}
+        if self.likelihood_ == "softmax":
+            inference: Inference = SoftmaxLaplace(codes, len(self.classes_), weight)
+        else:
+            method = ExpectationPropagation if self.inference == "ep" else Laplace
+            inference = method(np.where(codes == 1, 1.0, -1.0), self.likelihood_, weight)
+        self._infer(inference, kernel, prior, random)
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -559,24 +541,6 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
                 "the logit likelihood; use inference='laplace' for the softmax likelihood."
             )
         return chosen
-
-    def _methods(self, codes: NDArray[np.intp], weight: FloatArray | None) -> tuple[Any, Any]:
-        """Functions of the prior that compute the evidence and the posterior."""
-        target: dict[str, Any]
-        evidence: Callable[..., Evidence]
-        posterior: Callable[..., Posterior]
-        if self.likelihood_ == "softmax":
-            target = {"labels": codes, "n_classes": len(self.classes_)}
-            evidence, posterior = softmax_evidence, softmax_posterior
-        else:
-            target = {"y": np.where(codes == 1, 1.0, -1.0), "likelihood": self.likelihood_}
-            evidence, posterior = laplace_evidence, laplace_posterior
-            if self.inference == "ep":
-                evidence, posterior = ep_evidence, ep_posterior
-        return (
-            partial(evidence, **target, sample_weight=weight),
-            partial(posterior, **target, sample_weight=weight),
-        )
 
     def _class_indices(self, class_: Any) -> NDArray[np.intp]:
         if class_ is None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Unpack
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, WhiteKernel
-from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils._param_validation import Interval
 from sklearn.utils.validation import validate_data
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
@@ -21,7 +20,7 @@ from skuq.gpc._neighbourhoods import Around, one_per_point
 from skuq.gpc._results import Bounds, Certificate, RegressionBounds, SafeRadius
 from skuq.gpc.bounds._region_models import MomentModel
 from skuq.gpc.inference._kernels import check_noisy_kernel, covariance, noise_level
-from skuq.gpc.inference._single_latent import NoisyPrior, regression_evidence, regression_posterior
+from skuq.gpc.inference._single_latent import NoisyPrior, Regression
 from skuq.sample_weights import training_weights
 
 _CLOSE = 0.01  # default `tol`, relative to the standard deviation of the target
@@ -109,17 +108,9 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
     _unit_of_uncertainty = "squared target"
 
     _parameter_constraints: dict[str, Any] = {
-        "kernel": [Kernel, None],
+        **RobustGaussianProcess._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="left"), "array-like"],
         "normalize_y": ["boolean"],
-        "optimizer": [StrOptions({"lbfgs"}), None],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "n_restarts": [Interval(Integral, 0, None, closed="left")],
-        "n_inducing": [Interval(Integral, 1, None, closed="left"), None],
-        "device": [str, torch.device],
-        "n_jobs": [Integral, None],
-        "random_state": ["random_state"],
-        "verbose": ["verbose"],
     }
 
     def __init__(
@@ -188,13 +179,10 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         kernel = self._initial_kernel(X, y, weight, alpha)
         latent, random = self._prior(X, kernel, weight, 2)
         prior = partial(NoisyPrior.of, prior=latent, alpha=alpha)
-        target = {"y": (y - self._shift) / self._scale, "sample_weight": weight}
-        best = self._maximise(kernel, partial(regression_evidence, **target), prior, random)
-        self.posterior_ = regression_posterior(prior(best.kernel), **target)
-        self._white = noise_level(best.kernel)
+        self._infer(Regression((y - self._shift) / self._scale, weight), kernel, prior, random)
+        self._white = noise_level(self.kernel_)
         known = 0.0 if np.ndim(self.alpha) else float(self.alpha)
         self.noise_variance_ = (self._white + known) * self._scale**2
-        self._region_models = {}
         return self
 
     def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
@@ -283,8 +271,9 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
             standard deviation includes the noise of WhiteKernels.
         """
         around = {"max_regions": _MAX_REGIONS, **around}
+        points = self._points(X)
         gap = self._close if tol is None else tol
-        regions, limits = self._asked(self._points(X), radius, gap, **around)
+        regions, limits = self._asked(points, radius, gap, **around)
         limits = limits._replace(tol=limits.tol / self._scale)
         parts = self._in_batches(moment_bounds, limits, regions)
         mean = rescaled(Bounds(*parts[:8]), self._scale, self._shift)

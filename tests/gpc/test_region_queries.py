@@ -17,7 +17,7 @@ from benchmarks.published_gpc import published_bounds
 from skuq import RobustGPC
 from skuq.gpc._certificates import probability_bounds
 from skuq.gpc.bounds._region_models import Limits, ProbabilityModel
-from skuq.gpc.inference._posterior import BinaryPosterior
+from skuq.gpc.inference._posterior import JointPosterior
 
 from .bounds.oracles import (
     KERNELS,
@@ -252,7 +252,7 @@ def test_the_authors_code_encloses_the_same_probabilities():
     with np.load(Path(__file__).parent / "published/data/check_gpclass_n40.npz") as file:
         data = dict(file)
     kernel = ConstantKernel(float(data["variance"])) * RBF(data["length_scale"])
-    posterior = BinaryPosterior(kernel, data["inputs"], data["weights"], data["matrix"])
+    posterior = JointPosterior(kernel, data["inputs"], data["weights"], data["matrix"][None])
     model = ProbabilityModel(posterior, "probit", "cpu")
     for x, (radius, _, *theirs) in zip(data["centres"], data["figures"], strict=True):
         regions = around(x[None], radius=radius)
@@ -298,8 +298,8 @@ def test_what_ties_for_predict_is_not_certified_either_way(model):
 def test_a_reduction_above_the_prior_is_no_hole():
     R = np.zeros((3, 3))
     R[0, 0] = 1.01
-    posterior = BinaryPosterior(
-        RBF(1.0), np.array([[0.0], [1.0], [-1.0]]), np.array([[-1, 2.5, 2.5]]), R
+    posterior = JointPosterior(
+        RBF(1.0), np.array([[0.0], [1.0], [-1.0]]), np.array([[-1, 2.5, 2.5]]), R[None]
     )
     model = ProbabilityModel(posterior, "probit", "cpu")
     regions = around(np.array([[0.05]]), 0.05)

@@ -280,7 +280,7 @@ def test_small_data(X, y):
         ({"alpha": [0.1, 0.2]}, "one for each of the 20 samples"),
         ({"alpha": [-1.0] * 20}, ">= 0"),
         ({"alpha": 0.0, "kernel": RBF()}, "noise variance must be above 0"),
-        ({"kernel": 2.0 * WhiteKernel()}, "can be added to a kernel"),
+        ({"kernel": 2.0 * WhiteKernel()}, "may be added, but not multiplied"),
         ({"device": "mps"}, "guarantees need float64"),
         ({"optimizer": None, "max_iter": 3}, "max_iter=3 has no effect"),
     ],

@@ -321,7 +321,7 @@ class Deviations(NamedTuple):
 
     s0: Tensor  # (b, L), of a0
     s1: Tensor  # (b, L), of a1 anywhere in the box
-    s1_each: Tensor  # (b, L, f), of b0, the value of each partial derivative
+    s1_each: Tensor  # (b, L, f): the same for each partial derivative at the centre (b0)
     t0: Tensor  # (b, L), of a0
     t1: Tensor  # (b, L), of a1 anywhere in the box
 
@@ -393,7 +393,7 @@ def unfold(pairs: Tensor, count: int) -> Tensor:
 
 
 def contrasts(matrix: Tensor) -> Tensor:
-    """Centre symmetric matrices; this does not change contrasts (sums with weights of sum 0)."""
+    """Subtract row and column means. Sums with weights that add up to 0 do not change."""
     matrix = matrix - matrix.mean(-1, keepdim=True)
     return matrix - matrix.mean(-2, keepdim=True)
 

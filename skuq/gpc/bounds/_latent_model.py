@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -42,45 +42,46 @@ class TaylorNorms(NamedTuple):
     rho: Tensor  # bound on the norm of the remainder
 
 
-class Profile(Protocol):
-    """Correlation as a convex, decreasing function of the squared distance s."""
+# A profile is a correlation as a convex, decreasing function of the squared distance s. `order` is
+# the highest degree, at most 2, for which the Taylor polynomial exists in the profile's Hilbert
+# space.
 
-    # `order` is the highest degree, at most 2, for which the Taylor polynomial exists in the
-    # Hilbert space of the profile.
 
-    @property
-    def order(self) -> int: ...
+class _Smooth:
+    """Profile whose Taylor norms follow from moments of its spectral measure."""
 
-    def derivatives(self, s: Tensor, order: int) -> list[Tensor]: ...
+    order = 2
+    fourth_moment: float
+    sixth_moment: float
 
-    def norms(self, q: Tensor, order: int) -> TaylorNorms: ...
+    def norms(self, q: Tensor, order: int) -> TaylorNorms:
+        # q is the second moment of the spectral measure along t
+        a2 = math.sqrt(self.fourth_moment) / 2 * q  # Eq. 3 and 4
+        if order == 1:
+            return TaylorNorms(q.sqrt(), torch.zeros_like(q), a2)
+        return TaylorNorms(q.sqrt(), a2, math.sqrt(self.sixth_moment) / 6 * q**1.5)
 
-    def sixth(self, q: Tensor) -> Tensor: ...
+    def sixth(self, q: Tensor) -> Tensor:
+        return self.sixth_moment ** (1 / 6) * q.sqrt()
 
 
 @dataclass(frozen=True)
-class SquaredExponential:
+class SquaredExponential(_Smooth):
     """``exp(-s / 2)``."""
 
-    order = 2
+    fourth_moment = 3.0
+    sixth_moment = 15.0
 
     def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
         value = torch.exp(-s / 2)
         return [value, -value / 2, value / 4][: order + 1]
 
-    def norms(self, q: Tensor, order: int) -> TaylorNorms:
-        return _smooth_norms(q, 3.0, 15.0, order)
-
-    def sixth(self, q: Tensor) -> Tensor:
-        return 15 ** (1 / 6) * q.sqrt()
-
 
 @dataclass(frozen=True)
-class Rational:
+class Rational(_Smooth):
     """``(1 + s / (2 alpha)) ** -alpha``."""
 
     alpha: float
-    order = 2
 
     def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
         # ``base ** -alpha`` would multiply the rounding error of the base by alpha.
@@ -90,23 +91,24 @@ class Rational:
         second = value * (self.alpha + 1) / (4 * self.alpha * base**2)
         return [value, first, second][: order + 1]
 
-    def norms(self, q: Tensor, order: int) -> TaylorNorms:
-        return _smooth_norms(q, self._fourth_moment, self._sixth_moment, order)
-
-    def sixth(self, q: Tensor) -> Tensor:
-        return self._sixth_moment ** (1 / 6) * q.sqrt()
-
     @property
-    def _fourth_moment(self) -> float:
+    def fourth_moment(self) -> float:  # type: ignore[override]
         return 3 * (self.alpha + 1) / self.alpha
 
     @property
-    def _sixth_moment(self) -> float:
+    def sixth_moment(self) -> float:  # type: ignore[override]
         return 15 * (self.alpha + 1) * (self.alpha + 2) / self.alpha**2
 
 
+class _Rough:
+    """Profile without a sixth moment of its spectral measure."""
+
+    def sixth(self, q: Tensor) -> Tensor:
+        return torch.where(q > 0, math.inf, 0.0).to(q)
+
+
 @dataclass(frozen=True)
-class Matern52:
+class Matern52(_Rough):
     """``(1 + u + u^2 / 3) exp(-u)`` with ``u^2 = 5 s``."""
 
     order = 2
@@ -124,22 +126,14 @@ class Matern52:
         rho = 16 / (15 * math.sqrt(3)) * y**1.25  # Eq. 5
         return TaylorNorms((y / 3).sqrt(), y / 2, rho)
 
-    def sixth(self, q: Tensor) -> Tensor:
-        return torch.where(q > 0, math.inf, 0.0).to(q)
-
 
 @dataclass(frozen=True)
-class Matern32:
-    """``(1 + u) exp(-u)`` with ``u^2 = 3 s``."""
+class Matern32(_Rough):
+    """``(1 + u) exp(-u)`` with ``u^2 = 3 s``, for expansions of order 0 or 1."""
 
     order = 1
 
     def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
-        if order > 1:
-            raise ValueError(
-                "A Matern kernel with nu=1.5 can be expanded to first order only, got "
-                f"order={order}."
-            )
         u = (3 * s).sqrt()
         decay = torch.exp(-u)
         return [(1 + u) * decay, -1.5 * decay][: order + 1]
@@ -148,16 +142,8 @@ class Matern32:
         y = 3 * q
         return TaylorNorms(y.sqrt(), torch.zeros_like(y), 4 / 3 * y**0.75)  # Eq. 6
 
-    def sixth(self, q: Tensor) -> Tensor:
-        return torch.where(q > 0, math.inf, 0.0).to(q)
 
-
-def _smooth_norms(q: Tensor, fourth: float, sixth: float, order: int) -> TaylorNorms:
-    """Norms from moments of the spectral measure; q is the second moment along t."""
-    a2 = math.sqrt(fourth) / 2 * q  # Eq. 3 and 4
-    if order == 1:
-        return TaylorNorms(q.sqrt(), torch.zeros_like(q), a2)
-    return TaylorNorms(q.sqrt(), a2, math.sqrt(sixth) / 6 * q**1.5)
+Profile = SquaredExponential | Rational | Matern52 | Matern32
 
 
 @dataclass(frozen=True)

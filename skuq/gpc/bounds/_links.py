@@ -51,17 +51,12 @@ class Minimum(NamedTuple):
     slopes: Slopes  # used to detect monotone features
 
     def select(self, rows: Tensor) -> Minimum:
-        return Minimum(
-            self.bound[rows],
-            self.point[rows],
-            self.curvature[rows],
-            self.rest[rows],
-            Slopes(*(part[rows] for part in self.slopes)),
-        )
+        slopes = Slopes(*(part[rows] for part in self.slopes))
+        return Minimum(*(part[rows] for part in self[:4]), slopes)
 
 
 class Link(Protocol):
-    """Interface of likelihoods for branch and bound; `objective` (b, C) are weights of classes."""
+    """What branch and bound needs of a likelihood. `objective` (b, C) weights the classes."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
 

@@ -213,8 +213,8 @@ class ProbabilityModel(RegionModel):
 class MomentLink:
     """Link for a multiple of the mean, or of the standard deviation including noise."""
 
-    # An objective is (by_mean, by_deviation, least), shape (b, 3): the two factors, one of which is
-    # 0, and a lower bound on the objective over all inputs.
+    # Objectives have shape (b, 3). A row holds the factor of the mean, the factor of the standard
+    # deviation (one of them is 0), and a lower bound valid for all inputs.
 
     def __init__(self, most_variance: float, noise: float):
         self.most_variance, self.noise = most_variance, noise

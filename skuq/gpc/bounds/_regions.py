@@ -230,14 +230,8 @@ class Moments(NamedTuple):
 
     def plus(self, other: Moments) -> Moments:
         """Expansions of the sums of two families of functions."""
-        return Moments(
-            self.value + other.value,
-            self.gradient + other.gradient,
-            self.hessian + other.hessian,
-            self.rest + other.rest,
-            self.gradient_rest + other.gradient_rest,
-            self.ball,
-        )
+        sums = (one + two for one, two in zip(self[:5], other[:5], strict=True))
+        return Moments(*sums, self.ball)
 
     def quadratic_reach(self) -> Tensor:
         """Bound on absolute values of the second-order terms, shape (b, k)."""
@@ -257,14 +251,7 @@ class Moments(NamedTuple):
         return linear + self.quadratic_reach() + self.rest
 
     def _each(self, change: Callable[[Tensor], Tensor], ball: BallParts | None) -> Moments:
-        return Moments(
-            change(self.value),
-            change(self.gradient),
-            change(self.hessian),
-            change(self.rest),
-            change(self.gradient_rest),
-            ball,
-        )
+        return Moments(*(change(part) for part in self[:5]), ball)
 
     def range(self) -> tuple[Tensor, Tensor]:
         """Lower and upper bounds of shape (b, k) over the boxes."""

@@ -75,7 +75,7 @@ class Reach(NamedTuple):
 
     means: Tensor  # sum of absolute changes of means
     covariances: Tensor  # sum of absolute changes of covariances
-    shift: Tensor  # whitened norm of the change of means
+    shift: Tensor  # norm of the change of the means, after whitening
     change: Tensor  # whitened Frobenius norm of the change of covariances, eta in Eq. 24
     spectral: Tensor  # whitened spectral norm of the change of covariances, theta in Eq. 24
 
@@ -136,7 +136,7 @@ class SoftmaxLink:
     def _rules(
         self, covariance: Tensor
     ) -> Iterator[tuple[Tensor, Callable[..., tuple[Tensor, ...]]]]:
-        """Masks of points, with their integration rules, which do not depend on other points."""
+        """Yield pairs (mask, rule). The rule of a point depends on this point alone."""
         independent = torch.zeros_like(covariance[:, 0], dtype=torch.bool)
         if self.n_classes == 3:  # any covariance can be made diagonal by a shift
             independent = split(covariance, 3).whitened < _NOTHING

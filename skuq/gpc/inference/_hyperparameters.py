@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from scipy.optimize import minimize
@@ -29,6 +29,16 @@ class Evidence(NamedTuple):
 
 # Function of a kernel and, for a warm start, of the state of an earlier evaluation.
 Objective = Callable[[Any, FloatArray | None], Evidence]
+
+
+class Inference(Protocol):
+    """Inference for given targets."""
+
+    def evidence(
+        self, prior: Any, state: FloatArray | None = None, eval_gradient: bool = True
+    ) -> Evidence: ...
+
+    def posterior(self, prior: Any, state: FloatArray | None = None) -> Any: ...
 
 
 class NoEvidenceError(ValueError):
@@ -94,10 +104,7 @@ class _BudgetSpentError(Exception):
 
 
 def evidence_of_kernels(
-    evidence: Callable[..., Evidence],
-    prior: Callable[[Any], Any],
-    eval_gradient: bool,
-    bar: Any,
+    evidence: Callable[..., Evidence], prior: Callable[[Any], Any], eval_gradient: bool, bar: Any
 ) -> Objective:
     """Evidence as a function of the kernel; each evaluation updates a tqdm progress bar."""
 
@@ -194,10 +201,7 @@ def _rank(evidence: Evidence) -> tuple[bool, float]:
 
 
 def _run(
-    objective: Objective,
-    coordinates: _Coordinates,
-    start: FloatArray,
-    max_iter: int,
+    objective: Objective, coordinates: _Coordinates, start: FloatArray, max_iter: int
 ) -> Maximum:
     """Run the optimiser once; returns its best evaluation, which need not be the last."""
     n_evaluations, state, best, worst = 0, None, None, -np.inf

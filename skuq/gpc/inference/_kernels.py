@@ -142,7 +142,7 @@ def check_kernel(kernel: Any, n_features: int) -> None:
         got = repr(kernel) if isinstance(kernel, Kernel) else f"{type(kernel).__name__} object"
         raise ValueError(
             f"Expected a kernel of sklearn.gaussian_process.kernels made of {_SUPPORTED}; got "
-            f"{got}. In regression, WhiteKernel may be added, but not multiplied."
+            f"{got}. Replace it; in regression, WhiteKernel may be added, but not multiplied."
         )
     if type(kernel) is Matern and kernel.nu not in (1.5, 2.5):
         raise ValueError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,53 +44,6 @@ _LOG_DRAWS = 13  # log2 of the number of quasi-random points
 _NARROW = 1.5
 
 
-class Posterior(Protocol):
-    """Interface of posteriors."""
-
-    # `inputs` (m, n_features) are training inputs or inducing points. The means at x are
-    # ``weights @ r(x)`` with `weights` (L, m).
-
-    @property
-    def kernel(self) -> Any: ...
-
-    @property
-    def inputs(self) -> FloatArray: ...
-
-    @property
-    def weights(self) -> FloatArray: ...
-
-    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean (n, L) and covariance (n, L, L) of the latent functions at each input."""
-
-    def reduction(self) -> FloatArray:
-        """Matrices R, shape (L (L + 1) / 2, m, m)."""
-        # The covariance between latent function c at x and latent function d at z is
-        # ``(c == d) k(x, z) - r(x) @ R[pair] @ r(z)``, with the pairs ``c <= d`` in the order of
-        # ``np.triu_indices(L)``.
-
-
-@dataclass(frozen=True)
-class BinaryPosterior:
-    """Posterior of a single latent function; see `Posterior`."""
-
-    kernel: Any  # with optimised hyperparameters
-    inputs: FloatArray  # (m, n_features), training inputs, or inducing points
-    weights: FloatArray  # (1, m), coefficients of the mean
-    matrix: FloatArray  # (m, m), the symmetric matrix R in the variance ``k(x, x) - r(x)' R r(x)``
-
-    def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        mean, variance = np.empty((len(X), 1)), np.empty((len(X), 1, 1))
-        prior = prior_variance(self.kernel)
-        for rows, cross in _cross_covariances(self.kernel, self.inputs, X, len(self.inputs)):
-            mean[rows, 0] = cross @ self.weights[0]  # Algorithms 3.2 and 3.6, line 4
-            # Lines 5 and 6
-            variance[rows, 0, 0] = prior - np.einsum("ij,ij->i", cross @ self.matrix, cross)
-        return mean, np.maximum(variance, 0.0)
-
-    def reduction(self) -> FloatArray:
-        return self.matrix[None]
-
-
 @dataclass(frozen=True)
 class FactoredPosterior:
     """Posterior of one latent function per class, in the form of Laplace's method."""
@@ -105,6 +58,7 @@ class FactoredPosterior:
     factor: FloatArray  # (m, m), M, the lower Cholesky factor of the sum of all E_c
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Mean (n, L) and covariance (n, L, L) of the latent functions at each input."""
         n_latent = len(self.weights)
         mean, cov = np.empty((len(X), n_latent)), np.empty((len(X), n_latent, n_latent))
         prior, entries = prior_variance(self.kernel), n_latent * len(self.inputs)
@@ -121,6 +75,10 @@ class FactoredPosterior:
         return mean, cov
 
     def reduction(self) -> FloatArray:
+        """Matrices R, shape (L (L + 1) / 2, m, m)."""
+        # The covariance between latent function c at x and latent function d at z is
+        # ``(c == d) k(x, z) - r(x) @ R[pair] @ r(z)``, with the pairs ``c <= d`` in the order of
+        # ``np.triu_indices(L)``.
         solved = [solve_triangular(self.factor, block, lower=True) for block in self.blocks]
         pairs = list(zip(*np.triu_indices(len(self.weights)), strict=True))
         result = np.empty((len(pairs), *self.factor.shape))
@@ -167,6 +125,9 @@ class JointPosterior:
             return self.matrices
         result: FloatArray = self.whitener.T @ self.matrices @ self.whitener
         return result
+
+
+Posterior = FactoredPosterior | JointPosterior
 
 
 def _cross_covariances(

@@ -11,7 +11,7 @@ place of training points.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.linalg import blas, lapack, solve_triangular
@@ -20,58 +20,13 @@ from sklearn.cluster import MiniBatchKMeans
 
 from skuq.base import FloatArray
 from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
-from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior, Posterior
+from skuq.gpc.inference._posterior import JointPosterior
 
 _MAX_JITTER = 1e-4  # relative to the mean of the diagonal
 # Sites whose precision, relative to the posterior precision, is smaller need a different formula.
 _WEAK_SITE = 1e-7
 # Relative to the prior variance. A smaller jitter would increase rounding errors in predictions.
 _JITTER = 1e-9
-
-
-class Conditional(Protocol):
-    """N(0, K) times Gaussian sites of precisions W: covariance ``S = (K^-1 + W)^-1``."""
-
-    # R is ``(K + W^-1)^-1``, so that ``S = K - K R K``. `variance` (n,) is the diagonal of S.
-    # `inverse_diagonal` (n,) is the diagonal of B^-1 with ``B = I + W^1/2 K W^1/2``. It equals
-    # ``1 - W_ii S_ii``, but is computed without cancellation.
-
-    log_determinant: float  # ``log |I + K W|``
-    # Number added to the diagonal of a matrix to factorise it, relative to the diagonal's mean.
-    jitter: float
-
-    @property
-    def inverse_diagonal(self) -> FloatArray: ...
-
-    @property
-    def variance(self) -> FloatArray: ...
-
-    def alpha(self, b: FloatArray) -> FloatArray:
-        """``alpha = K^-1 S b = b - R K b`` for b of shape (n,); the mean S b is ``K alpha``."""
-
-    def solve(self, y: FloatArray) -> FloatArray:
-        """``R y`` for y of shape (n,)."""
-
-    def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
-
-    def regression(self, y: FloatArray) -> JointPosterior:
-        """Posterior with mean ``K R y`` at the training inputs and covariance S."""
-
-    def posterior(self, alpha: FloatArray) -> Posterior:
-        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
-
-
-class Prior(Protocol):
-    """N(0, K) at the training inputs."""
-
-    jitter: float
-
-    def multiply(self, alpha: FloatArray) -> FloatArray:
-        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
-
-    def condition(self, precision: FloatArray) -> Conditional:
-        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
 
 
 def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
@@ -109,13 +64,18 @@ class DensePrior:
         self.matrix, self.pullback = covariance_with_pullback(self.kernel, X)
 
     def multiply(self, alpha: FloatArray) -> FloatArray:
+        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
         return alpha @ self.matrix
 
     def condition(self, precision: FloatArray) -> DenseConditional:
+        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
         return DenseConditional(self, precision)
 
 
 class DenseConditional:
+    """`DensePrior` times Gaussian sites of precisions W: covariance ``S = (K^-1 + W)^-1``."""
+
+    # R is ``(K + W^-1)^-1``, so that ``S = K - K R K``; `log_determinant` is ``log |I + K W|``.
     # All results are computed from ``B = I + W^1/2 K W^1/2``, whose eigenvalues are at least 1
     # (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Eq. 3.26-3.27).
     # Algorithm numbers refer to this book.
@@ -137,10 +97,12 @@ class DenseConditional:
 
     @property
     def inverse_diagonal(self) -> FloatArray:
+        """``1 - W_ii S_ii``, the diagonal of B^-1, computed without cancellation, (n,)."""
         return np.diagonal(self._inverse)
 
     @cached_property
     def variance(self) -> FloatArray:
+        """Diagonal of S, (n,)."""
         explained = 1.0 - self.inverse_diagonal
         weak = np.flatnonzero(explained < _WEAK_SITE)
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -153,6 +115,7 @@ class DenseConditional:
         return variance
 
     def alpha(self, b: FloatArray) -> FloatArray:
+        """``alpha = K^-1 S b = b - R K b`` for b of shape (n,); the mean S b is ``K alpha``."""
         scaled = self._root * self._prior.multiply(b)
         # Algorithm 3.1, line 7; Algorithm 3.6, line 3
         return b - self._root * lapack.dpotrs(self._factor, scaled, lower=1)[0]
@@ -163,6 +126,7 @@ class DenseConditional:
         return self._root * solved
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
         # Because dK is symmetric, one triangle of R with half the diagonal suffices. Algorithm 5.1,
         # line 7; Algorithm 5.2, line 6
         G = self._inverse * -self._root[:, None]
@@ -171,13 +135,15 @@ class DenseConditional:
         blas.dger(1.0, right, left, a=G.T, overwrite_a=1)  # G += left right', in place
         return self._prior.pullback(G)
 
-    def posterior(self, alpha: FloatArray) -> BinaryPosterior:
+    def posterior(self, alpha: FloatArray) -> JointPosterior:
+        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
         upper = self._inverse * self._root[:, None]
         upper *= self._root
         matrix = upper + np.triu(upper, 1).T
-        return BinaryPosterior(self._prior.kernel, self._prior.inputs, alpha[None], matrix)
+        return JointPosterior(self._prior.kernel, self._prior.inputs, alpha[None], matrix[None])
 
     def regression(self, y: FloatArray) -> JointPosterior:
+        """Posterior with mean ``K R y`` at the training inputs and covariance S."""
         # With ``R = T' T``, nothing cancels, even for very small noise.
         whitener: FloatArray = lapack.dtrtri(self._factor, lower=1)[0] * self._root
         mean, matrix = (whitener @ y)[None], np.eye(len(y))[None]
@@ -254,6 +220,8 @@ class LowRankPrior:
 
 
 class LowRankConditional:
+    """`LowRankPrior` times Gaussian sites; methods as in `DenseConditional`."""
+
     # All results are computed from ``H = I + features' W features``.
 
     def __init__(self, prior: LowRankPrior, precision: FloatArray) -> None:
@@ -303,3 +271,7 @@ class LowRankConditional:
 
     def regression(self, y: FloatArray) -> JointPosterior:
         return self.posterior(self.solve(y))
+
+
+Prior = DensePrior | LowRankPrior
+Conditional = DenseConditional | LowRankConditional

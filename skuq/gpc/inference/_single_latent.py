@@ -20,7 +20,7 @@ from skuq.gpc.inference._hyperparameters import Evidence
 from skuq.gpc.inference._kernels import is_noise, latent_kernel, noise_level, summands
 from skuq.gpc.inference._likelihoods import LIKELIHOODS, Derivatives, TiltedMoments, tilted_moments
 from skuq.gpc.inference._posterior import JointPosterior, Posterior
-from skuq.gpc.inference._priors import Conditional, DensePrior, LowRankPrior, Prior
+from skuq.gpc.inference._priors import Conditional, LowRankPrior, Prior
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
@@ -44,88 +44,73 @@ class _Mode(NamedTuple):
     converged: bool
 
 
-def laplace_evidence(
-    prior: Prior,
-    y: FloatArray,
-    likelihood: str,
-    *,
-    sample_weight: FloatArray | None = None,
-    state: FloatArray | None = None,
-    eval_gradient: bool = True,
-) -> Evidence:
-    # y (n,), -1 or 1, sample_weight (n,), state (n,) or None
-    # Algorithms 3.1 and 5.1
-    mode = _find_mode(prior, y, likelihood, sample_weight, state)
-    gradient = np.empty(0)
-    if eval_gradient:
-        # The determinant also depends on the hyperparameters through the mode.
-        # Algorithm 5.1, line 9. The sign is plus, because W is minus the second derivative
-        s_2 = 0.5 * mode.conditional.variance * mode.at.third
-        # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
-        left = 0.5 * mode.alpha + mode.conditional.alpha(s_2)
-        gradient = mode.conditional.gradient(left, mode.alpha)
-    # Algorithm 3.1, line 10
-    value = mode.objective - 0.5 * mode.conditional.log_determinant
-    jitter = max(prior.jitter, mode.conditional.jitter)
-    return Evidence(value, gradient, mode.alpha, jitter, mode.converged)
+class Laplace(NamedTuple):
+    """Laplace's method for binary targets."""
 
+    y: FloatArray  # (n,), -1 or 1
+    likelihood: str
+    sample_weight: FloatArray | None = None  # (n,)
 
-def laplace_posterior(
-    prior: Prior,
-    y: FloatArray,
-    likelihood: str,
-    *,
-    sample_weight: FloatArray | None = None,
-    state: FloatArray | None = None,
-) -> Posterior:
-    # Algorithm 3.2
-    mode = _find_mode(prior, y, likelihood, sample_weight, state)
-    return mode.conditional.posterior(mode.alpha)
+    def evidence(
+        self, prior: Prior, state: FloatArray | None = None, eval_gradient: bool = True
+    ) -> Evidence:
+        """Approximate log marginal likelihood and its gradient (Algorithms 3.1 and 5.1)."""
+        mode = self._find_mode(prior, state)
+        gradient = np.empty(0)
+        if eval_gradient:
+            # The determinant also depends on the hyperparameters through the mode.
+            # Algorithm 5.1, line 9. The sign is plus, because W is minus the second derivative
+            s_2 = 0.5 * mode.conditional.variance * mode.at.third
+            # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
+            left = 0.5 * mode.alpha + mode.conditional.alpha(s_2)
+            gradient = mode.conditional.gradient(left, mode.alpha)
+        # Algorithm 3.1, line 10
+        value = mode.objective - 0.5 * mode.conditional.log_determinant
+        jitter = max(prior.jitter, mode.conditional.jitter)
+        return Evidence(value, gradient, mode.alpha, jitter, mode.converged)
 
+    def posterior(self, prior: Prior, state: FloatArray | None = None) -> Posterior:
+        """Gaussian posterior around the mode of the latent function (Algorithm 3.2)."""
+        mode = self._find_mode(prior, state)
+        return mode.conditional.posterior(mode.alpha)
 
-def _find_mode(
-    prior: Prior,
-    y: FloatArray,
-    likelihood: str,
-    sample_weight: FloatArray | None,
-    state: FloatArray | None,
-) -> _Mode:
-    """Newton's method (Algorithm 3.1) with step halving while the objective decreases."""
+    def _find_mode(self, prior: Prior, state: FloatArray | None) -> _Mode:
+        """Newton's method (Algorithm 3.1) with step halving while the objective decreases."""
 
-    def evaluate(alpha: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
-        at = LIKELIHOODS[likelihood](y, f)
-        if sample_weight is not None:
-            at = Derivatives(*(sample_weight * value for value in at))
-        return float(at.value.sum() - 0.5 * alpha @ f), at
+        def evaluate(alpha: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
+            at = LIKELIHOODS[self.likelihood](self.y, f)
+            if self.sample_weight is not None:
+                at = Derivatives(*(self.sample_weight * value for value in at))
+            return float(at.value.sum() - 0.5 * alpha @ f), at
 
-    alpha = f = np.zeros(len(y))  # Line 2
-    objective, at = evaluate(alpha, f)
-    if state is not None:
-        warm = prior.multiply(state)
-        warm_objective, warm_at = evaluate(state, warm)
-        if warm_objective > objective:
-            alpha, f, objective, at = state, warm, warm_objective, warm_at
-    gain = np.inf
-    for _ in range(_MAX_NEWTON):
-        conditional = prior.condition(-at.second)  # Lines 4 and 5: W = -at.second
-        b = at.first - at.second * f  # Line 6
-        alpha_step = conditional.alpha(b) - alpha  # Line 7
-        f_step = prior.multiply(alpha_step)  # Line 8
-        # Twice the gain predicted by the quadratic model.
-        decrement = float(alpha_step @ f_step - at.second @ f_step**2)
-        previous, gain = gain, decrement / (1.0 + abs(objective))
-        if gain <= _GAIN or _ROUNDING >= gain > 0.5 * previous:
-            return _Mode(f, alpha, objective, at, conditional, True)
-        for _ in range(_MAX_HALVINGS):
-            trial, trial_at = evaluate(alpha + alpha_step, f + f_step)
-            # Near the mode, full steps converge, although rounding may decrease the objective.
-            if trial >= objective or gain <= _ROUNDING:
-                break
-            alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
-        else:
-            break  # no measurable improvement
-        alpha, f, objective, at = alpha + alpha_step, f + f_step, trial, trial_at
-    return _Mode(f, alpha, objective, at, prior.condition(-at.second), gain < 1e-6)
+        alpha = f = np.zeros(len(self.y))  # Line 2
+        objective, at = evaluate(alpha, f)
+        if state is not None:
+            warm = prior.multiply(state)
+            warm_objective, warm_at = evaluate(state, warm)
+            if warm_objective > objective:
+                alpha, f, objective, at = state, warm, warm_objective, warm_at
+        gain = np.inf
+        for _ in range(_MAX_NEWTON):
+            conditional = prior.condition(-at.second)  # Lines 4 and 5: W = -at.second
+            b = at.first - at.second * f  # Line 6
+            alpha_step = conditional.alpha(b) - alpha  # Line 7
+            f_step = prior.multiply(alpha_step)  # Line 8
+            # Twice the gain predicted by the quadratic model.
+            decrement = float(alpha_step @ f_step - at.second @ f_step**2)
+            previous, gain = gain, decrement / (1.0 + abs(objective))
+            if gain <= _GAIN or _ROUNDING >= gain > 0.5 * previous:
+                return _Mode(f, alpha, objective, at, conditional, True)
+            for _ in range(_MAX_HALVINGS):
+                trial, trial_at = evaluate(alpha + alpha_step, f + f_step)
+                # Near the mode, full steps converge, although rounding may decrease the objective.
+                if trial >= objective or gain <= _ROUNDING:
+                    break
+                alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
+            else:
+                break  # no measurable improvement
+            alpha, f, objective, at = alpha + alpha_step, f + f_step, trial, trial_at
+        return _Mode(f, alpha, objective, at, prior.condition(-at.second), gain < 1e-6)
 
 
 class _Sites(NamedTuple):
@@ -150,63 +135,50 @@ class _Sweep(NamedTuple):
     change: float
 
 
-def ep_evidence(
-    prior: Prior,
-    y: FloatArray,
-    likelihood: str,
-    *,
-    sample_weight: FloatArray | None = None,
-    state: FloatArray | None = None,
-    eval_gradient: bool = True,
-) -> Evidence:
-    # y (n,), -1 or 1, sample_weight (n,), state (2, n) or None
-    # Section 3.6 and Algorithm 5.2. All sites are updated in parallel, with damped steps where full
-    # steps overshoot; the fixed point is the same as for sequential updates.
-    sites, sweep, converged = _fixed_point(prior, y, likelihood, sample_weight, state)
-    gradient = np.empty(0)
-    if eval_gradient:
-        # Algorithm 5.2, lines 5-9
-        gradient = sweep.conditional.gradient(0.5 * sweep.alpha, sweep.alpha)
-    jitter = max(prior.jitter, sweep.conditional.jitter)
-    return Evidence(sweep.evidence, gradient, np.array(sites), jitter, converged)
+class ExpectationPropagation(NamedTuple):
+    """Expectation propagation for binary targets (Section 3.6)."""
 
+    # All sites are updated in parallel, with damped steps where full steps overshoot; the fixed
+    # point is the same as for sequential updates.
 
-def ep_posterior(
-    prior: Prior,
-    y: FloatArray,
-    likelihood: str,
-    *,
-    sample_weight: FloatArray | None = None,
-    state: FloatArray | None = None,
-) -> Posterior:
-    """Gaussian posterior whose marginals match the moments of the tilted distributions."""
-    # Algorithm 3.6
-    _, sweep, _ = _fixed_point(prior, y, likelihood, sample_weight, state)
-    return sweep.conditional.posterior(sweep.alpha)
+    y: FloatArray  # (n,), -1 or 1
+    likelihood: str
+    sample_weight: FloatArray | None = None  # (n,)
 
+    def evidence(
+        self, prior: Prior, state: FloatArray | None = None, eval_gradient: bool = True
+    ) -> Evidence:
+        """Approximate log marginal likelihood and its gradient (Algorithm 5.2)."""
+        sites, sweep, converged = self._fixed_point(prior, state)
+        gradient = np.empty(0)
+        if eval_gradient:
+            # Algorithm 5.2, lines 5-9
+            gradient = sweep.conditional.gradient(0.5 * sweep.alpha, sweep.alpha)
+        jitter = max(prior.jitter, sweep.conditional.jitter)
+        return Evidence(sweep.evidence, gradient, np.array(sites), jitter, converged)
 
-def _fixed_point(
-    prior: Prior,
-    y: FloatArray,
-    likelihood: str,
-    sample_weight: FloatArray | None,
-    state: FloatArray | None,
-) -> tuple[_Sites, _Sweep, bool]:
-    """Repeat damped sweeps until the sites converge."""
-    weight = np.ones(len(y)) if sample_weight is None else sample_weight
-    copies = np.ceil(weight)
-    power = np.divide(weight, copies, out=np.ones(len(y)), where=copies > 0)
-    targets = _Targets(likelihood, y, copies, power)
-    sites = _Sites(*(np.zeros((2, len(y))) if state is None else state))
-    sweep, mixing = _sweep(prior, targets, sites), _Mixing()
-    for _ in range(_MAX_SWEEPS):
-        if sweep.change <= _TOLERANCE:
-            return sites, sweep, True
-        if not np.isfinite(sweep.change):
-            break
-        sites = mixing.next(sites, sweep)
-        sweep = _sweep(prior, targets, sites)
-    return sites, sweep, False
+    def posterior(self, prior: Prior, state: FloatArray | None = None) -> Posterior:
+        """Posterior whose marginals match the moments of the tilted distributions."""
+        _, sweep, _ = self._fixed_point(prior, state)  # Algorithm 3.6
+        return sweep.conditional.posterior(sweep.alpha)
+
+    def _fixed_point(self, prior: Prior, state: FloatArray | None) -> tuple[_Sites, _Sweep, bool]:
+        """Repeat damped sweeps until the sites converge; `state` is (2, n)."""
+        n = len(self.y)
+        weight = np.ones(n) if self.sample_weight is None else self.sample_weight
+        copies = np.ceil(weight)
+        power = np.divide(weight, copies, out=np.ones(n), where=copies > 0)
+        targets = _Targets(self.likelihood, self.y, copies, power)
+        sites = _Sites(*(np.zeros((2, n)) if state is None else state))
+        sweep, mixing = _sweep(prior, targets, sites), _Mixing()
+        for _ in range(_MAX_SWEEPS):
+            if sweep.change <= _TOLERANCE:
+                return sites, sweep, True
+            if not np.isfinite(sweep.change):
+                break
+            sites = mixing.next(sites, sweep)
+            sweep = _sweep(prior, targets, sites)
+        return sites, sweep, False
 
 
 class _Mixing:
@@ -274,18 +246,13 @@ def _matching(tilted: TiltedMoments, mean: FloatArray, variance: FloatArray) -> 
 
 class NoisyPrior(NamedTuple):
     kernel: Kernel  # with noise
-    prior: DensePrior | LowRankPrior
+    prior: Prior
     noise: FloatArray  # (n,), noise variance of each target
 
     @classmethod
-    def of(
-        cls, kernel: Any, prior: Callable[[Any], DensePrior | LowRankPrior], alpha: FloatArray
-    ) -> NoisyPrior:
+    def of(cls, kernel: Any, prior: Callable[[Any], Prior], alpha: FloatArray) -> NoisyPrior:
         """Build the prior of a kernel; `alpha` (n,) is added to the kernel's noise variance."""
         return cls(kernel, prior(latent_kernel(kernel)), alpha + noise_level(kernel))
-
-    def condition(self, weight: FloatArray) -> Conditional:
-        return self.prior.condition(weight / self.noise)
 
     def gradient(self, latent: FloatArray, of_noise: float) -> FloatArray:
         """Combine derivatives with respect to latent hyperparameters and to the noise, in order."""
@@ -300,43 +267,42 @@ class NoisyPrior(NamedTuple):
         return np.concatenate(found)
 
 
-def regression_evidence(
-    noisy: NoisyPrior,
-    y: FloatArray,
-    sample_weight: FloatArray,
-    *,
-    state: FloatArray | None = None,
-    eval_gradient: bool = True,
-) -> Evidence:
-    """Log marginal likelihood and its gradient (Eq. 2.30 and 5.9)."""
-    # y, sample_weight (n,); `state` is unused, because there is no iteration. With inducing points,
-    # the value is the lower bound of Titsias, Eq. 9, which includes a penalty for the variance that
-    # the inducing points do not explain. A sample of weight w stands for w equal samples, whose
-    # joint likelihood is a constant times the likelihood of their mean.
-    prior, noise = noisy.prior, noisy.noise
-    conditional = noisy.condition(sample_weight)
-    alpha = conditional.solve(y)
-    value = -0.5 * (
-        float(y @ alpha)
-        + conditional.log_determinant
-        + float(sample_weight @ np.log(2 * np.pi * noise))
-    )
-    precision = sample_weight / noise
-    missed = prior.missed if isinstance(prior, LowRankPrior) else np.zeros(len(y))
-    value -= 0.5 * float(precision @ missed)
-    gradient = np.empty(0)
-    if eval_gradient:
-        own = precision * conditional.inverse_diagonal
-        by_noise = 0.5 * ((alpha**2 - own) / sample_weight - (sample_weight - 1) / noise)
-        by_noise += 0.5 * precision * missed / noise
-        latent = conditional.gradient(0.5 * alpha, alpha)
-        if isinstance(prior, LowRankPrior):
-            latent = latent - 0.5 * prior.missed_gradient(precision)
-        gradient = noisy.gradient(latent, float(by_noise.sum()))
-    return Evidence(value, gradient, alpha, max(prior.jitter, conditional.jitter), True)
+class Regression(NamedTuple):
+    """Exact inference for targets with Gaussian noise."""
 
+    y: FloatArray  # (n,)
+    sample_weight: FloatArray  # (n,)
 
-def regression_posterior(
-    noisy: NoisyPrior, y: FloatArray, sample_weight: FloatArray
-) -> JointPosterior:
-    return noisy.condition(sample_weight).regression(y)
+    def evidence(
+        self, noisy: NoisyPrior, state: FloatArray | None = None, eval_gradient: bool = True
+    ) -> Evidence:
+        """Log marginal likelihood and its gradient (Eq. 2.30 and 5.9)."""
+        # `state` is unused, because there is no iteration. With inducing points, the value is the
+        # lower bound of Titsias, Eq. 9, which includes a penalty for the variance that the inducing
+        # points do not explain. A sample of weight w stands for w equal samples, whose joint
+        # likelihood is a constant times the likelihood of their mean.
+        prior, noise, weight = noisy.prior, noisy.noise, self.sample_weight
+        conditional = prior.condition(weight / noise)
+        alpha = conditional.solve(self.y)
+        value = -0.5 * (
+            float(self.y @ alpha)
+            + conditional.log_determinant
+            + float(weight @ np.log(2 * np.pi * noise))
+        )
+        precision = weight / noise
+        missed = prior.missed if isinstance(prior, LowRankPrior) else np.zeros(len(self.y))
+        value -= 0.5 * float(precision @ missed)
+        gradient = np.empty(0)
+        if eval_gradient:
+            own = precision * conditional.inverse_diagonal
+            by_noise = 0.5 * ((alpha**2 - own) / weight - (weight - 1) / noise)
+            by_noise += 0.5 * precision * missed / noise
+            latent = conditional.gradient(0.5 * alpha, alpha)
+            if isinstance(prior, LowRankPrior):
+                latent = latent - 0.5 * prior.missed_gradient(precision)
+            gradient = noisy.gradient(latent, float(by_noise.sum()))
+        return Evidence(value, gradient, alpha, max(prior.jitter, conditional.jitter), True)
+
+    def posterior(self, noisy: NoisyPrior, state: FloatArray | None = None) -> JointPosterior:
+        """Posterior of the latent function (Eq. 2.25 and 2.26)."""
+        return noisy.prior.condition(self.sample_weight / noisy.noise).regression(self.y)

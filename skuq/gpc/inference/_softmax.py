@@ -17,8 +17,8 @@ from scipy.linalg import blas, lapack
 from skuq.base import FloatArray, IntArray
 from skuq.gpc.inference._hyperparameters import Evidence
 from skuq.gpc.inference._likelihoods import SoftmaxLikelihood
-from skuq.gpc.inference._posterior import FactoredPosterior, JointPosterior
-from skuq.gpc.inference._priors import DensePrior, LowRankPrior, cholesky_with_jitter
+from skuq.gpc.inference._posterior import FactoredPosterior, JointPosterior, Posterior
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, cholesky_with_jitter
 
 _MAX_NEWTON = 100
 _MAX_HALVINGS = 40
@@ -35,44 +35,35 @@ class _Mode(NamedTuple):
     objective: float
 
 
-def softmax_evidence(
-    prior: DensePrior | LowRankPrior,
-    labels: IntArray,
-    n_classes: int,
-    *,
-    sample_weight: FloatArray | None = None,
-    state: FloatArray | None = None,
-    eval_gradient: bool = True,
-) -> Evidence:
-    # labels (n,), sample_weight (n,), state (n_classes, n)
-    # Algorithm 3.3
-    likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
-    mode, factors, converged = _find_mode(prior, likelihood, state)
-    gradient = np.empty(0)
-    if eval_gradient:
-        # The determinant also depends on the hyperparameters through the mode.
-        in_f = likelihood.determinant_gradient(mode.proba, *factors.covariances())
-        gradient = factors.gradient(0.5 * mode.alpha + factors.alpha(in_f), mode.alpha)
-    value = mode.objective - 0.5 * factors.log_determinant  # Algorithm 3.3, line 16
-    return Evidence(value, gradient, mode.alpha, max(prior.jitter, factors.jitter), converged)
+class SoftmaxLaplace(NamedTuple):
+    """Laplace's method for several classes (Algorithms 3.3 and 3.4)."""
 
+    labels: IntArray  # (n,)
+    n_classes: int
+    sample_weight: FloatArray | None = None  # (n,)
 
-def softmax_posterior(
-    prior: DensePrior | LowRankPrior,
-    labels: IntArray,
-    n_classes: int,
-    *,
-    sample_weight: FloatArray | None = None,
-    state: FloatArray | None = None,
-) -> FactoredPosterior | JointPosterior:
-    # Algorithm 3.4
-    likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
-    mode, factors, _ = _find_mode(prior, likelihood, state)
-    return factors.posterior(mode.alpha)
+    def evidence(
+        self, prior: Prior, state: FloatArray | None = None, eval_gradient: bool = True
+    ) -> Evidence:
+        """Approximate log marginal likelihood and its gradient; `state` is (n_classes, n)."""
+        likelihood = SoftmaxLikelihood(*self)
+        mode, factors, converged = _find_mode(prior, likelihood, state)
+        gradient = np.empty(0)
+        if eval_gradient:
+            # The determinant also depends on the hyperparameters through the mode.
+            in_f = likelihood.determinant_gradient(mode.proba, *factors.sweep[:2])
+            gradient = factors.gradient(0.5 * mode.alpha + factors.alpha(in_f), mode.alpha)
+        value = mode.objective - 0.5 * factors.log_determinant  # Algorithm 3.3, line 16
+        return Evidence(value, gradient, mode.alpha, max(prior.jitter, factors.jitter), converged)
+
+    def posterior(self, prior: Prior, state: FloatArray | None = None) -> Posterior:
+        """Gaussian posterior around the mode of the latent functions."""
+        mode, factors, _ = _find_mode(prior, SoftmaxLikelihood(*self), state)
+        return factors.posterior(mode.alpha)
 
 
 def _find_mode(
-    prior: DensePrior | LowRankPrior, likelihood: SoftmaxLikelihood, state: FloatArray | None
+    prior: Prior, likelihood: SoftmaxLikelihood, state: FloatArray | None
 ) -> tuple[_Mode, DenseSoftmax | LowRankSoftmax, bool]:
     """Newton's method (Algorithm 3.3), first with approximate steps by conjugate gradients."""
     mode = _evaluate(likelihood, np.zeros_like(likelihood.target), likelihood.target * 0.0)
@@ -96,7 +87,7 @@ def _find_mode(
 
 
 def _factors(
-    prior: DensePrior | LowRankPrior, mode: _Mode, likelihood: SoftmaxLikelihood
+    prior: Prior, mode: _Mode, likelihood: SoftmaxLikelihood
 ) -> DenseSoftmax | LowRankSoftmax:
     if isinstance(prior, DensePrior):
         return DenseSoftmax(prior, mode.proba, likelihood.weight)
@@ -125,7 +116,7 @@ def _advance(
 
 
 def _conjugate_gradients(
-    prior: DensePrior | LowRankPrior, likelihood: SoftmaxLikelihood, mode: _Mode
+    prior: Prior, likelihood: SoftmaxLikelihood, mode: _Mode
 ) -> tuple[FloatArray, FloatArray]:
     """Approximate Newton step ``(I + W K)^-1 (g - alpha)``, and K times the step."""
     # Conjugate gradients in the inner product defined by K, in which ``I + W K`` is self-adjoint
@@ -208,8 +199,8 @@ class DenseSoftmax:
         return result
 
     @cached_property
-    def _sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Both results of `covariances`, and a triangle of the sum of R's diagonal blocks."""
+    def sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Variances S_cc and covariances ``S p``, (n_classes, n) each; a triangle of sum_c R_cc."""
         # Off-diagonal entries of the triangle are doubled. Covariances are inaccurate where the
         # probability is zero up to rounding, but their effect is proportional to the probability.
         inverse = lapack.dtrtri(self.factor, lower=1)[0]
@@ -231,12 +222,8 @@ class DenseSoftmax:
         G[np.diag_indices_from(G)] *= 0.5
         return variance, with_mean, G.T
 
-    def covariances(self) -> tuple[FloatArray, FloatArray]:
-        """Posterior variances ``S_cc`` and covariances ``S p``, of shape (n_classes, n) each."""
-        return self._sweep[:2]
-
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        return self._prior.pullback(left.T @ right - 0.5 * self._sweep[2])
+        return self._prior.pullback(left.T @ right - 0.5 * self.sweep[2])
 
     def posterior(self, alpha: FloatArray) -> FactoredPosterior:
         blocks = np.array([lower + np.tril(lower, -1).T for lower in self.blocks])
@@ -275,8 +262,8 @@ class LowRankSoftmax:
         return np.ascontiguousarray(inverse).reshape(shape)
 
     @cached_property
-    def _sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Both results of `covariances`, and ``sum_c R_cc features`` in whitened coordinates."""
+    def sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Variances, covariances, and ``sum_c R_cc features`` in whitened coordinates."""
         features, proba = self._prior.features, self._proba
         variance, with_mean = np.empty_like(proba), np.zeros_like(proba)
         cross = np.zeros_like(features)
@@ -289,12 +276,9 @@ class LowRankSoftmax:
             cross += (self._weight * proba[c] * ((c == d) - proba[d]))[:, None] * product
         return variance, with_mean, cross
 
-    def covariances(self) -> tuple[FloatArray, FloatArray]:
-        return self._sweep[:2]
-
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         a, b = left @ self._prior.features, right @ self._prior.features
-        cross = left.T @ b + right.T @ a - self._sweep[2]
+        cross = left.T @ b + right.T @ a - self.sweep[2]
         traces = np.einsum("cicj->ij", self._inverse)
         own = 0.5 * (len(left) * np.eye(len(traces)) - traces) - a.T @ b
         return self._prior.gradient(cross, own)

@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from skuq.gpc.bounds._latent_bounds import Expander, Expansion, _form_reach
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.bounds._regions import BallParts, Moments, Region
-from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
+from skuq.gpc.inference._posterior import JointPosterior
 
 from .oracles import KERNELS, fit_model, inside, moments
 
@@ -206,7 +206,7 @@ def test_remainders_are_tight_for_the_worst_of_functions():
     rest /= np.sqrt(rest @ gram @ rest)
     across = rest - [1.0, 0, 0, 0]
     across /= np.sqrt(across @ gram @ across)
-    posterior = BinaryPosterior(kernel, inputs, 5.0 * rest[None], np.outer(across, across))
+    posterior = JointPosterior(kernel, inputs, 5.0 * rest[None], np.outer(across, across)[None])
     expansion = expand(posterior, np.array([-h]), np.array([h]))
     for part, exact in zip(expansion[:2], truth(posterior, np.array([[h]])), strict=True):
         error = abs(polynomial(part, np.ones((1, 1)))[0] - exact).item()
@@ -254,8 +254,8 @@ def test_remainders_hold_for_functions_that_know_derivatives():
     for _ in range(200):
         direction = rng.normal(size=4) @ derivatives
         direction /= np.sqrt(direction @ gram @ direction)
-        posterior = BinaryPosterior(
-            kernel, inputs, 3 * direction[None], np.outer(direction, direction)
+        posterior = JointPosterior(
+            kernel, inputs, 3 * direction[None], np.outer(direction, direction)[None]
         )
         expansion = expand(posterior, np.array([-h]), np.array([h]))
         for part, exact in zip(expansion[:2], truth(posterior, np.array([[h], [-h]])), strict=True):
@@ -317,7 +317,7 @@ def test_rounding_is_within_its_claim(case):
     curvature = rng.uniform(0.1, 0.6, 30)
     matrix = np.linalg.inv(kernel(X) + np.diag(1 / curvature))
     weights = 3.0 * matrix @ rng.choice([-1.0, 1.0], 30)
-    posterior = BinaryPosterior(kernel, X, weights[None], (matrix + matrix.T) / 2)
+    posterior = JointPosterior(kernel, X, weights[None], (matrix + matrix.T)[None] / 2)
     model = LatentModel.from_posterior(posterior, CPU)
     points = torch.as_tensor(X[:4] + 0.3 * rng.normal(size=(4, 2)))
     expander = Expander(model, points, torch.arange(2))
@@ -340,7 +340,7 @@ def test_the_norm_of_the_mean_is_not_underestimated(case):
     weights = rng.normal(size=(1, 30))
     kernel = ConstantKernel(variance) * RBF(scale)
     weights -= weights.mean()
-    posterior = BinaryPosterior(kernel, X, weights, np.zeros((30, 30)))
+    posterior = JointPosterior(kernel, X, weights, np.zeros((1, 30, 30)))
     model = LatentModel.from_posterior(posterior, CPU)
     (precision,) = model.kernel.terms[0].precisions.tolist()
     exact = mpmath.fsum(
@@ -383,7 +383,7 @@ def test_varsigma_is_the_share_by_which_a_covariance_is_indefinite(n_latent, exc
 
 def test_varsigma_covers_negative_directions_of_the_reduction():
     kernel, X = ConstantKernel(3.0) * RBF(1.0), np.array([[0.0], [1.0]])
-    posterior = BinaryPosterior(kernel, X, np.zeros((1, 2)), np.diag([0.1, -0.01]))
+    posterior = JointPosterior(kernel, X, np.zeros((1, 2)), np.diag([0.1, -0.01])[None])
     model = LatentModel.from_posterior(posterior, CPU)
     _, variance = moments(posterior, np.linspace(-1, 2, 50)[:, None])
     assert variance.max() > 3
@@ -396,7 +396,7 @@ def test_remainders_hold_for_indefinite_covariances(order):
     rng = np.random.default_rng(0)
     kernel = RBF(1.0) if order == 2 else Matern(1.0, nu=1.5)
     X = np.array([[0.0], [0.3], [0.6]])
-    posterior = BinaryPosterior(kernel, X, np.zeros((1, 3)), 1.3 * np.linalg.inv(kernel(X)))
+    posterior = JointPosterior(kernel, X, np.zeros((1, 3)), 1.3 * np.linalg.inv(kernel(X))[None])
     for half in (0.01, 0.1):
         for center in rng.uniform(-0.2, 0.8, 10):
             part = expand(

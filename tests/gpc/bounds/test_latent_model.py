@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Ration
 from skuq import RobustGPC
 from skuq.gpc.bounds._latent_bounds import Expander
 from skuq.gpc.bounds._latent_model import UNIT, LatentModel, _largest_of_whitened, from_sklearn
-from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
+from skuq.gpc.inference._posterior import JointPosterior
 
 CPU = torch.device("cpu")
 # Inputs so far apart that their covariances are 3 times the identity, to the last digit
@@ -90,7 +90,9 @@ def test_norms_and_rounding_of_plain_rows_are_those_of_their_equations():
     weights = np.array([[0.5, -1.0]])
     for scale, (least, most) in ((1.0, (-0.1, 0.5)), (0.01, (0.1, 0.2)), (1.0, (0.1, 0.2))):
         matrix = np.diag([scale * least, scale * most])
-        model = LatentModel.from_posterior(BinaryPosterior(KERNEL, INPUTS, weights, matrix), CPU)
+        model = LatentModel.from_posterior(
+            JointPosterior(KERNEL, INPUTS, weights, matrix[None]), CPU
+        )
         assert float(model.norms[0]) ** 2 - 3.75 == pytest.approx(3.75 * unit, rel=2e-5, abs=0)
         exact = max(0.0, 3 * scale * most - 1) + 6 * scale * max(0.0, -least)
         allowed = unit * max(1.0, 6 * scale * most)

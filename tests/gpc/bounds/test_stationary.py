@@ -241,11 +241,6 @@ def test_derivatives_by_the_squared_distance(profile):
     assert float(profile.derivatives(torch.zeros(1).double(), 0)[0]) == 1
 
 
-def test_rough_profiles_have_no_second_derivative():
-    with pytest.raises(ValueError, match="first order only"):
-        Matern32().derivatives(torch.ones(1), 2)
-
-
 def test_far_from_the_origin_small_distances_keep_their_digits():
     X = np.random.default_rng(0).normal(size=(40, 2))
     far = np.round(X * 2**20) / 2**20 + 2.0**17

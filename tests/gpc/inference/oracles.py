@@ -4,6 +4,27 @@ from itertools import product
 
 import numpy as np
 
+from skuq.gpc.inference._single_latent import ExpectationPropagation, Laplace, Regression
+from skuq.gpc.inference._softmax import SoftmaxLaplace
+
+
+def of_prior(inference):
+    """Evidence and posterior as functions of the prior and the targets."""
+
+    def evidence(prior, *targets, state=None, eval_gradient=True, **more):
+        return inference(*targets, **more).evidence(prior, state, eval_gradient)
+
+    def posterior(prior, *targets, state=None, **more):
+        return inference(*targets, **more).posterior(prior, state)
+
+    return evidence, posterior
+
+
+laplace_evidence, laplace_posterior = of_prior(Laplace)
+ep_evidence, ep_posterior = of_prior(ExpectationPropagation)
+softmax_evidence, softmax_posterior = of_prior(SoftmaxLaplace)
+regression_evidence, regression_posterior = of_prior(Regression)
+
 
 def differences(function, theta, step=1e-4):
     """Central differences of fourth order."""

@@ -7,8 +7,13 @@ from sklearn.gaussian_process.kernels import RBF, Matern
 
 from skuq.gpc.inference._likelihoods import LIKELIHOODS, tilted_moments
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior
-from skuq.gpc.inference._single_latent import ep_evidence, ep_posterior
-from tests.gpc.inference.oracles import differences, exact_posterior, labelings
+from tests.gpc.inference.oracles import (
+    differences,
+    ep_evidence,
+    ep_posterior,
+    exact_posterior,
+    labelings,
+)
 
 DISTRIBUTION = {"probit": ndtr, "logit": expit}
 KERNELS = [2.0 * RBF(1.3), 25.0 * RBF([0.5, 2.0]), 400.0 * Matern(2.0, nu=1.5)]

@@ -10,7 +10,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from skuq.gpc.inference._hyperparameters import Evidence, NoEvidenceError, maximise_evidence
 from skuq.gpc.inference._priors import DensePrior
-from skuq.gpc.inference._single_latent import ep_evidence, laplace_evidence
+from tests.gpc.inference.oracles import ep_evidence, laplace_evidence
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))

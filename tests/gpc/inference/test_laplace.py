@@ -11,8 +11,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, Ration
 
 from skuq.gpc.inference._likelihoods import LIKELIHOODS, tilted_moments
 from skuq.gpc.inference._priors import DensePrior, cholesky_with_jitter
-from skuq.gpc.inference._single_latent import laplace_evidence, laplace_posterior
-from tests.gpc.inference.oracles import differences
+from tests.gpc.inference.oracles import differences, laplace_evidence, laplace_posterior
 
 KERNELS = [
     2.0 * RBF(1.3),

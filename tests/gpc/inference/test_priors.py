@@ -8,14 +8,15 @@ import pytest
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, choose_inducing
-from skuq.gpc.inference._single_latent import (
+from tests.gpc.inference.oracles import (
+    differences,
     ep_evidence,
     ep_posterior,
     laplace_evidence,
     laplace_posterior,
+    softmax_evidence,
+    softmax_posterior,
 )
-from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
-from tests.gpc.inference.oracles import differences
 
 KERNELS = [
     2.0 * RBF(1.3),

@@ -10,9 +10,13 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq.gpc.inference._posterior import JointPosterior
 from skuq.gpc.inference._priors import DensePrior
-from skuq.gpc.inference._single_latent import laplace_evidence, laplace_posterior
-from skuq.gpc.inference._softmax import softmax_evidence, softmax_posterior
-from tests.gpc.inference.oracles import differences
+from tests.gpc.inference.oracles import (
+    differences,
+    laplace_evidence,
+    laplace_posterior,
+    softmax_evidence,
+    softmax_posterior,
+)
 
 KERNELS = [
     2.0 * RBF(1.3),

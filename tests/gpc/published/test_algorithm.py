@@ -17,7 +17,7 @@ from benchmarks.published_gpc.integrals import (
     probit_bounds,
     uniform_partition,
 )
-from skuq.gpc.inference._posterior import BinaryPosterior, JointPosterior
+from skuq.gpc.inference._posterior import JointPosterior
 
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
 KERNELS = {
@@ -34,7 +34,7 @@ def make_posterior(kernel, d, n=8, seed=0):
     curvature = rng.uniform(0.1, 0.6, n)
     matrix = np.linalg.inv(kernel(inputs) + np.diag(1 / curvature))
     weights = 3.0 * matrix @ np.where(np.sin(2 * inputs[:, 0]) > 0, 1.0, -1.0)
-    return BinaryPosterior(kernel, inputs, weights[None], matrix)
+    return JointPosterior(kernel, inputs, weights[None], matrix[None])
 
 
 def probability(posterior, X, likelihood):
@@ -145,7 +145,7 @@ def test_the_authors_code_agrees():
     with np.load(Path(__file__).parent / "data" / "check_gpclass_n40.npz") as file:
         data = dict(file)
     kernel = ConstantKernel(float(data["variance"])) * RBF(data["length_scale"])
-    posterior = BinaryPosterior(kernel, data["inputs"], data["weights"], data["matrix"])
+    posterior = JointPosterior(kernel, data["inputs"], data["weights"], data["matrix"][None])
     p = probability(posterior, data["centres"], "probit")
     np.testing.assert_allclose(p, data["figures"][:, 1], atol=1e-6)
     for case in (0, 6, 15):
