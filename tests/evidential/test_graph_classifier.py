@@ -218,26 +218,6 @@ def test_features_with_nan_are_refused(data, nodes, y):
         GraphClassifier((data.adjacency, features), **QUICK).fit(nodes, y)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"architecture": "cnn"}, "'architecture' parameter"),
-        ({"dropout": 1.0}, "'dropout' parameter"),
-        ({"learning_rate": 0.0}, "'learning_rate' parameter"),
-        ({"max_epochs": 0}, "'max_epochs' parameter"),
-        ({"architecture": "gat", "hidden_sizes": (12,)}, "multiples of 8"),
-    ],
-)
-def test_wrong_settings_are_refused(data, nodes, y, change, message):
-    with pytest.raises(ValueError, match=message):
-        GraphClassifier(data.graph, **change).fit(nodes, y)
-
-
-def test_diverging_training_is_an_error_with_advice(data, nodes, y):
-    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `learning_rate` than 1e\+30"):
-        GraphClassifier(data.graph, **QUICK, learning_rate=1e30).fit(nodes, y)
-
-
 def test_settings_of_the_network_arrive(data, nodes, y):
     model = GraphClassifier(
         data.graph, **{**QUICK, "hidden_sizes": [6, 5]}, batch_norm=True, dropout=0.1

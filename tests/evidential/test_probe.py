@@ -1,11 +1,9 @@
 """The probe without a graph: on tables and images, around classifiers of all kinds."""
 
 import copy
-import pickle
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from scipy.special import digamma
@@ -168,25 +166,6 @@ def test_ood_inputs_have_less_evidence():
     assert np.median(vacuity[200:]) > 3 * np.median(vacuity[:200])
 
 
-def test_weight_counts_as_repetition():
-    model, weight = logistic(), np.ones(150)
-    weight[:30] = 3
-    weighted = new_probe(model).fit(X, Y, sample_weight=weight)
-    repeated = new_probe(model).fit(np.r_[X, X[:30], X[:30]], np.r_[Y, Y[:30], Y[:30]])
-    plain = new_probe(model).fit(X, Y)
-    alpha = weighted.predict_dirichlet(X)
-    np.testing.assert_allclose(alpha, repeated.predict_dirichlet(X), rtol=1e-4)
-    assert np.abs(alpha / plain.predict_dirichlet(X) - 1).max() > 1e-3
-
-
-def test_weight_zero_counts_as_absence():
-    model, weight = logistic(), np.ones(150)
-    weight[::3] = 0
-    weighted = new_probe(model).fit(X, Y, sample_weight=weight)
-    fewer = new_probe(model).fit(X[weight > 0], Y[weight > 0])
-    np.testing.assert_allclose(weighted.predict_dirichlet(X), fewer.predict_dirichlet(X), rtol=1e-4)
-
-
 def test_best_epoch_is_kept():
     model, settings = (
         logistic(),
@@ -214,20 +193,6 @@ def test_validation_data_do_not_train():
         validated.predict_dirichlet(X), shorter.predict_dirichlet(X), rtol=1e-5
     )
     assert plain.history_[0, "train_loss"] == validated.history_[0, "train_loss"]
-
-
-def test_labels_may_be_text_and_inputs_a_frame():
-    frame = pd.DataFrame(X, columns=list("abcd"), index=np.arange(150)[::-1])
-    model = LogisticRegression().fit(frame, NAMES[Y])
-    probe = new_probe(model).fit(frame, pd.Series(NAMES[Y]))
-    np.testing.assert_array_equal(probe.predict(frame), model.predict(frame))
-    assert probe.feature_names_in_.tolist() == list("abcd")
-
-
-def test_fitted_probe_is_pickled():
-    probe = new_probe(skorch_net(), layer=-2).fit(X, Y)
-    again = pickle.loads(pickle.dumps(probe))
-    np.testing.assert_array_equal(again.predict_dirichlet(X), probe.predict_dirichlet(X))
 
 
 @pytest.mark.parametrize("measure", ["vacuity", "information"])
@@ -274,11 +239,6 @@ def test_wrong_data_is_refused(change, message):
 def test_layer_that_does_not_exist_is_refused():
     with pytest.raises(ValueError, match="evaluated only 1"):
         new_probe(logistic(), layer=-3).fit(X, Y)
-
-
-def test_diverging_training_is_an_error_with_advice():
-    with pytest.raises(ValueError, match=r"diverged: .* use a smaller `learning_rate` than 1e\+30"):
-        new_probe(logistic(), learning_rate=1e30).fit(X, Y)
 
 
 def test_tables_need_no_dgl(monkeypatch):

@@ -1,11 +1,9 @@
 """The protocol of all methods of the comparison."""
 
-import pickle
 import sys
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 from benchmarks.evidential_methods import comparison_methods
 from skuq.evidential import EvidenceLoss, EvidentialProbe, NetworkHead
@@ -21,10 +19,6 @@ NAMES = [
 
 def methods(data, gcn, **settings):
     return comparison_methods(data.graph, gcn, max_epochs=4, random_state=0, **settings)
-
-
-def graph_of(method):
-    return method.graph if hasattr(method, "graph") else method.estimator.graph
 
 
 @pytest.fixture(scope="module")
@@ -67,39 +61,11 @@ class TestMethod:
         np.testing.assert_array_equal(method.predict(others), proba.argmax(axis=1))
         np.testing.assert_array_equal(method.score_samples(others), -epistemic)
 
-    def test_columns_of_ids(self, fitted, others, name):
-        np.testing.assert_array_equal(
-            fitted[name].predict_proba(others[:3, None]), fitted[name].predict_proba(others[:3])
-        )
-
     def test_same_seed_same_result(self, fitted, data, gcn, nodes, y, others, name):
         again = methods(data, gcn)[name].fit(nodes, y)
         np.testing.assert_array_equal(
             again.predict_uncertainty(others), fitted[name].predict_uncertainty(others)
         )
-
-    def test_clone_shares_the_graph(self, fitted, name):
-        twin = clone(fitted[name])
-        assert graph_of(twin) is graph_of(fitted[name])
-        assert not hasattr(twin, "classes_")
-
-    def test_pickle(self, fitted, others, name):
-        again = pickle.loads(pickle.dumps(fitted[name]))
-        np.testing.assert_array_equal(
-            again.predict_uncertainty(others), fitted[name].predict_uncertainty(others)
-        )
-
-    def test_ids_out_of_range(self, fitted, name):
-        with pytest.raises(ValueError, match="Node ids must lie between 0 and 149"):
-            fitted[name].predict_uncertainty([150])
-
-
-def test_labels_may_be_text(data, nodes, y):
-    text = np.array(["ant", "bee", "cat"])[y]
-    for name in ("max-score", "egnn"):
-        method = methods(data, None)[name].fit(nodes, text)
-        np.testing.assert_array_equal(method.classes_, ["ant", "bee", "cat"])
-        assert set(method.predict(nodes)) <= {"ant", "bee", "cat"}
 
 
 def test_without_a_model_all_train_the_same_one(data, nodes, y, others):
