@@ -116,7 +116,7 @@ def test_classes_of_held_out_nodes_are_all_the_known_ones(probe, data, nodes, y,
     known = labels < 2
     with pytest.raises(ValueError, match="no sample of class 2"):
         detector_of(probe, nodes, y, held_out[known], by_class=True, y_held_out=labels[known])
-    with pytest.raises(ValueError, match="labels for"):
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         detector_of(probe, nodes, y, held_out, by_class=True, y_held_out=labels[1:])
     with pytest.raises(ValueError, match="pass `y_held_out`"):
         detector_of(probe, nodes, y, held_out, by_class=True)
