@@ -28,21 +28,7 @@ class PluginWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Plugin:
-    """Registered estimator, with its origin and its class, or the reason why it cannot be loaded.
-
-    Attributes
-    ----------
-    name : str
-        Name of the estimator and of its entry point.
-    distribution : str
-        Installed distribution that registered it.
-    target : str
-        Object that the entry point refers to, as ``module:attribute``.
-    estimator : type or None
-        The class; None if it was not loaded.
-    error : str or None
-        Reason why the estimator cannot be loaded; None if no problem is known.
-    """
+    """Registered estimator, its origin, and its class or the reason why it cannot be loaded."""
 
     name: str
     distribution: str
@@ -81,27 +67,7 @@ def estimator_names() -> list[str]:
 
 
 def load(name: str) -> type:
-    """Import one registered estimator by name.
-
-    Parameters
-    ----------
-    name : str
-        Name of an entry point of group ``skuq.estimators``.
-
-    Returns
-    -------
-    type
-        The estimator class.
-
-    Raises
-    ------
-    LookupError
-        If no plugin, or more than one, has this name.
-    ImportError
-        If the plugin cannot be imported; the message names it and its distribution.
-    TypeError
-        If the registered object does not implement ``predict_uncertainty``.
-    """
+    """Import one registered estimator by name."""
     entries = _registered().get(name, [])
     if not entries:
         known = ", ".join(estimator_names()) or "none"
@@ -126,20 +92,7 @@ def load(name: str) -> type:
 
 
 def registered() -> list[Plugin]:
-    """List every registered estimator without importing any.
-
-    Returns
-    -------
-    list of Plugin
-        Plugins sorted by name. Each ``estimator`` is None; ``error`` is set only for names that
-        are registered more than once.
-
-    Examples
-    --------
-    >>> from skuq._plugins import registered
-    >>> {plugin.name: plugin.target for plugin in registered()}["QUAMClassifier"]
-    'skuq.quam:QUAMClassifier'
-    """
+    """List every registered estimator without importing any."""
     return [
         Plugin(
             name,
@@ -152,13 +105,7 @@ def registered() -> list[Plugin]:
 
 
 def discover() -> list[Plugin]:
-    """Load every registered estimator that can be loaded.
-
-    Returns
-    -------
-    list of Plugin
-        Plugins sorted by name; ``error`` is set for plugins that cannot be loaded.
-    """
+    """Load every registered estimator that can be loaded."""
     plugins = []
     for plugin in registered():
         try:

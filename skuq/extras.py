@@ -21,27 +21,6 @@ def import_optional(module: str, extra: str | None) -> ModuleType:
     extra : str or None
         Name of the extra of skuq that installs the package, such as ``"plot"``. None for a core
         dependency, which may still be missing after an installation without dependencies.
-
-    Returns
-    -------
-    module
-        The imported module.
-
-    Raises
-    ------
-    ImportError
-        If the package is missing, or cannot be imported (some packages raise `OSError` if a
-        shared library cannot be loaded). The original error is the cause.
-        If the extra does not provide the package for this Python and platform, the message names
-        the versions and platforms for which the extra provides it.
-
-    Examples
-    --------
-    >>> from skuq.extras import import_optional
-    >>> import_optional("no_such_package.part", extra="plot")
-    Traceback (most recent call last):
-    ImportError: no_such_package is needed for this and is not installed; install it with: \
-pip install 'skuq[plot]'
     """
     package = module.partition(".")[0]
     try:
@@ -74,11 +53,6 @@ def lazy_names(
         names under ``if TYPE_CHECKING``.
     load : callable, default=importlib.import_module
         Function that imports a module by name.
-
-    Returns
-    -------
-    callable
-        Function that returns the object with a given name, or raises `AttributeError`.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

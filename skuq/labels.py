@@ -71,11 +71,7 @@ def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any]
     known : ndarray of shape (n_labels,)
         Labels, each of which must have a column.
 
-    Returns
-    -------
-    ndarray of shape (n_columns,) or None
-        Label of each column. None if no column is named after a label, or if a name cannot be
-        converted to the type of the labels.
+    Returns shape (n_columns,).
     """
     texts = list(map(as_text, names))
     of_text = {str(label): label for label in known.tolist()}
@@ -126,22 +122,7 @@ def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[
     name : str
         Name of the labels in error messages.
 
-    Returns
-    -------
-    ndarray of shape (n_samples,), int64
-        Codes 0 to n_classes - 1.
-
-    Raises
-    ------
-    ValueError
-        If a label is not among the classes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq.labels import codes_of
-    >>> codes_of(np.array(["cow", "ant", "cow"]), np.array(["cow", "bee", "ant"]), "y")
-    array([0, 2, 0])
+    Returns shape (n_samples,).
     """
     codes = _positions(labels, classes)
     unknown = labels[codes < 0]
@@ -204,9 +185,7 @@ def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
     y : ndarray of shape (n_labelled,) or (n_nodes,)
         Labels of the selected nodes; with a mask, labels of all nodes are accepted too.
 
-    Returns
-    -------
-    ndarray of shape (n_labelled,)
+    Returns shape (n_labelled,).
     """
     mask = np.asarray(X)
     return y[mask] if mask.dtype == bool and mask.shape == y.shape else y

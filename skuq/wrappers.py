@@ -70,33 +70,6 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
     fitted : bool, default=True
         Whether to return the fitted estimator. False returns the estimator that was passed as a
         parameter, without a transformation; the wrapper need not be fitted.
-
-    Returns
-    -------
-    Unwrapped or None
-        The estimator inside and the transformation of its input; None if `estimator` is not a
-        supported wrapper.
-
-    Raises
-    ------
-    TypeError
-        If a fitted wrapper averages several models, or does not contain a fitted model.
-    sklearn.exceptions.NotFittedError
-        If `fitted` is True and the wrapper is not fitted. `FrozenEstimator` and
-        `FixedThresholdClassifier` need not be fitted themselves.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> from skuq.wrappers import unwrap
-    >>> model = make_pipeline(StandardScaler(), LogisticRegression()).fit([[0], [4]], [0, 1])
-    >>> inside = unwrap(model)
-    >>> inside.estimator, inside.transform([[2]])
-    (LogisticRegression(), array([[0.]]))
-    >>> unwrap(inside.estimator) is None
-    True
     """
     if is_module(estimator):
         module = module_inside(estimator)
@@ -129,18 +102,6 @@ def walk_to(
     missing : callable
         Function that returns the error message if the search fails, given the names of the
         classes that were visited.
-
-    Returns
-    -------
-    tuple
-        The estimator that was found, and its inputs.
-
-    Raises
-    ------
-    TypeError
-        If no estimator is found, or a wrapper averages several models.
-    sklearn.exceptions.NotFittedError
-        If a wrapper is not fitted.
     """
     if isinstance(estimator, type):
         raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")

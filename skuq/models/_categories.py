@@ -42,18 +42,6 @@ def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
         encodes some columns.
     names : sequence of length n_columns
         Names of the input columns, or their positions if the columns have no names.
-
-    Returns
-    -------
-    list of int
-        Positions of the columns.
-
-    Examples
-    --------
-    >>> from sklearn.ensemble import HistGradientBoostingClassifier
-    >>> learner = HistGradientBoostingClassifier(categorical_features=["town"])
-    >>> category_columns(learner, ["age", "town"])
-    [1]
     """
     found: set[int] = set()
     in_place = True  # whether all steps so far keep the positions of columns

@@ -177,17 +177,7 @@ def _takes_weights(learner: Any) -> bool:
 
 
 def look_at(estimator: Any) -> Given:
-    """Determine the type of an estimator and the models inside its wrappers.
-
-    Examples
-    --------
-    >>> from sklearn.linear_model import LogisticRegression
-    >>> from sklearn.pipeline import make_pipeline
-    >>> from sklearn.preprocessing import StandardScaler
-    >>> given = look_at(make_pipeline(StandardScaler(), LogisticRegression()))
-    >>> given.learner, given.is_network, given.preprocesses
-    (LogisticRegression(), False, True)
-    """
+    """Determine the type of an estimator and the models inside its wrappers."""
     learner = trained = estimator
     preprocesses = takes_ids = False
     while learner is not None:

@@ -319,22 +319,7 @@ def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
     y : ndarray of shape (n_labels,)
         Class labels.
 
-    Returns
-    -------
-    ndarray of shape (n_classes,)
-        The sorted labels in `y` if their number equals the number of outputs, else the codes 0 to
-        n_classes - 1.
-
-    Raises
-    ------
-    ValueError
-        If the number of labels differs from the number of outputs, and the labels are not codes
-        between 0 and n_classes - 1.
-
-    Warns
-    -----
-    UserWarning
-        If the outputs are probabilities.
+    Returns shape (n_classes,).
     """
     _warn_of_probabilities(logits)
     n_classes = logits.shape[-1]
