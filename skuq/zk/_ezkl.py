@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -29,20 +29,19 @@ from skuq.extras import import_optional
 from skuq.zk._bn254 import root_of_unity
 from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, Architecture, digit_base, digits_of
 
-VERSION = "23.0.5"  # version for which the soundness of the circuits was examined
+VERSION = "23.0.5"  # the soundness of the circuits was examined for this version
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # size of the curve point at the start of every proof
-# Largest value in the circuit "verdict". This circuit squares sums, so its values exceed those in
-# the other circuits.
+# Largest value in the circuit "verdict", which squares sums.
 VERDICT_VALUE = (1 << 108) - 1
 BLINDING_ROWS = 10
 # Errors of the proof system for proofs that are too short, and for proofs that do not verify.
 TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
 READ_TO_THE_END = "The constraint system is not satisfied"
 UNUSABLE_ROWS = 6  # number of rows at the end of the column of constants that contain a 1
-# Environment variable with the folder of look-up tables, which the proof system does not check.
-OWN_FOLDER = "EZKL_REPO_PATH"
-THREADS = "RAYON_NUM_THREADS"  # environment variable: threads of the proof system
+# Environment variables: the folder of look-up tables, which the proof system does not check; the
+# number of its threads.
+OWN_FOLDER, THREADS = "EZKL_REPO_PATH", "RAYON_NUM_THREADS"
 # Program of a separate process, which imports only the proof system. A proof of a false statement
 # may never return; the process is then killed.
 WORKER = """
@@ -163,20 +162,13 @@ def _u64(value: int) -> bytes:
 
 def make_reference_string(path: Path, log_rows: int) -> None:
     """Generate a structured reference string; whoever runs this must be trusted."""
-    _run("gen_srs", {"srs_path": str(path), "logrows": log_rows})
+    _run("gen_srs", srs_path=str(path), logrows=log_rows)
 
 
 def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
     """Generate both keys of a circuit."""
-    _run(
-        "setup",
-        {
-            "model": str(circuit),
-            "vk_path": str(verifying),
-            "pk_path": str(proving),
-            "srs_path": str(srs),
-        },
-    )
+    paths = {"model": circuit, "vk_path": verifying, "pk_path": proving, "srs_path": srs}
+    _run("setup", **{name: str(path) for name, path in paths.items()})
 
 
 def check_copy_constraints(proving: Path, circuit: str, shape: Architecture) -> None:
@@ -218,16 +210,9 @@ def witness(
         json.dumps({"input_data": [[_hex(v) for v in values] for values in inputs]}),
         encoding="utf-8",
     )
+    paths = [str(path) for path in (data, circuit, target, verifying, srs)]
     with _quiet():
-        _call(
-            ezkl.gen_witness,
-            "run the circuit",
-            str(data),
-            str(circuit),
-            str(target),
-            str(verifying),
-            str(srs),
-        )
+        _call(ezkl.gen_witness, "run the circuit", *paths)
     found = json.loads(target.read_text(encoding="utf-8"))
     ((point,),) = found["processed_params"]["polycommit"]  # one column, so one point
     return [_integer(v) for v in found["outputs"][0]], point
@@ -244,14 +229,9 @@ def prove(
 ) -> bytes:
     """Prove a witness; raise `ProofSystemError` after `timeout` seconds."""
     target = witness_path.with_suffix(".proof.json")
-    arguments = {
-        "witness": str(witness_path),
-        "model": str(circuit),
-        "pk_path": str(proving),
-        "proof_path": str(target),
-        "srs_path": str(srs),
-    }
-    _run("prove", arguments, timeout=timeout, threads=threads)
+    paths = {"witness": witness_path, "model": circuit, "pk_path": proving, "srs_path": srs}
+    arguments = {name: str(path) for name, path in paths.items()}
+    _run("prove", timeout, threads, **arguments, proof_path=str(target))
     proof = bytes(json.loads(target.read_text(encoding="utf-8"))["proof"])
     target.unlink()
     return proof
@@ -286,21 +266,17 @@ def _verdict(
     """Verify a proof; return the reason why it fails, or an empty string."""
     ezkl = _ezkl()
     path = work / "proof.json"
-    path.write_text(
-        json.dumps(
-            {
-                "protocol": None,
-                "instances": [[_hex(v) for v in instances]],
-                "proof": list(proof),
-                "hex_proof": "0x" + proof.hex(),
-                "split": None,
-                "pretty_public_inputs": None,
-                "timestamp": None,
-                "version": version(),
-            }
-        ),
-        encoding="utf-8",
-    )
+    record = {
+        "protocol": None,
+        "instances": [[_hex(v) for v in instances]],
+        "proof": list(proof),
+        "hex_proof": "0x" + proof.hex(),
+        "split": None,
+        "pretty_public_inputs": None,
+        "timestamp": None,
+        "version": version(),
+    }
+    path.write_text(json.dumps(record), encoding="utf-8")
     try:
         with _quiet():
             holds = bool(ezkl.verify(str(path), str(settings), str(verifying), str(srs)))
@@ -366,10 +342,7 @@ def _call(function: Any, what: str, *arguments: Any) -> Any:
 
 
 def _run(
-    function: str,
-    arguments: Mapping[str, Any],
-    timeout: float | None = None,
-    threads: int | None = None,
+    function: str, timeout: float | None = None, threads: int | None = None, /, **arguments: Any
 ) -> None:
     """Call the proof system in a new process, which never outlives this call."""
     _ezkl()

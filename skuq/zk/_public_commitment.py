@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -142,17 +143,7 @@ def load_commitment(folder: str | Path) -> Commitment:
     folder = Path(folder)
     check_content(check_manifest(folder), PUBLISHED)
     record = read_json(folder / COMMITMENT)
-    if field(record, "format", int, COMMITMENT) != FORMAT:
-        raise VerificationError(f"{COMMITMENT} has format {record['format']}, expected {FORMAT}.")
-    made = check_versions(field(record, "versions", dict, COMMITMENT), COMMITMENT)
-    if made != backend.version():
-        raise VerificationError(
-            f"The commitment was not made with ezkl {backend.version()}, which is installed here; "
-            "proofs are valid for one version only."
-        )
-    for name, kind in ENTRIES.items():
-        field(record, name, kind, COMMITMENT)
-    check_entries(record, ENTRIES, COMMITMENT)
+    check_record(record, ENTRIES, COMMITMENT)
     try:
         shape, encoding = _architecture(record["architecture"]), encoding_of(record["encoding"])
         classes = check_classes(record["classes"])
@@ -174,6 +165,20 @@ def load_commitment(folder: str | Path) -> Commitment:
         )
     check_ends(folder / REFERENCE_STRING, shape.log_rows)
     return Commitment(folder, shape, encoding, classes, record["commitment_point"], record)
+
+
+def check_record(record: Any, types: Mapping[str, Any], where: str) -> None:
+    """Check the format, the entries and the versions of a record of another party."""
+    if field(record, "format", int, where) != FORMAT:
+        raise VerificationError(f"{where} has format {record['format']}, expected {FORMAT}.")
+    for name, kind in types.items():
+        field(record, name, kind, where)
+    check_entries(record, types, where)
+    if check_versions(record["versions"], where) != backend.version():
+        raise VerificationError(
+            f"{where} was not made with ezkl {backend.version()}, which is installed here; proofs "
+            "are valid for one version only."
+        )
 
 
 def _check_numbers(record: dict[str, Any]) -> None:

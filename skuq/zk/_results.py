@@ -99,7 +99,8 @@ class VerifiedAudit(NamedTuple):
     def as_record(self) -> dict[str, Any]:
         """Result as JSON, for an auditor to sign: the same audit gives the same record."""
         record: dict[str, Any] = {
-            **_trusted(self.reference_string),
+            "reference_string": self.reference_string,
+            "reference_string_is": REFERENCE_STRINGS[self.reference_string],
             "classes": self.classes,
             "absent_classes": self.absent_classes,
             "passed": self.passed,
@@ -147,30 +148,12 @@ class Attestation(NamedTuple):
     reference_string: Trust
     classes: list[Any]
 
-    def as_record(self) -> dict[str, Any]:
-        """Result as JSON."""
-        return {**self._asdict(), **_trusted(self.reference_string)}
-
-
-def _trusted(trust: Trust) -> dict[str, str]:
-    """Entries of a result that state why its reference string is trusted: keyword and phrase."""
-    return {"reference_string": trust, "reference_string_is": REFERENCE_STRINGS[trust]}
-
 
 class _Judgement(NamedTuple):
-    """Verdicts on sums at alpha minus the tolerance, at alpha, and at alpha plus the tolerance."""
-
-    verdicts: list[bool]
-    result: AuditResult | None
+    passed: bool  # at alpha
+    robust: bool  # whether alpha minus and alpha plus the tolerance give the same verdict
     could_fail: bool
-
-    @property
-    def robust(self) -> bool:
-        return len(set(self.verdicts)) == 1
-
-    @property
-    def passed(self) -> bool:
-        return self.verdicts[1]
+    result: AuditResult | None
 
 
 def judged(
@@ -194,34 +177,13 @@ def judged(
         rules = Regions(statement.regions).rules(committed.encoding.names)
         judgements += [_judge(part, statement, committed.tolerance) for part in parts]
         regions = [
-            RegionAudit(
-                rule,
-                int(part.count.sum()),
-                each.passed,
-                each.robust,
-                each.could_fail,
-                part,
-                each.result,
-            )
+            RegionAudit(rule, int(part.count.sum()), *each[:3], part, each.result)
             for rule, part, each in zip(rules, parts, judgements[1:], strict=True)
         ]
-    robust = all(each.robust for each in judgements)
-    notes = [*region_notes(regions), *extra]
-    notes += _power_notes(together.result)
-    return VerifiedAudit(
-        passed=all(each.passed for each in judgements),
-        robust=robust,
-        level=statement.level,
-        statement=statement.record(),
-        sums=sums,
-        result=together.result,
-        regions=regions,
-        n_proofs=n_proofs,
-        notes=notes_of(committed, statement, robust, notes, absent, trust),
-        reference_string=trust,
-        classes=committed.classes.tolist(),
-        absent_classes=absent,
-    )
+    verdicts = [each[:2] for each in judgements]
+    extra = [*extra, *_power_notes(together.result)]
+    found = audited(committed, statement, verdicts, n_proofs, extra, absent, trust, regions)
+    return found._replace(sums=sums, result=together.result)
 
 
 def _judge(sums: BinSums, statement: AuditStatement, allowed: float) -> _Judgement:
@@ -234,10 +196,10 @@ def _judge(sums: BinSums, statement: AuditStatement, allowed: float) -> _Judgeme
     # The same confidences, once with all predictions correct, once with all wrong.
     extremes = [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
     could_fail = not verdicts[1] or not all(_passes(each, alpha, level) for each in extremes)
-    return _Judgement(verdicts, result, could_fail)
+    return _Judgement(verdicts[1], len(set(verdicts)) == 1, could_fail, result)
 
 
-def region_notes(regions: list[RegionAudit] | None) -> list[str]:
+def _region_notes(regions: list[RegionAudit] | None) -> list[str]:
     """Describe which regions received a verdict."""
     if regions is None:
         return [NO_REGIONS]
@@ -287,15 +249,18 @@ def _power_notes(result: AuditResult | None) -> list[str]:
     return notes
 
 
-def notes_of(
+def audited(
     committed: Commitment,
     statement: AuditStatement,
-    robust: bool,
+    verdicts: list[tuple[bool, bool]],  # whether all samples, and each region, pass; robust
+    n_proofs: int,
     extra: list[str],
     absent: list[Any],
     trust: Trust,
-) -> list[str]:
-    """Describe what was tested and the limits of the verdict, without text from the provider."""
+    regions: list[RegionAudit] | None,
+) -> VerifiedAudit:
+    """Result with notes on what was tested, which contain no text from the provider."""
+    passed, robust = (all(each) for each in zip(*verdicts, strict=True))
     agreed = committed.record["agreement"]
     chance = "without a margin for sampling error"
     if statement.confidence_level is not None:
@@ -313,6 +278,7 @@ def notes_of(
         f"The question was whether accuracy and confidence differ by at most alpha = "
         f"{statement.alpha:g} in each of {statement.n_bins} bins, {chance}, on "
         f"{statement.n_samples} samples.",
+        *_region_notes(regions),
         *extra,
         f"Proven confidences are multiples of 2 ** -{CONFIDENCE_BITS}. On the provider's "
         f"calibration data they were within {agreed['maximum']:.4f} of the model's, as the "
@@ -324,4 +290,17 @@ def notes_of(
             f"{committed.tolerance:g}."
         )
     notes.append("An audit does not cover inputs that the reference data do not cover.")
-    return notes
+    return VerifiedAudit(
+        passed=passed,
+        robust=robust,
+        level=statement.level,
+        statement=statement.record(),
+        sums=None,
+        result=None,
+        n_proofs=n_proofs,
+        notes=notes,
+        reference_string=trust,
+        classes=committed.classes.tolist(),
+        absent_classes=absent,
+        regions=regions,
+    )

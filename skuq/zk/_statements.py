@@ -18,19 +18,8 @@ from numpy.typing import NDArray
 from skuq.base import IntArray
 from skuq.calibration import BinSums
 from skuq.labels import codes_of
-from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import edges, fixed_inputs, input_names
-from skuq.zk._files import (
-    FORMAT,
-    VERDICT,
-    VERDICTS,
-    VerificationError,
-    canonical,
-    check_entries,
-    check_versions,
-    digest,
-    field,
-)
+from skuq.zk._files import VERDICT, VERDICTS, VerificationError, canonical, digest, field
 from skuq.zk._fixed_point import (
     CONTEXT_BITS,
     N_ALPHAS,
@@ -39,7 +28,7 @@ from skuq.zk._fixed_point import (
     Architecture,
     IntegerPredictions,
 )
-from skuq.zk._public_commitment import Commitment, Encoding
+from skuq.zk._public_commitment import Commitment, Encoding, check_record
 from skuq.zk._regions import Regions, group_confidence_level, rows_of_chunks, valid_tree
 
 Level = Literal["verdict", "bins", "predictions"]
@@ -229,24 +218,14 @@ def check_statement(statement: Statement, committed: Commitment) -> None:
 
 def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: str) -> Statement:
     """Check that a statement has exactly the entries of its level, with possible values."""
-    if field(record, "format", int, where) != FORMAT:
-        raise VerificationError(f"{where} has format {record['format']}, expected {FORMAT}.")
     level = field(record, "level", str, where)
     if level not in levels:
         raise VerificationError(f"{where} has an unknown level {level!r}.")
-    names = {entry.name for entry in fields(KINDS[level])}
-    for name in sorted(names):
-        field(record, name, JSON_TYPES[name], where)
-    check_entries(record, names, where)
-    made = check_versions(record["versions"], where)
+    types = {entry.name: JSON_TYPES[entry.name] for entry in fields(KINDS[level])}
+    check_record(record, types, where)
     statement = KINDS[level].of(record)
     if statement.commitment_digest != committed.digest:
         raise VerificationError(f"{where} is about a different commitment from the published one.")
-    if made != backend.version():
-        raise VerificationError(
-            f"{where} was not made with ezkl {backend.version()}, which is installed here; proofs "
-            "are valid for one version only."
-        )
     impossible = statement.impossible(committed)
     if impossible is not None:
         raise VerificationError(f"{where}: {impossible} is impossible.")

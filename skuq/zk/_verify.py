@@ -18,7 +18,7 @@ from skuq.zk._names import check_present, shown_classes
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._reference_string import Trust, trust_in
 from skuq.zk._regions import Regions, load_regions
-from skuq.zk._results import Attestation, RegionAudit, VerifiedAudit, judged, notes_of, region_notes
+from skuq.zk._results import Attestation, RegionAudit, VerifiedAudit, audited, judged
 from skuq.zk._spot_check import check_challenge, chosen_rows, read_reports, spot_check_notes
 
 
@@ -275,7 +275,6 @@ def _verify_verdict(
         values = statements.verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
         checker.check("verdict", part, values, flags, proof)
         verified[part] = flags[1] == 1, len(set(flags)) == 1
-    passed, robust = (all(each) for each in zip(*verified.values(), strict=True))
     regions = None
     if statement.regions is not None:
         regions = []
@@ -284,20 +283,8 @@ def _verify_verdict(
             found = verified.get(f"{statements.VERDICT_PART} {k}", (True, True))
             could_fail = not found[0] or not statements.too_few_to_fail(n, *settings)
             regions.append(RegionAudit(rule, n, *found, could_fail, None, None))
-    return VerifiedAudit(
-        passed=passed,
-        robust=robust,
-        level="verdict",
-        statement=statement.record(),
-        sums=None,
-        result=None,
-        regions=regions,
-        n_proofs=len(outputs) + len(verdicts),
-        notes=notes_of(committed, statement, robust, region_notes(regions), absent, trust),
-        reference_string=trust,
-        classes=committed.classes.tolist(),
-        absent_classes=absent,
-    )
+    n_proofs, verdicts_of = len(outputs) + len(verdicts), list(verified.values())
+    return audited(committed, statement, verdicts_of, n_proofs, [], absent, trust, regions)
 
 
 def _verify_predictions(

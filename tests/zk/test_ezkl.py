@@ -25,7 +25,7 @@ def test_look_up_tables_are_in_a_fresh_folder_of_each_call(monkeypatch, tmp_path
 
     monkeypatch.setattr(backend.subprocess, "Popen", keep)
     for _ in range(2):
-        backend._run("setup", {})
+        backend._run("setup")
     (first, files), (second, _) = seen
     assert first != second
     assert files == []
