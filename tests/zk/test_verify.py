@@ -98,7 +98,6 @@ def test_a_verdict_that_could_pass_whatever_the_labels_are_is_refused(run):
             ReferenceData(np.zeros((N, 2), np.int64), zeros, zeros),
             [],
             "test",
-            None,
         )
 
 
