@@ -96,7 +96,7 @@ for name, method in methods.items():
 
 # %%
 # By default, both the probe's evidence and the energy are computed from the network's logits.
-# Propagation over neighbours improves both scores by about the same amount.
+# Propagation over neighbours makes the difference.
 #
 # This is a single split of a synthetic graph with strong homophily. To compare methods on your own
 # graph, leave out each known class in turn: :doc:`/guide/evidential_probe`.
