@@ -14,20 +14,9 @@ from skuq._table_files import write_table
 from skuq.base import FloatArray, Uncertainty
 from skuq.datasets import SIDE, DigitsWithOOD, load_digits_with_ood
 from skuq.extras import import_optional
-from skuq.metrics import (
-    area_under_risk_coverage,
-    calibration_table,
-    detection_metrics,
-    expected_calibration_error,
-    risk_coverage_curve,
-)
+from skuq.metrics import detection_metrics
 from skuq.ood import OODDetector
-from skuq.plotting import (
-    OODDisplay,
-    ReliabilityDisplay,
-    RiskCoverageDisplay,
-    UncertaintyHistogramDisplay,
-)
+from skuq.plotting import OODDisplay, UncertaintyHistogramDisplay
 from skuq.quam import PoolSearch, QUAMClassifier, make_pool
 from skuq.reporting import Report
 
@@ -71,29 +60,10 @@ def run_digits_demo(
     uncertainty = {name: together[part] for name, part in zip(groups, rows, strict=True)}
     accuracy = float(classifier.score(data.X_test, data.y_test))
     classifier.set_params(verbose=0)  # the remaining calls are fast
-    detector = fitted_detector(classifier, X, y, X_held_out, random_state)
+    detector = OODDetector(FrozenEstimator(classifier), random_state=random_state)
+    detector.fit(X, y, X_held_out=X_held_out)
     detection = _digits_detection(classifier, detector, groups, uncertainty)
     return DigitsDemoResult(data, classifier, detector, uncertainty, detection, accuracy)
-
-
-def fitted_detector(
-    classifier: QUAMClassifier, X: Any, y: Any, X_held_out: Any, random_state: int
-) -> OODDetector:
-    """Fit a detector around a fitted classifier."""
-    detector = OODDetector(FrozenEstimator(classifier), random_state=random_state)
-    return detector.fit(X, y, X_held_out=X_held_out)
-
-
-def scores_of(
-    classifier: QUAMClassifier, detector: OODDetector, X: Any, uncertainty: Uncertainty
-) -> dict[str, FloatArray]:
-    """Scores of each method, larger for more unusual inputs."""
-    return {
-        "QUAM": uncertainty.epistemic,
-        "entropy": entropy(np.log(classifier.predict_proba(X))),
-        "distance": detector.single_scores(X)["neighbors"].to_numpy(),
-        "detector": -detector.score_samples(X),
-    }
 
 
 def altered_digits(X: FloatArray) -> FloatArray:
@@ -111,50 +81,24 @@ def _digits_detection(
     uncertainty: dict[str, Uncertainty],
 ) -> pd.DataFrame:
     """AUROC by kind of out-of-distribution input and over all of them."""
-    kinds = [name for name in groups if name != "test"]
-    by_group = {
-        name: scores_of(classifier, detector, X, uncertainty[name]) for name, X in groups.items()
+    scores = {  # of each method, larger for more unusual inputs
+        name: pd.DataFrame(
+            {
+                "QUAM": uncertainty[name].epistemic,
+                "entropy": entropy(np.log(classifier.predict_proba(X))),
+                "distance": detector.single_scores(X)["neighbors"].to_numpy(),
+                "detector": -detector.score_samples(X),
+            }
+        )
+        for name, X in groups.items()
     }
-    methods = by_group["test"]
-    scores = {
-        method: {name: of_group[method] for name, of_group in by_group.items()}
-        for method in methods
-    }
-    for of_group in scores.values():
-        of_group["all OOD"] = np.concatenate([of_group[name] for name in kinds])
+    known = scores.pop("test")
+    scores["all OOD"] = pd.concat([*scores.values()])
     rows = {
-        name: {
-            method: detection_metrics(of_group["test"], of_group[name]).auroc
-            for method, of_group in scores.items()
-        }
-        for name in [*kinds, "all OOD"]
+        name: {method: detection_metrics(known[method], of[method]).auroc for method in known}
+        for name, of in scores.items()
     }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("OOD inputs")
-
-
-METHODS = (
-    "QUAM: epistemic uncertainty. Entropy: entropy of the model's own probabilities. Distance: "
-    "mean distance to the ten nearest training inputs. Detector: OODDetector, which combines "
-    "several of these scores and further ones."
-)
-P_VALUES = (
-    "Conformal p-value of each input: the share of held-out inputs that are at least as unusual. "
-    "Inputs to the right of the line are flagged; at most 5% of in-distribution inputs are "
-    "expected there."
-)
-
-
-def flagged(detector: OODDetector, X: Any) -> str:
-    """Share of flagged inputs, as a percentage."""
-    return f"{(detector.predict(X) == -1).mean():.1%}"
-
-
-def p_values_display(
-    detector: OODDetector, X: Any, others: dict[str, Any], name: str
-) -> OODDisplay:
-    """Display of p-values, not drawn yet: the report draws it and closes the figure."""
-    p_values = {each: detector.p_values(rows) for each, rows in {name: X, **others}.items()}
-    return OODDisplay(p_values, false_alarm_rate=detector.false_alarm_rate)
 
 
 def write_digits_demo(result: DigitsDemoResult, folder: Path) -> tuple[Path, Path]:
@@ -181,6 +125,7 @@ def _rows(result: DigitsDemoResult) -> pd.DataFrame:
 def _digits_report(result: DigitsDemoResult) -> Report:
     data, uncertainty = result.data, result.uncertainty
     overall = result.detection.loc["all OOD"]
+    flagged = (result.detector.predict(data.X_test) == -1).mean()
     report = Report(
         "Out-of-distribution inputs of a digit classifier",
         f"A small network recognises {result.accuracy:.1%} of {len(data.X_test)} test digits. "
@@ -188,20 +133,26 @@ def _digits_report(result: DigitsDemoResult) -> Report:
         f"detects these inputs with AUROC {overall['QUAM']:.3f}; the entropy of the network's "
         f"own probabilities reaches {overall['entropy']:.3f}. A detector that combines them with "
         f"the distance to training digits reaches {overall['detector']:.3f}, and flags "
-        f"{flagged(result.detector, data.X_test)} of the test digits, at a nominal false alarm "
-        "rate of 5%.",
+        f"{flagged:.1%} of the test digits, at a nominal false alarm rate of 5%.",
     )
     report.table(
         "Detection of out-of-distribution inputs",
         result.detection,
         "AUROC: the probability that a random out-of-distribution (OOD) input has a larger score "
         "than a random digit. 1 is perfect, 0.5 is guessing; below 0.5 digits have larger scores. "
-        + METHODS,
+        "QUAM: epistemic uncertainty. Entropy: entropy of the model's own probabilities. Distance: "
+        "mean distance to the ten nearest training inputs. Detector: OODDetector, which combines "
+        "several of these scores and further ones.",
     )
+    groups = {"test digits": data.X_test, **data.ood}
+    p_values = {name: result.detector.p_values(X) for name, X in groups.items()}
+    # Pass displays instead of figures: the report draws them and closes their figures.
     report.figure(
         "What the detector flags",
-        p_values_display(result.detector, data.X_test, data.ood, "test digits"),
-        P_VALUES,
+        OODDisplay(p_values, false_alarm_rate=result.detector.false_alarm_rate),
+        "Conformal p-value of each input: the share of held-out inputs that are at least as "
+        "unusual. Inputs to the right of the line are flagged; at most 5% of in-distribution "
+        "inputs are expected there.",
     )
     report.figure(
         "Epistemic uncertainty of each group",
@@ -214,7 +165,17 @@ def _digits_report(result: DigitsDemoResult) -> Report:
         "(mutual information of the class and the model, Eq. 1 of the QUAM paper).",
     )
     _add_images(report, result)
-    _add_quality(report, result)
+    report.text(
+        "How this was made",
+        "Data: the handwritten digits and the two photographs that come with scikit-learn. "
+        "A network with one hidden layer of 100 units was trained on "
+        f"{len(data.X_train) - _HELD_OUT} digits; {_HELD_OUT} more were held out for the detector. "
+        "Out-of-distribution inputs are test digits rotated by 90 degrees, test digits with "
+        "inverted colours, uniform noise, and patches of the photographs. The search ran with "
+        "the default settings of QUAMClassifier, on a pool of altered training digits: warped, "
+        "overlaid, partly erased, combined from halves or from patches. The pool contains none of "
+        "the out-of-distribution kinds.",
+    )
     return report
 
 
@@ -251,37 +212,3 @@ def _image_grid(
             ax.set(xticks=[], yticks=[])
     figure.tight_layout()
     return figure
-
-
-def _add_quality(report: Report, result: DigitsDemoResult) -> None:
-    data, u = result.data, result.uncertainty["test"]
-    proba = result.classifier.predict_proba(data.X_test)
-    predicted = result.classifier.classes_[proba.argmax(axis=1)]
-    classes = result.classifier.classes_
-    curve = risk_coverage_curve(data.y_test, predicted, u.total)
-    area = area_under_risk_coverage(data.y_test, predicted, u.total)
-    table = calibration_table(data.y_test, proba, classes=classes)
-    error = expected_calibration_error(data.y_test, proba, classes=classes)
-    # Pass displays instead of figures: the report draws them and closes their figures.
-    report.figure(
-        "Selective prediction",
-        RiskCoverageDisplay(curve, area, name="total uncertainty"),
-        "Error rate among the remaining test digits if the most uncertain ones are rejected "
-        f"(area {area:.4f}).",
-    )
-    report.figure(
-        "Calibration",
-        ReliabilityDisplay(table, error),
-        f"Accuracy of the predictions by confidence; expected calibration error {error:.3f}.",
-    )
-    report.text(
-        "How this was made",
-        "Data: the handwritten digits and the two photographs that come with scikit-learn. "
-        "A network with one hidden layer of 100 units was trained on "
-        f"{len(data.X_train) - _HELD_OUT} digits; {_HELD_OUT} more were held out for the detector. "
-        "Out-of-distribution inputs are test digits rotated by 90 degrees, test digits with "
-        "inverted colours, uniform noise, and patches of the photographs. The search ran with "
-        "the default settings of QUAMClassifier, on a pool of altered training digits: warped, "
-        "overlaid, partly erased, combined from halves or from patches. The pool contains none of "
-        "the out-of-distribution kinds.",
-    )
