@@ -287,10 +287,10 @@ class Explanation:
 def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Explanation:
     """Attribute the epistemic uncertainty of inputs to their columns, or to the words of texts.
 
-    The columns are the inputs of `estimator`; for a pipeline, the inputs of its first step. One
-    column at a time is replaced by the values of some training rows. In texts, one word at a time
-    is replaced by words of some training texts. The contribution of the column or word is the mean
-    decrease in epistemic uncertainty. A column that the model does not use contributes 0.
+    One column at a time is replaced by the values of some training rows, or one word by words of
+    some training texts. The contribution of the column or word is the mean decrease in epistemic
+    uncertainty. A column that the model does not use contributes 0. The columns of a pipeline are
+    the inputs of its first step.
 
     Parameters
     ----------
@@ -369,7 +369,10 @@ def explained_inputs(
             f"got {np.ndim(rows)} dimensions."
         )
     if isinstance(rows, pd.DataFrame):
-        typical = _with_columns_of(rows, typical)
+        lacking = [name for name in rows.columns if name not in getattr(typical, "columns", ())]
+        if lacking:
+            raise ValueError(f"X has the columns {lacking}, which the training rows lack.")
+        typical = typical[rows.columns]
         names = rows.columns if names is None else names
     else:
         rows, typical = np.asarray(rows), np.asarray(typical)
@@ -380,19 +383,6 @@ def explained_inputs(
     found = explain_rows(rows, typical, of_table)
     names = np.arange(rows.shape[1]) if names is None else names
     return Explanation(np.asarray(names), *found)
-
-
-def _with_columns_of(rows: pd.DataFrame, typical: Any) -> pd.DataFrame:
-    """Select the columns of `rows` from the typical rows, in the order of `rows`."""
-    known: Any = typical.columns if isinstance(typical, pd.DataFrame) else []
-    lacking = [name for name in rows.columns if name not in known]
-    if lacking:
-        raise ValueError(
-            f"X has the columns {lacking}, which the training rows lack; pass training rows with "
-            "all columns of X."
-        )
-    found: pd.DataFrame = typical[rows.columns]
-    return found
 
 
 def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) -> IntArray:
@@ -435,21 +425,11 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True)
 class UnusualParts:
-    """The columns, or words, that make an input unusual, whatever the model.
+    """The columns, or words, that make an input unusual, whatever the model."""
 
-    Attributes
-    ----------
-    typical : array or DataFrame of shape (n_typical, n_columns), or ndarray of texts
-        Typical training inputs.
-    values : TrainingValues or set of str
-        Categories and ranges of all training rows, or the words of all training texts.
-    names : sequence of str
-        Names of the columns.
-    """
-
-    typical: Any
-    values: TrainingValues | frozenset[str]
-    names: Sequence[str] = ()
+    typical: Any  # training inputs: rows of a table, or texts
+    values: TrainingValues | frozenset[str]  # of all training rows, or words of all training texts
+    names: Sequence[str] = ()  # of the columns
 
     @classmethod
     def of(

@@ -219,10 +219,6 @@ def _made(name: str, fields: dict[str, Any]) -> Any:
     return made
 
 
-def _dictionary(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
-    return dict(zip(keys, values, strict=True))
-
-
 def _frame(columns: dict[str, NDArray[Any]]) -> Any:
     import pandas as pd
 
@@ -257,7 +253,10 @@ def _linear(weight: NDArray[Any], bias: NDArray[Any] | None) -> Any:
 
 # For each name of this module, the fields and the function that makes the object of them.
 _OWN: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
-    "dict": ({"keys": list[Any], "values": list[Any]}, _dictionary),
+    "dict": (
+        {"keys": list[Any], "values": list[Any]},
+        lambda keys, values: dict(zip(keys, values, strict=True)),
+    ),
     "pandas.frame": ({"columns": dict[str, np.ndarray]}, _frame),
     "torch.tensor": ({"array": np.ndarray}, _tensor),
     "torch.chain": ({"names": list[str], "layers": list[Any]}, _chain),

@@ -64,12 +64,11 @@ _BATCH_SIZE = 8192  # number of rows whose features are in memory at once
 class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     """Detector of out-of-distribution inputs with a known false alarm rate.
 
-    Several scores are computed: the uncertainty of the model, the distance of an input from the
-    training data in the model's features, and for tables the number of values that are rare or
-    absent among the training rows. The scores are compared with the scores of held-out inputs and
-    combined into one statistic, which is in turn compared with the statistics of the held-out
-    inputs. For any model, if new inputs have the distribution of the held-out inputs, the expected
-    fraction of flagged inputs is at most `false_alarm_rate`.
+    Scores of an input are the uncertainty of the model, the distance from the training data in the
+    model's features, and for tables the number of values that training rows lack. They are combined
+    into one statistic, which is compared with that of held-out inputs. For any model, if new inputs
+    have the distribution of the held-out inputs, the expected fraction of flagged inputs is at most
+    `false_alarm_rate`.
 
     Parameters
     ----------
@@ -139,13 +138,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     each kind of score (model, distance, support). The sum over kinds is compared with the sums of
     the held-out inputs.
 
-    The false alarm rate holds in expectation over the draw of the held-out inputs. Held-out inputs
-    must have the same distribution as new in-distribution inputs, and must not be used for
-    training. With n held-out inputs, the false alarm rate of one fitted detector varies with a
-    standard deviation of about ``sqrt(rate / n)``; with fewer than about 20 held-out inputs, this
-    formula is only a rough approximation. P-values of training inputs are too large, because each
-    input is its own nearest neighbour. A pipeline around the detector does not transform
-    `X_held_out`; pass the pipeline as `estimator` instead.
+    The false alarm rate holds in expectation over the draw of the held-out inputs, which must have
+    the distribution of new inputs and must not be used for training. With n held-out inputs, the
+    rate of one fitted detector has a standard deviation of about ``sqrt(rate / n)``. P-values of
+    training inputs are too large, because each input is its own nearest neighbour. A pipeline
+    around the detector does not transform `X_held_out`; pass the pipeline as `estimator` instead.
 
     References
     ----------
@@ -390,8 +387,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def explain(self, X: Any) -> pd.DataFrame:
         """Return the score, and the columns or words, that make each input unusual.
 
-        To find these parts, each column or word of an input is replaced by columns or words of
-        training inputs. Each replaced column or word costs as much time as scoring 20 inputs.
+        Each column or word of an input is replaced by columns or words of training inputs, which
+        costs as much time as scoring 20 inputs.
 
         Parameters
         ----------
@@ -403,10 +400,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         DataFrame
             One row per input, with the index of `X`. Columns: ``p_value``; ``most_unusual``, the
             name of the score with the largest surprise; and one column of p-values per score. For
-            tables of up to 100 columns, there is a column ``columns``. It names up to three columns
-            and their values: values that are rare or absent among the training rows, or that
-            contribute most to the surprise. For texts, there is a column ``words``: up to three
-            words that do not occur in training texts, or that contribute most to the surprise.
+            tables of up to 100 columns, ``columns`` names up to three columns and their values:
+            values that training rows lack, or that contribute most to the surprise. For texts,
+            ``words`` are up to three words that training texts lack, or that contribute most.
         """
         check_is_fitted(self)
         scores = self._scores_of(X)
@@ -533,9 +529,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             made: dict[str, Any] = dict(automatic(training))
             if not made:
                 raise ValueError(
-                    "scores='auto' found no score that applies: the inputs are neither numbers nor "
-                    "a table, and the estimator is not a classifier. Pass functions of the inputs "
-                    "as `scores`."
+                    "scores='auto' found no score that applies to the model and the inputs. Pass "
+                    "functions of the inputs as `scores`."
                 )
             return made
         if not len(self.scores):

@@ -175,14 +175,9 @@ class Neighbors(Score):
         return mean
 
 
-class UnitLength:
+def unit_length(features: Any) -> Callable[[Any], Any]:
     """Euclidean distances between vectors scaled to unit length."""
-
-    def __init__(self, features: Any):
-        """Take features for the same signature as `Standardised`."""
-
-    def __call__(self, features: Any) -> Any:
-        return normalize(features)
+    return normalize
 
 
 class Standardised:
@@ -207,8 +202,8 @@ def _metrics(training: Training) -> list[Any]:
     if training.are_columns:
         return [Standardised]
     if issparse(training.rows.features):
-        return [UnitLength]
-    return [UnitLength, Standardised]
+        return [unit_length]
+    return [unit_length, Standardised]
 
 
 def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
@@ -312,45 +307,39 @@ class Support(Score):
     @classmethod
     def lacks(cls, training: Training) -> str:
         X = training.rows.X
-        is_table = np.ndim(X) == 2 and not issparse(X)
-        return "" if is_table else "table rows"
+        return "" if np.ndim(X) == 2 and not issparse(X) else "table rows"
+
+    @staticmethod
+    def table(rows: RowOutputs) -> pd.DataFrame:
+        """Columns whose values are compared with those of training rows."""
+        return as_table(rows.X)
 
     @classmethod
     def of(cls, training: Training) -> Self:
-        table = as_table(training.rows.X)
+        table = cls.table(training.rows)
         return cls(TrainingValues.of_rows(table, number_columns(table)))
 
     def __call__(self, rows: RowOutputs) -> FloatArray:
-        marks = self.values.unsupported(as_table(rows.X))
+        marks = self.values.unsupported(self.table(rows))
         return marks.to_numpy().sum(axis=1).astype(np.float64)
 
 
-@dataclass(frozen=True)
-class Length(Score):
+class Length(Support):
     """1 if the norm of the features is far out of the training inputs' range, else 0.
 
     Distances between vectors of unit length do not depend on the norm.
     """
 
-    name, group = "length", "support"
-    values: TrainingValues
+    name = "length"
 
     @classmethod
     def lacks(cls, training: Training) -> str:
         return "" if training.rows.features is not None else "numeric features with a norm"
 
-    @classmethod
-    def of(cls, training: Training) -> Self:
-        return cls(TrainingValues.of_rows(_lengths(training.rows), ["length"]))
-
-    def __call__(self, rows: RowOutputs) -> FloatArray:
-        marks = self.values.unsupported(_lengths(rows))
-        return marks.to_numpy().sum(axis=1).astype(np.float64)
-
-
-def _lengths(rows: RowOutputs) -> pd.DataFrame:
-    norm = sparse_norm if issparse(rows.features) else np.linalg.norm
-    return pd.DataFrame({"length": np.asarray(norm(rows.features, axis=1), dtype=np.float64)})
+    @staticmethod
+    def table(rows: RowOutputs) -> pd.DataFrame:
+        norm = sparse_norm if issparse(rows.features) else np.linalg.norm
+        return pd.DataFrame({"length": np.asarray(norm(rows.features, axis=1), dtype=np.float64)})
 
 
 _ALL = (Entropy, Energy, Total, Epistemic, Neighbors, RelativeMahalanobis, Support, Length)
