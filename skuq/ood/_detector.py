@@ -257,10 +257,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         else:
             regression = self.estimator is not None and is_regressor(self.estimator)
         if y_held_out is not None and X_held_out is None:
-            raise ValueError(
-                "`y_held_out` was passed without `X_held_out`; pass both, or neither to hold out a "
-                "part of X and y."
-            )
+            raise ValueError("`y_held_out` was passed without `X_held_out`; pass both or neither.")
         if self.by_class and (self.estimator is None or regression):
             raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
         has_held_out = X_held_out is not None
@@ -453,10 +450,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             )
         if is_prefit(self.estimator) and not self._takes_nodes:
             warn_user(
-                "A part of X is held out, and the frozen estimator may have been trained on it. "
-                "Its scores on this part would then be too low, and the actual false alarm rate "
-                "higher than `false_alarm_rate`. Pass inputs that were not used for training as "
-                "`X_held_out`."
+                "A part of X is held out. If the frozen estimator was trained on it, the actual "
+                "false alarm rate is higher than `false_alarm_rate`. Pass inputs that were not "
+                "used for training as `X_held_out`."
             )
         order = random.permutation(n_rows)
         if stratify:
@@ -539,10 +535,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         for each in self.scores:
             name = getattr(each, "__name__", type(each).__name__) if callable(each) else each
             if name in made or name in _RESERVED:
-                raise ValueError(
-                    f"The name {name!r} in `scores` is used twice or reserved; give each function "
-                    "a different name."
-                )
+                raise ValueError(f"The name {name!r} in `scores` is used twice or reserved.")
             if callable(each):
                 made[name] = each
                 continue
@@ -566,9 +559,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         missing = np.setdiff1d(np.arange(len(known)), codes)
         if len(missing):
             raise ValueError(
-                f"The held-out inputs have no sample of class {known[missing[0]]}, but "
-                "by_class=True needs samples of all classes. Pass `X_held_out` and `y_held_out` "
-                "with samples of each class, or use by_class=False."
+                f"The held-out inputs have no sample of class {known[missing[0]]}. Pass samples of "
+                "each class as `X_held_out` and `y_held_out`, or use by_class=False."
             )
         return codes
 

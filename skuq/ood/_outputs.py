@@ -121,7 +121,7 @@ class LearnerOutputs(Evaluator):
     @classmethod
     def of(cls, model: LearnerModel, X: Any, device: Any) -> LearnerOutputs:
         """Inspect the estimator on the training rows."""
-        rows = _transformed(model, X)
+        rows = X if model.transform is None else model.transform(X)  # sparse rows stay sparse
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
         if core.network is not None:
@@ -133,20 +133,16 @@ class LearnerOutputs(Evaluator):
             inner = NetworkOutputs.of(core, inputs, device, is_classifier=is_classifier)
             return cls(model, inner, None, None)
         learner = core.estimator if isinstance(core, LearnerModel) else None
-        examples = inputs[:_N_EXAMPLES]
-        return cls(
-            model,
-            None,
-            feature_encoder(inputs),
-            learner if _has_logits(learner, examples) else None,
-        )
+        has_logits = _has_logits(learner, inputs[:_N_EXAMPLES])
+        return cls(model, None, feature_encoder(inputs), learner if has_logits else None)
 
     @property
     def learned(self) -> bool:  # type: ignore[override]
         return self.network is not None and self.network.learned
 
     def __call__(self, X: Any, device: Any) -> RowOutputs:
-        estimator, rows = self.model.estimator, _transformed(self.model, X)
+        estimator, transform = self.model.estimator, self.model.transform
+        rows = X if transform is None else transform(X)
         uncertainty = log_proba = logits = None
         if hasattr(estimator, "predict_uncertainty"):
             uncertainty = estimator.predict_uncertainty(rows)
@@ -174,11 +170,6 @@ def _entering(core: Model, estimator: Any, rows: Any) -> Any:
         return rows
     checked = rows if core.form is None else core.form.check(estimator, rows)
     return core.inputs(checked)
-
-
-def _transformed(model: LearnerModel, X: Any) -> Any:
-    """Apply the transformers before a learner; sparse rows stay sparse."""
-    return X if model.transform is None else model.transform(X)
 
 
 def _logits(learner: Any, inputs: Any) -> FloatArray:
