@@ -406,7 +406,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         single = self._combination.single_p_values(scores)
         p_value = self._combination.p_values(self._combination.statistic(scores))
         surprises = pd.DataFrame(self._combination.surprises(scores))
-        found = {"p_value": p_value, "most_unusual": surprises.idxmax(axis=1).to_numpy(), **single}
+        found: dict[str, Any] = {
+            "p_value": p_value,
+            "most_unusual": surprises.idxmax(axis=1).to_numpy(),
+            **single,
+        }
         if self._parts is not None:
             name = "words" if is_texts(X) else "columns"
             found[name] = self._parts.describe(
