@@ -192,7 +192,7 @@ def test_images_are_compared_in_what_the_network_has_learned():
     torch.manual_seed(0)
     network = LeNet().eval()
     detector = OODDetector(network, random_state=0)
-    with pytest.warns(UserWarning, match="may have been trained"):
+    with pytest.warns(UserWarning, match="was trained on it"):
         detector.fit(X[:600], digits.target[:600])
     assert {"entropy", "energy", "neighbors"} <= set(detector.scores_) | {"entropy", "energy"}
     assert detector.n_features_in_ == 1
