@@ -1,8 +1,9 @@
 """Entropies and divergences of categorical and normal distributions, for numpy and torch.
 
 All results are in nats. Categorical distributions are passed as log-probabilities with the classes
-on the last axis; a class of probability zero (log-probability minus infinity) contributes
-zero. Normal distributions are passed as mean and variance, elementwise.
+on the last axis, which results lack; a class of probability zero (log-probability minus infinity)
+contributes zero. Normal distributions are passed as mean and variance, elementwise. Equations are
+those of Schweighofer et al., NeurIPS 2023.
 """
 
 from __future__ import annotations
@@ -11,24 +12,6 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-
-__all__ = [
-    "Decomposition",
-    "array_namespace",
-    "centred",
-    "cross_entropy",
-    "decompose_expected",
-    "decompose_pairwise",
-    "decompose_selected",
-    "entropy",
-    "gaussian_entropy",
-    "gaussian_kl",
-    "gaussian_pairwise_kl",
-    "has_conventional_offset",
-    "kl_divergence",
-    "log_softmax",
-    "logsumexp",
-]
 
 
 class Decomposition(NamedTuple):
@@ -39,7 +22,7 @@ class Decomposition(NamedTuple):
 
 
 def array_namespace(array: Any) -> Any:
-    """Return the library of an array as a module; imports torch only for tensors."""
+    """The library of an array: numpy, or torch, which is imported only for tensors."""
     if type(array).__module__.startswith("torch"):
         import torch
 
@@ -60,10 +43,7 @@ def _weighted(weights: Any, values: Any) -> Any:
 
 
 def log_softmax(logits: Any) -> Any:
-    """Convert logits to log-probabilities.
-
-    Returns shape (..., n_classes).
-    """
+    """Convert logits to log-probabilities; log-probabilities are returned unchanged."""
     xp = array_namespace(logits)
     if xp is not np:
         return logits.log_softmax(-1)
@@ -72,15 +52,12 @@ def log_softmax(logits: Any) -> Any:
 
 
 def centred(logits: Any) -> Any:
-    """Shift logits to mean 0 over classes.
-
-    Returns shape (..., n_classes).
-    """
+    """Shift logits to mean 0 over classes."""
     return logits - logits.mean(-1)[..., None]
 
 
 def has_conventional_offset(logits: Any) -> bool:
-    """Whether the offset of the logits is fixed by a convention, and so carries no information.
+    """Whether the offset of logits, (n_samples, n_classes), carries no information.
 
     This holds for log-probabilities, and for logits (0, z) of two classes.
     """
@@ -91,10 +68,7 @@ def has_conventional_offset(logits: Any) -> bool:
 
 
 def logsumexp(logits: Any) -> Any:
-    """Logarithm of the sum of exponentials over classes: minus the energy (Liu et al., 2020).
-
-    Returns shape (...).
-    """
+    """Logarithm of the sum of exponentials over classes: minus the energy (Liu et al., 2020)."""
     if array_namespace(logits) is not np:
         return logits.logsumexp(-1)
     largest = logits.max(axis=-1, keepdims=True)
@@ -102,18 +76,12 @@ def logsumexp(logits: Any) -> Any:
 
 
 def entropy(log_p: Any) -> Any:
-    """Shannon entropy.
-
-    Returns shape (...).
-    """
+    """Shannon entropy."""
     return _expectation(log_p, -log_p)
 
 
 def cross_entropy(log_p: Any, log_q: Any) -> Any:
-    """Cross-entropy ``-sum_k p_k log q_k``; infinite if q_k = 0 and p_k > 0 for some class k.
-
-    Returns shape (...).
-    """
+    """Cross-entropy ``-sum_k p_k log q_k``; infinite if q_k = 0 and p_k > 0 for some class k."""
     xp = array_namespace(log_p)
     log_p, log_q = (
         xp.broadcast_tensors(log_p, log_q) if xp is not np else np.broadcast_arrays(log_p, log_q)
@@ -122,19 +90,20 @@ def cross_entropy(log_p: Any, log_q: Any) -> Any:
 
 
 def kl_divergence(log_p: Any, log_q: Any) -> Any:
-    """Kullback-Leibler divergence KL(p, q).
-
-    Returns shape (...).
-    """
+    """Kullback-Leibler divergence KL(p, q), clipped at 0 against rounding errors."""
     return (cross_entropy(log_p, log_q) - entropy(log_p)).clip(0)
 
 
 def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
-    """Decompose the entropy of the model average into expected entropy and mutual information.
+    """Expected entropy, and mutual information between prediction and model (QUAM's Eq. 1).
 
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 1.
+    Shapes: `log_proba` (..., n_models, n_classes), `weights` (..., n_models), which sum to 1.
+
+    >>> with np.errstate(divide="ignore"):
+    ...     certain_but_opposed = np.log([[1.0, 0.0], [0.0, 1.0]])
+    >>> aleatoric, epistemic = decompose_expected(certain_but_opposed, np.array([0.5, 0.5]))
+    >>> float(aleatoric), float(epistemic / np.log(2))
+    (0.0, 1.0)
     """
     xp = array_namespace(log_proba)
     aleatoric = (weights * entropy(log_proba)).sum(-1)
@@ -145,22 +114,22 @@ def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
 
 
 def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Decomposition:
-    """Decompose the uncertainty of one selected model with respect to candidate models.
+    """Entropy of a selected model, and expected divergence of candidates from it (Eq. 2).
 
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 2.
+    The sum is the expected cross-entropy. Shapes: `log_reference` (..., n_classes), `log_proba`
+    (..., n_models, n_classes), `weights` (..., n_models), which sum to 1.
     """
     divergence = kl_divergence(log_reference[..., None, :], log_proba)
     return Decomposition(entropy(log_reference), _weighted(weights, divergence).sum(-1))
 
 
 def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
-    """Decompose the expected cross-entropy of two models drawn independently from the posterior.
+    """Expected entropy, and expected KL divergence over all pairs of models.
 
-    References
-    ----------
-    Schweighofer et al., "On Information-Theoretic Measures of Predictive Uncertainty", UAI 2025.
+    The sum is the expected cross-entropy of two models drawn independently from the posterior.
+    Infinite if one model assigns probability 0 to a class that another model holds possible. Shapes
+    as in `decompose_expected`. Schweighofer et al., "On Information-Theoretic Measures of
+    Predictive Uncertainty", UAI 2025.
     """
     xp = array_namespace(log_proba)
     aleatoric = (weights * entropy(log_proba)).sum(-1)
@@ -173,40 +142,26 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
 
 
 def gaussian_entropy(variance: Any) -> Any:
-    """Differential entropy of normal distributions; negative for small variances.
+    """Differential entropy, ``log(2 pi variance) / 2 + 1 / 2``; negative for small variances.
 
-    Returns shape (...).
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 24, which lacks the factor 1/2 of ``log(2 pi)``.
+    Eq. 24 lacks the factor 1/2 of ``log(2 pi)``.
     """
     return (array_namespace(variance).log(variance) + (math.log(2 * math.pi) + 1)) / 2
 
 
 def gaussian_kl(mean_p: Any, var_p: Any, mean_q: Any, var_q: Any) -> Any:
-    """Kullback-Leibler divergence KL(p, q) of normal distributions.
-
-    Returns shape (...).
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 25.
-    """
+    """Kullback-Leibler divergence KL(p, q) of normal distributions (Eq. 25)."""
     ratio = var_p / var_q
     spread = (ratio - 1 - array_namespace(ratio).log(ratio)).clip(0)
     return (spread + (mean_p - mean_q) ** 2 / var_q) / 2
 
 
 def gaussian_pairwise_kl(mean: Any, variance: Any, weights: Any) -> Any:
-    """Expected Kullback-Leibler divergence over all pairs of normal distributions.
+    """Expected divergence over pairs of normal distributions: ``sum_ij w_i w_j KL(p_i, p_j)``.
 
-    Returns shape (...).
-
-    References
-    ----------
-    Schweighofer et al., NeurIPS 2023, Eq. 25. The expectation over pairs is from Schweighofer et
-    al., "On Information-Theoretic Measures of Predictive Uncertainty", UAI 2025.
+    Shapes: `mean`, `variance`, `weights` (..., n_models); weights sum to 1. Eq. 25, and the
+    expectation over pairs of "On Information-Theoretic Measures of Predictive Uncertainty", UAI
+    2025.
     """
     centre = (weights * mean).sum(-1)[..., None]
     scatter = (weights * (mean - centre) ** 2).sum(-1)[..., None]

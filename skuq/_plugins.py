@@ -11,16 +11,6 @@ from importlib.metadata import EntryPoint, entry_points
 
 GROUP = "skuq.estimators"
 
-__all__ = [
-    "Plugin",
-    "PluginWarning",
-    "all_estimators",
-    "discover",
-    "estimator_names",
-    "load",
-    "registered",
-]
-
 
 class PluginWarning(UserWarning):
     """A plugin of group ``skuq.estimators`` could not be used."""
@@ -28,7 +18,11 @@ class PluginWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Plugin:
-    """Registered estimator, its origin, and its class or the reason why it cannot be loaded."""
+    """Registered estimator: its class, or the reason why it cannot be loaded.
+
+    `distribution` registered `name` for the object `target`, written ``module:attribute``. Without
+    `estimator` and `error`, it has not been loaded.
+    """
 
     name: str
     distribution: str
@@ -67,7 +61,11 @@ def estimator_names() -> list[str]:
 
 
 def load(name: str) -> type:
-    """Import one registered estimator by name."""
+    """Import one registered estimator by name.
+
+    Raises LookupError if no plugin, or more than one, has this name, ImportError if it cannot be
+    imported, and TypeError if it does not implement ``predict_uncertainty``.
+    """
     entries = _registered().get(name, [])
     if not entries:
         known = ", ".join(estimator_names()) or "none"
@@ -92,7 +90,7 @@ def load(name: str) -> type:
 
 
 def registered() -> list[Plugin]:
-    """List every registered estimator without importing any."""
+    """List every registered estimator, sorted by name, without importing any."""
     return [
         Plugin(
             name,
@@ -105,7 +103,7 @@ def registered() -> list[Plugin]:
 
 
 def discover() -> list[Plugin]:
-    """Load every registered estimator that can be loaded."""
+    """Load every registered estimator; ``error`` is set for those that cannot be loaded."""
     plugins = []
     for plugin in registered():
         try:

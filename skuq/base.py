@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import is_regressor
 from sklearn.utils.validation import check_is_fitted
 
+from skuq._information import decompose_expected
 from skuq._version import __version__
 from skuq.devices import DeviceMixin
 from skuq.wrappers import is_target_transformer, unwrap, walk_to
@@ -115,6 +116,32 @@ class Uncertainty:
         """Build from a score that does not distinguish the two parts; both parts are NaN."""
         score = np.asarray(total, np.float64)
         return cls(score, *(np.full_like(score, np.nan) for _ in range(2)))
+
+    @classmethod
+    def from_models(cls, proba: ArrayLike) -> Uncertainty:
+        """Build from the class probabilities that several equally plausible models predict.
+
+        Parameters
+        ----------
+        proba : array-like of shape (n_samples, n_models, n_classes)
+            Probabilities.
+
+        Returns
+        -------
+        Uncertainty
+            In nats: the aleatoric part is the models' mean entropy; the epistemic part is their
+            disagreement, the mutual information of class and model.
+
+        Examples
+        --------
+        >>> from skuq import Uncertainty
+        >>> Uncertainty.from_models([[[1.0, 0.0], [0.0, 1.0]]]).parts
+        (array([0.69314718]), array([0.]), array([0.69314718]))
+        """
+        with np.errstate(divide="ignore"):  # log 0 = -inf is intended
+            log_proba = np.log(np.asarray(proba, np.float64))
+        weights = np.full(log_proba.shape[:-1], 1 / log_proba.shape[-2])
+        return cls.from_parts(*decompose_expected(log_proba, weights))
 
     def part_or_total(self, part: str) -> FloatArray:
         """Return one part, with the total in rows where that part is NaN.

@@ -26,12 +26,7 @@ def unit_vectors(features: Features) -> NDArray[np.float32]:
 class Whitening:
     """Linear map that turns Mahalanobis distances into Euclidean distances.
 
-    Attributes
-    ----------
-    centre : ndarray of shape (n_features,)
-        Point that is subtracted before the multiplication.
-    matrix : ndarray of shape (n_features, n_features)
-        Square root of the precision.
+    `matrix`, (n_features, n_features), is the square root of the precision.
     """
 
     centre: FloatArray

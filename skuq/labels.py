@@ -62,16 +62,10 @@ def column_names(table: Any) -> list[Any] | None:
 
 
 def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any] | None:
-    """Match columns named ``yes`` or ``p(yes)`` to labels.
+    """Labels, (n_columns,), of columns named ``yes`` or ``p(yes)``; None if there are none.
 
-    Parameters
-    ----------
-    names : sequence of length n_columns
-        Names of the columns.
-    known : ndarray of shape (n_labels,)
-        Labels, each of which must have a column.
-
-    Returns shape (n_columns,).
+    Each of the `known` labels must have a column. None, too, if a name cannot be converted to the
+    type of the labels.
     """
     texts = list(map(as_text, names))
     of_text = {str(label): label for label in known.tolist()}
@@ -111,18 +105,9 @@ def amount(number: float) -> str:
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Convert labels to their positions among the classes.
+    """Convert labels to their positions among distinct classes; raise ValueError for others.
 
-    Parameters
-    ----------
-    labels : ndarray of shape (n_samples,)
-        Class labels: numbers, booleans, strings, or objects of these types.
-    classes : ndarray of shape (n_classes,)
-        Distinct classes, in any order.
-    name : str
-        Name of the labels in error messages.
-
-    Returns shape (n_samples,).
+    `name` is that of the labels in the message.
     """
     codes = _positions(labels, classes)
     unknown = labels[codes < 0]
@@ -176,16 +161,9 @@ def _can_be_ordered(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 
 def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
-    """Labels of the nodes that `X` selects.
+    """Labels of the nodes that `X`, ids or a boolean mask of all nodes, selects.
 
-    Parameters
-    ----------
-    X : array-like
-        Ids of nodes, or a boolean mask of all nodes.
-    y : ndarray of shape (n_labelled,) or (n_nodes,)
-        Labels of the selected nodes; with a mask, labels of all nodes are accepted too.
-
-    Returns shape (n_labelled,).
+    With a mask, `y` may contain the labels of all nodes.
     """
     mask = np.asarray(X)
     return y[mask] if mask.dtype == bool and mask.shape == y.shape else y

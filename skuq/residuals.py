@@ -44,20 +44,9 @@ _LEAST = 1e-6  # smallest variance, divided by the mean square of the residuals
 class ResidualForest:
     """Quantile regression forest of residuals.
 
-    Attributes
-    ----------
-    forest : RandomForestRegressor
-        Forest fitted to the residuals, or to the residuals and their absolute values.
-    residuals : ndarray of shape (n_rows,), float64
-        Residuals of training rows, in ascending order.
-    weight : ndarray of shape (n_rows,), float64
-        Weights of these rows.
-    leaves : ndarray of shape (n_rows, n_trees), int64
-        Leaf of each row in each tree; nodes are numbered consecutively over all trees.
-    in_bag : ndarray of shape (n_rows, n_trees), bool
-        Whether the row is in the bootstrap sample of the tree.
-    rows : ndarray of shape (n_rows,), int64
-        Positions of these rows in the arguments of `fit`.
+    `residuals` of training rows are in ascending order, with their `weight`, their `leaves`
+    (n_rows, n_trees), numbered consecutively over all trees, and whether they are `in_bag` of each
+    tree. `rows` are their positions in the arguments of `fit`.
     """
 
     forest: RandomForestRegressor
@@ -221,13 +210,7 @@ def _indicators(leaves: IntArray, n_leaves: int, kept: Any = None) -> csr_array:
 class RowNoise:
     """Conditional distribution of the noise, given the inputs and the prediction of a model.
 
-    Attributes
-    ----------
-    encoder : transformer or None
-        Encodes the rows of a table as numbers. None for other inputs, for which the noise
-        depends only on the prediction.
-    forest : ResidualForest
-        Distribution of residuals, given the encoded inputs and the prediction.
+    Without `encoder`, for inputs that are not rows of a table, it depends on the prediction only.
     """
 
     encoder: Any
