@@ -48,7 +48,7 @@ class DQNMlpPolicy(DQNPolicy):
         **options: Any,
     ):
         extractor = features_extractor_class or self._default_extractor(observation_space)
-        net_arch = checked_arch(net_arch, extractor, activation_fn)
+        net_arch = checked_arch(net_arch, extractor)
         super().__init__(
             observation_space,
             action_space,

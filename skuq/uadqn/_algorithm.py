@@ -25,7 +25,6 @@ from skuq.uadqn._policies import (
     MlpPolicy,
     MultiInputPolicy,
     StackedQuantileNetwork,
-    check_number,
     checked_setting,
 )
 from skuq.uadqn._quantiles import (
@@ -337,14 +336,8 @@ def _check_settings(settings: dict[str, Any]) -> None:
     for name in {*DECISION_SETTINGS, "noise_scale"} & set(settings):
         checked_setting(name, settings[name])
     prior_scale = settings.get("prior_scale")
-    if prior_scale is not None:
-        check_number("prior_scale", prior_scale)
     if prior_scale is not None and not 0 < prior_scale < np.inf:
         raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
-    if prior_scale is not None and settings.get("noise_scale") == 0:
-        raise ValueError(
-            f"prior_scale={prior_scale} has no effect with noise_scale=0, which removes the prior."
-        )
     if refused := EPSILON & set(settings):
         raise TypeError(
             f"UADQNAlgorithm does not accept {', '.join(sorted(refused))}: it explores by "
@@ -398,22 +391,6 @@ class UADQNAlgorithm(QuantileDQN):
         ``epistemic`` and ``aleatoric`` are variances of the chosen actions' returns (Eq. 7), and
         ``exploratory`` is the share of actions that do not maximise the risk-adjusted value.
 
-    Raises
-    ------
-    ValueError
-        For a negative factor or scale, an unknown `aleatoric`, fewer than two quantiles or
-        auxiliary networks, a parameter that is also in `policy_kwargs`, an action space that does
-        not start at 0, or an unsupported observation space. In training and prediction, also for
-        observations or rewards that are not finite or exceed 1e18 in absolute value.
-    TypeError
-        For options of epsilon-greedy exploration, and for factors and scales that are not numbers.
-
-    Warns
-    -----
-    UserWarning
-        If training ends before the first update (which follows ``learning_starts`` steps), or is
-        resumed with an empty replay buffer.
-
     References
     ----------
     .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
@@ -456,11 +433,6 @@ class UADQNAlgorithm(QuantileDQN):
             decision | {"noise_scale": noise_scale, "prior_scale": prior_scale} | options
         )
         networks = {"n_auxiliary": 2} | (policy_kwargs or {})
-        if twice := set(decision) & set(networks):
-            raise ValueError(
-                f"policy_kwargs must not contain {', '.join(sorted(twice))}; set the parameters of "
-                "UADQNAlgorithm instead."
-            )
         if networks["n_auxiliary"] < 2:
             raise ValueError(f"n_auxiliary must be at least 2, got {networks['n_auxiliary']}.")
         super().__init__(
@@ -469,7 +441,7 @@ class UADQNAlgorithm(QuantileDQN):
             # Disable epsilon-greedy exploration.
             exploration_initial_eps=0.0,
             exploration_final_eps=0.0,
-            policy_kwargs=networks | decision,
+            policy_kwargs=dict(**networks, **decision),  # refuses a setting that is in both
             **options,
         )
         self.noise_scale, self.prior_scale = noise_scale, prior_scale
@@ -552,19 +524,9 @@ class UADQNAlgorithm(QuantileDQN):
         torch._foreach_add_(gradients, weights, alpha=pull)
         torch._foreach_sub_(gradients, anchors, alpha=pull)
 
-    def learn(
-        self,
-        total_timesteps: int,
-        callback: Any = None,
-        log_interval: int = 4,
-        tb_log_name: str = "UADQN",
-        reset_num_timesteps: bool = True,
-        progress_bar: bool = False,
-    ) -> UADQNAlgorithm:
+    def learn(self, *args: Any, **options: Any) -> Self:
         """Train for a number of steps; arguments are as in `sb3_contrib.QRDQN.learn`."""
-        return super().learn(
-            total_timesteps, callback, log_interval, tb_log_name, reset_num_timesteps, progress_bar
-        )
+        return super().learn(*args, **{"tb_log_name": "UADQN", **options})
 
 
 class ActionEstimate(NamedTuple):

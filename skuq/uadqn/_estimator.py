@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
-import pickle
-import zipfile
 from importlib import import_module
 from numbers import Integral, Real
-from pathlib import Path
 from threading import Lock
 from typing import Any, Self
 
@@ -27,12 +23,9 @@ from tqdm.auto import tqdm
 from skuq._networks import resolve_device
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.extras import import_optional
-from skuq.files import atomic_path
-from skuq.stored import untrusted
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.validation import warn_user
 
-SAVED = "uadqn.pkl"  # file that `UADQN.save` adds to the zip archive of the algorithm
 BATCH = 4096  # maximum number of observations per forward pass
 # Settings for the grid world of Sec. 3.1: the paper states only lambda; the other values come from
 # the authors' released code.
@@ -234,13 +227,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Returns
         -------
         self
-
-        Raises
-        ------
-        ValueError
-            If a parameter is out of range, a seed is not a non-negative integer, the environment
-            does not exist, its actions are not discrete, or it returns an observation or a reward
-            that is not finite or exceeds 1e18 in absolute value.
         """
         envs, histories = rl_module("_envs"), rl_module("_history")
         seeds = envs.checked_seeds(X)
@@ -281,11 +267,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         if self.policy == "auto":
             name: str = rl_module("_policies").policy_for(observation_space)
             return name
-        if self.policy == "MultiInputPolicy" and not hasattr(observation_space, "spaces"):
-            raise ValueError(
-                "MultiInputPolicy needs observations that are dictionaries; for "
-                f"{observation_space} use policy='auto'."
-            )
         return self.policy
 
     def predict(self, X: Any) -> IntArray:
@@ -300,11 +281,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples,), int64
             Actions.
-
-        Raises
-        ------
-        ValueError
-            If observations have a different shape from the environment's, or are not finite.
         """
         actions: IntArray = self._in_batches(self._act, X)
         return actions
@@ -329,11 +305,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             (Eq. 7): half the mean squared difference of the auxiliary networks. Total: the sum
             (Prop. 2.2). Arrays have shape (n_samples,), or (n_samples, n_actions) if `per_action`.
             `to_frame` does not support the second shape; use ``DataFrame(u.total)``.
-
-        Raises
-        ------
-        ValueError
-            If observations have a different shape from the environment's, or are not finite.
         """
         quantiles, agent = self._all_quantiles(X), self.algorithm_
         if not per_action:
@@ -373,17 +344,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         -------
         float
             Undiscounted return, averaged over seeds.
-
-        Raises
-        ------
-        ValueError
-            If the environment returns an observation or a reward that is not finite or exceeds
-            1e18 in absolute value.
-
-        Warns
-        -----
-        UserWarning
-            If an episode was truncated after 27,000 steps.
         """
         check_is_fitted(self)
         envs = rl_module("_envs")
@@ -399,63 +359,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
                 "were truncated; wrap the environment in gymnasium's TimeLimit."
             )
         return float(np.mean([episode.score for episode in played]))
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the fitted agent: parameters, networks and history, without the replay buffer.
-
-        The file has the zip format of stable-baselines3; `skuq.uadqn.UADQNAlgorithm.load` can also
-        read it.
-
-        Parameters
-        ----------
-        path : path-like
-            Path of the file, which is written atomically.
-        """
-        check_is_fitted(self)
-        state = self.__getstate__()
-        _, algorithm = state.pop("algorithm_")
-        with atomic_path(path) as partial:
-            partial.write_bytes(algorithm)
-            with zipfile.ZipFile(partial, "a") as archive:
-                archive.writestr(SAVED, import_module("cloudpickle").dumps(state))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], *, trust: bool = False) -> Self:
-        """Load an agent that was saved with `save`.
-
-        Parameters
-        ----------
-        path : path-like
-            Path of the file.
-        trust : bool, default=False
-            Whether you trust the author of the file. Because the file contains pickled objects,
-            which can run arbitrary code, it is loaded only with ``trust=True``.
-
-        Returns
-        -------
-        UADQN
-            The fitted agent.
-
-        Raises
-        ------
-        ValueError
-            If the file was not written by `save`, or `trust` is False.
-        """
-        if not trust:
-            raise ValueError(untrusted(path))
-        content = Path(path).read_bytes()
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            if SAVED not in archive.namelist():
-                raise ValueError(
-                    f"{path} was not written by UADQN.save. If it contains an algorithm, load it "
-                    "with skuq.uadqn.UADQNAlgorithm.load."
-                )
-            state = pickle.loads(archive.read(SAVED))
-        agent = cls.__new__(cls)
-        agent.__setstate__(
-            state | {"algorithm_": (rl_module("_algorithm").UADQNAlgorithm, content)}
-        )
-        return agent
 
     @property
     def quantile_levels_(self) -> FloatArray:

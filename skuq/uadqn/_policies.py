@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from numbers import Real
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -43,31 +42,22 @@ MIN_GRID = 3  # minimum height and width in cells for `GridCNN`
 MIN_IMAGE = 36  # minimum height and width in pixels for `NatureCNN` of stable-baselines3
 # Layers whose outputs differ between the training mode and the evaluation mode.
 MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
-PRIOR_GAIN = 3.0  # initialisation gain of auxiliary networks
 
 
 class GridCNN(BaseFeaturesExtractor):
     """Features of small grids such as MinAtar's: 16 filters of 3 x 3, then ReLU.
 
-    Parameters
-    ----------
-    observation_space : gymnasium.spaces.Box
-        Observations of shape (height, width, channels). uint8 images are not supported, because
-        stable-baselines3 transposes their axes.
-
-    Raises
-    ------
-    ValueError
-        If observations are of a different kind.
+    Observations have shape (height, width, channels). uint8 images are not supported, because
+    stable-baselines3 transposes their axes.
     """
 
     N_FILTERS, KERNEL = 16, MIN_GRID
 
     def __init__(self, observation_space: spaces.Box):
-        if len(observation_space.shape) != 3 or min(observation_space.shape[:2]) < self.KERNEL:
+        if len(observation_space.shape) != 3:
             raise ValueError(
-                f"GridCNN needs observations of shape (height, width, channels), with height and "
-                f"width at least {self.KERNEL}, got {observation_space.shape}."
+                "GridCNN needs observations of shape (height, width, channels), got "
+                f"{observation_space.shape}."
             )
         if is_image_space(observation_space):
             raise ValueError(
@@ -198,9 +188,7 @@ def is_large_enough(image: Any) -> bool:
     return min(shape[1:] if is_image_space_channels_first(image) else shape[:2]) >= MIN_IMAGE
 
 
-def checked_arch(
-    net_arch: Any, extractor: type[BaseFeaturesExtractor], activation: type[nn.Module]
-) -> list[int]:
+def checked_arch(net_arch: Any, extractor: type[BaseFeaturesExtractor]) -> list[int]:
     """Return the validated widths of hidden layers after the features, or the default widths."""
     if net_arch is None:
         net_arch = {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
@@ -209,30 +197,16 @@ def checked_arch(
             f"net_arch must be a list of widths, got {net_arch!r}. A dictionary is only for agents "
             "with an actor and a critic."
         )
-    widths = list(checked_widths(net_arch, "net_arch"))
-    if activation is not nn.ReLU and not widths:
-        raise ValueError(
-            f"activation_fn={activation.__name__} has no effect without hidden layers after the "
-            "features; set their widths in net_arch."
-        )
-    return widths
+    return list(checked_widths(net_arch, "net_arch"))
 
 
 def checked_setting(name: str, value: Any) -> Any:
     """Validate and return the value of `aleatoric` or of a factor."""
     if name == "aleatoric":
         check_estimate(value)
-    else:
-        check_number(name, value)
-        if not 0 <= value < np.inf:  # true for NaN, too
-            raise ValueError(f"{name} must be non-negative and finite, got {value}.")
+    elif not 0 <= value < np.inf:  # true for NaN, too
+        raise ValueError(f"{name} must be non-negative and finite, got {value}.")
     return value
-
-
-def check_number(name: str, value: Any) -> None:
-    """Raise if a setting is not a number, such as a string."""
-    if not isinstance(value, Real):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
 
 
 def optimizer_options(
@@ -357,39 +331,9 @@ class MlpPolicy(QRDQNPolicy):
     """Policy of fully connected networks: a value network, and optionally auxiliary networks.
 
     ``predict`` chooses the action with the highest value if ``deterministic``, and the highest
-    Thompson sample otherwise.
-
-    Parameters
-    ----------
-    observation_space, action_space, lr_schedule
-        As in stable-baselines3, which passes these arguments.
-    n_quantiles : int, default=50
-        Number of quantiles.
-    levels : {"midpoint", "paper"}, default="midpoint"
-        Levels of the quantiles, see `skuq.uadqn.quantile_levels`.
-    net_arch : list of int, default=None
-        Widths of hidden layers after the features. None: [128] after `GridCNN`, [] after
-        `NatureCNN`, and [100, 100] otherwise.
-    activation_fn : type of torch.nn.Module, default=torch.nn.ReLU
-        Activation of the hidden layers.
-    init_gain : float, default=2**0.5
-        Gain of the value network's orthogonal initialisation.
-    prior_gain : float, default=3.0
-        Gain of the auxiliary networks' initialisation. With a larger gain, the networks differ more
-        before training.
-    n_auxiliary : int, default=0
-        Number of auxiliary networks, set by the algorithm.
-    epistemic_factor, aleatoric_factor : float, default=0.0
-        Strength of exploration and of risk aversion, set by `UADQNAlgorithm`; they require
-        auxiliary networks.
-    aleatoric : {"covariance", "variance"}, default="covariance"
-        Estimate of the aleatoric variance, set by `UADQNAlgorithm`.
-    features_extractor_class : type, default=None
-        Type of the feature extractor; None is the default of the policy.
-    features_extractor_kwargs, normalize_images
-        As in stable-baselines3.
-    optimizer_class, optimizer_kwargs
-        As in stable-baselines3; the default is torch's fused Adam, with epsilon 1e-8.
+    Thompson sample otherwise. `init_gain` and `prior_gain` are the gains of the orthogonal
+    initialisation of the value network and of the auxiliary networks. The optimiser is torch's
+    fused Adam, with epsilon 1e-8, by default.
     """
 
     quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
@@ -405,7 +349,7 @@ class MlpPolicy(QRDQNPolicy):
         net_arch: list[int] | None = None,
         activation_fn: type[nn.Module] = nn.ReLU,
         init_gain: float = 2**0.5,
-        prior_gain: float = PRIOR_GAIN,
+        prior_gain: float = 3.0,
         n_auxiliary: int = 0,
         epistemic_factor: float = 0.0,
         aleatoric_factor: float = 0.0,
@@ -418,28 +362,8 @@ class MlpPolicy(QRDQNPolicy):
     ):
         if n_quantiles < 2:
             raise ValueError(f"n_quantiles must be at least 2, got {n_quantiles}.")
-        for name, gain in (("init_gain", init_gain), ("prior_gain", prior_gain)):
-            check_number(name, gain)
-            if not 0 < gain < np.inf:  # true for NaN, too
-                raise ValueError(f"{name} must be positive and finite, got {gain}.")
         extractor = features_extractor_class or self._default_extractor(observation_space)
-        net_arch = checked_arch(net_arch, extractor, activation_fn)
-        if not n_auxiliary and prior_gain != PRIOR_GAIN:
-            raise ValueError(
-                f"prior_gain={prior_gain} has no effect without auxiliary networks; use "
-                "UADQNAlgorithm."
-            )
-        if not n_auxiliary and not aleatoric_factor and aleatoric != "covariance":
-            raise ValueError(
-                f"aleatoric={aleatoric!r} has no effect without auxiliary networks; use "
-                "UADQNAlgorithm."
-            )
-        needs_two = epistemic_factor or (aleatoric_factor and aleatoric == "covariance")
-        if needs_two and n_auxiliary < 2:
-            raise ValueError(
-                "epistemic_factor and aleatoric_factor need two auxiliary networks, but this agent "
-                "has only a value network; use UADQNAlgorithm."
-            )
+        net_arch = checked_arch(net_arch, extractor)
         self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
         self.levels = levels
         self._decision_settings = {

@@ -23,33 +23,13 @@ MANY_TARGETS = 100
 
 
 def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) -> Tensor:
-    """Return the levels of equally weighted quantiles.
+    """Return the levels of equally weighted quantiles: midpoints, or i / (N + 1) for "paper".
 
     The mean and the variance over quantiles give each quantile the same weight. This is correct for
     the midpoints (i - .5) / N of N intervals of equal probability. The paper prints i / (N + 1)
     (its Sec. 1). These levels omit more of both tails than midpoints do: with 50 quantiles, they
     underestimate the variance of a normal distribution by 13 %, and midpoints underestimate it by
     3 %. The authors' code also uses midpoints.
-
-    Parameters
-    ----------
-    n_quantiles : int
-        Number N of quantiles.
-    kind : {"midpoint", "paper"}, default="midpoint"
-        Definition of the levels: (i - .5) / N or i / (N + 1).
-    **options
-        Options of `torch.arange`: dtype, device.
-
-    Returns
-    -------
-    Tensor of shape (n_quantiles,)
-        Increasing levels in (0, 1).
-
-    Examples
-    --------
-    >>> from skuq.uadqn import quantile_levels
-    >>> quantile_levels(2), quantile_levels(3, "paper")
-    (tensor([0.2500, 0.7500]), tensor([0.2500, 0.5000, 0.7500]))
     """
     ranks = torch.arange(1, n_quantiles + 1, **options)
     if kind == "midpoint":
@@ -60,58 +40,23 @@ def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) ->
 
 
 def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Compute the quantile regression loss, summed over quantiles and averaged over targets [1]_.
+    """Compute the quantile regression loss, summed over quantiles and averaged over targets.
 
     The loss is ``sum_i mean_j rho_{tau_i}(z_j - q_i)`` with ``rho_tau(u) = u (tau - 1[u < 0])``
     (Eq. 1). Its value and gradient are computed from the number of targets below each quantile,
-    which is faster than the usual loss of every pair of quantile and target.
-
-    Parameters
-    ----------
-    quantiles : Tensor of shape (n_members, n_samples, n_quantiles)
-        Predicted quantiles.
-    targets : Tensor of shape (n_samples, n_targets)
-        Samples of the target distribution, shared by all networks. They receive no gradient.
-    levels : Tensor of shape (n_quantiles,)
-        Level of each quantile.
-
-    Returns
-    -------
-    Tensor of shape (n_members, n_samples)
-        Loss of each prediction, in the unit of the quantiles.
-
-    References
-    ----------
-    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
-       Learning", 2019, Eq. 1.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from skuq.uadqn import quantile_loss
-    >>> q, z = torch.tensor([[[1.0]]]), torch.tensor([[0.0, 3.0]])
-    >>> quantile_loss(q, z, torch.tensor([0.25]))  # (.75 * 1 + .25 * 2) / 2
-    tensor([[0.6250]])
+    which is faster than the usual loss of every pair of quantile and target. Shapes: `quantiles`
+    (n_members, n_samples, n_quantiles), `targets` (n_samples, n_targets), shared by all networks
+    and without gradient, result (n_members, n_samples).
     """
     loss: Tensor = _QuantileLoss.apply(quantiles, targets, levels)  # type: ignore[no-untyped-call]
     return loss
 
 
 def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Compute the gradient of `quantile_loss` with respect to the quantiles.
+    """Compute the gradient of `quantile_loss` with respect to the quantiles, of their shape.
 
     The loss is convex and piecewise linear. Its slope at a quantile is the share of targets below
-    the quantile, minus the level.
-
-    Parameters
-    ----------
-    quantiles, targets, levels
-        As in `quantile_loss`.
-
-    Returns
-    -------
-    Tensor of shape (n_members, n_samples, n_quantiles)
-        Gradient; NaN for samples with a non-finite target.
+    the quantile, minus the level. It is NaN for samples with a non-finite target.
     """
     return _slope(_share_below(quantiles, targets), targets, levels)
 
@@ -163,24 +108,11 @@ def prior_scale(weights: list[Tensor]) -> Tensor:
 def bellman_targets(
     quantiles: Tensor, rewards: Tensor, terminal: Tensor, discount: float | Tensor
 ) -> Tensor:
-    """Compute the Bellman targets of QR-DQN (Sec. 1), which are samples of the return.
+    """Compute the Bellman targets of QR-DQN (Sec. 1): samples of the return, one per quantile.
 
     The target is ``r`` if the episode has ended. Otherwise it is ``r + discount * q_i(s', a')``,
-    where ``a'`` is the action with the highest mean.
-
-    Parameters
-    ----------
-    quantiles : Tensor of shape (n_samples, n_actions, n_quantiles)
-        Quantiles by the target network at the next observations.
-    rewards, terminal : Tensor of shape (n_samples, 1)
-        Rewards, and 1 if the episode has ended, 0 otherwise.
-    discount : float or Tensor of shape (n_samples, 1)
-        Discount factor.
-
-    Returns
-    -------
-    Tensor of shape (n_samples, n_quantiles)
-        Targets in units of the reward.
+    where ``a'`` is the action with the highest mean. Shapes: `quantiles` by the target network at
+    the next observations (n_samples, n_actions, n_quantiles), the others (n_samples, 1).
     """
     best = quantiles.mean(-1).argmax(1)[:, None, None].expand(-1, 1, quantiles.shape[-1])
     ahead = quantiles.gather(1, best).squeeze(1)
@@ -272,18 +204,7 @@ def aleatoric_variance(quantiles: Array) -> Array:
 
 
 def quantile_variance(quantiles: Array) -> Array:
-    """Compute the variance over the quantiles of each network, the biased estimate of Prop. 2.1.
-
-    Parameters
-    ----------
-    quantiles : array of shape (..., n_quantiles)
-        Equally weighted quantiles.
-
-    Returns
-    -------
-    array of shape (...)
-        Variance in squared units of the quantiles.
-    """
+    """Compute the variance over the quantiles of each network, the biased estimate of Prop. 2.1."""
     deviation = quantiles - quantiles.mean(-1)[..., None]
     return (deviation * deviation).mean(-1)
 

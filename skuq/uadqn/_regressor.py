@@ -30,10 +30,6 @@ from skuq.validation import checked_widths, refuse_ineffective
 # learned from them.
 INPUT_SCALE = 2.0
 
-# Bounds on absolute values in the data. Variances have the magnitude of squared values. For inputs
-# far from the training data, variances are several orders of magnitude larger.
-LARGEST, SMALLEST = 1e150, 1e-150
-
 
 class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Quantile regression with anchored networks that separates noise from lack of data.
@@ -204,9 +200,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Raises
         ------
         ValueError
-            If the data are not finite or exceed 1e150 in absolute value, the standard deviation of
-            the target is positive but below 1e-150, all weights are 0, their sum overflows, a
-            hidden width is not a positive integer, or the training diverges.
+            If the data are not finite, all weights are 0, a hidden width is not a positive
+            integer, or the training diverges.
         """
         checked_widths(self.hidden_sizes)
         if not len(self.hidden_sizes):
@@ -214,11 +209,12 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             refuse_ineffective(self, ["activation"], context)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=2)
-        X, y, weight = _weighted(X, np.asarray(y, np.float64), sample_weight)
-        mean, spread = _mean_and_spread(X, weight, "X")
+        weight = training_weights(sample_weight, len(y))
+        X, y, weight = X[weight > 0], np.asarray(y, np.float64)[weight > 0], weight[weight > 0]
+        mean, spread = _mean_and_spread(X, weight)
         n_varying = max(1, int(np.count_nonzero(spread)))
         self._X_scaling = mean, np.where(spread > 0, spread, 1.0) * n_varying / INPUT_SCALE
-        self._y_scaling = _target_scaling(y, weight)
+        self._y_scaling = _mean_and_spread(y, weight)
         with seeded(seed):
             networks = self._new_networks(n_varying, X.shape[1])
         device = resolve_device(self.device, networks)
@@ -354,7 +350,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         """Predict quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""
         check_is_fitted(self)
         X = validate_data(self, X, reset=False, dtype=np.float64)
-        _check_largest(X, "X")
         inputs = torch.from_numpy(_standardised(X, self._X_scaling))
         device = resolve_device(self.device, self.networks_)
         outputs = evaluate(self.networks_, inputs, device=device).transpose(0, 1).numpy()
@@ -362,29 +357,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         return mean + scale * outputs
 
 
-def _weighted(
-    X: FloatArray, y: FloatArray, sample_weight: Any
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the samples of positive weight and their weights."""
-    weight = training_weights(sample_weight, len(y))
-    kept = weight > 0
-    return X[kept], y[kept], weight[kept]
-
-
-def _target_scaling(y: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
-    """Compute the weighted mean and std of the target; raise if the variance would underflow."""
-    mean, spread = _mean_and_spread(y, weight, "y")
-    if 0 < spread < SMALLEST:
-        raise ValueError(
-            f"The standard deviation of `y` must be 0 or at least {SMALLEST}, got {spread:.3g}; "
-            "multiply the targets by a constant."
-        )
-    return mean, spread
-
-
-def _mean_and_spread(values: FloatArray, weight: FloatArray, name: str) -> tuple[Any, Any]:
+def _mean_and_spread(values: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
     """Compute weighted mean and std of each column; for a constant column: its value and 0."""
-    _check_largest(values, name)
     mean = np.average(values, axis=0, weights=weight)
     deviation = values - mean
     # Rescale the deviations, because squares of small deviations would underflow. A power of 2 as
@@ -394,15 +368,6 @@ def _mean_and_spread(values: FloatArray, weight: FloatArray, name: str) -> tuple
     # A standard deviation below this threshold is only the rounding error of the mean.
     varies = spread > 10 * np.finfo(np.float64).eps * np.abs(mean)
     return np.where(varies, mean, values[0]), np.where(varies, spread, 0.0)
-
-
-def _check_largest(values: FloatArray, name: str) -> None:
-    largest = np.abs(values).max()
-    if largest > LARGEST:
-        raise ValueError(
-            f"`{name}` must be at most {LARGEST} in absolute value, got {largest:.3g}; divide it "
-            "by a constant."
-        )
 
 
 def _standardised(values: FloatArray, scaling: tuple[Any, Any]) -> FloatArray:

@@ -268,27 +268,6 @@ DISCRETE = spaces.Discrete(2)
 @pytest.mark.parametrize(
     "space",
     [
-        spaces.Text(3),
-        spaces.Tuple([DISCRETE]),
-        spaces.Sequence(DISCRETE),
-        spaces.Graph(DISCRETE, None),
-        spaces.Box(0, 1, ()),
-        spaces.Box(0, 1, (3, 0)),
-        spaces.MultiDiscrete([[2, 3], [2, 2]]),
-        spaces.Dict(),
-        spaces.Dict(inner=spaces.Dict(state=DISCRETE)),
-        spaces.Dict(state=DISCRETE, name=spaces.Text(3)),
-    ],
-    ids=str,
-)
-def test_observations_that_networks_cannot_read(space):
-    with pytest.raises(ValueError, match="FlattenObservation"):
-        make_env(lambda: RandomEnv(space))
-
-
-@pytest.mark.parametrize(
-    "space",
-    [
         spaces.Discrete(2, start=1),
         spaces.MultiDiscrete([2, 3], start=[0, 1]),
         spaces.Dict(state=spaces.Discrete(2, start=1), other=DISCRETE),
@@ -518,12 +497,6 @@ def test_episodes_are_cut_at_the_limit_and_not_those_that_end_with_it(limit, end
     played = play_episodes(SeedTeller, act, [2, 3, 4, 0], max_steps=limit)
     assert [episode.ended for episode in played] == ended
     assert [episode.steps for episode in played] == [min(steps, limit) for steps in (3, 4, 5, 1)]
-
-
-def test_an_environment_cannot_play_beside_itself():
-    env = SeedTeller()
-    with pytest.raises(ValueError, match="returned the same environment twice"):
-        play_episodes(lambda: env, lambda X: np.zeros(len(X), int), [1, 2])
 
 
 def test_many_seeds_are_played_some_at_a_time(monkeypatch):

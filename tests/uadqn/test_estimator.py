@@ -21,7 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from skuq import UADQN, all_estimators, predict_uncertainty
-from skuq.uadqn import UADQNAlgorithm, _envs, _estimator
+from skuq.uadqn import _envs, _estimator
 from skuq.uadqn._history import Episode
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
 from tests.uadqn.plain import plain_network
@@ -211,34 +211,6 @@ def test_pickle_round_trip(env, tmp_path):
     np.testing.assert_array_equal(all_quantiles(again, X), all_quantiles(model, X))
 
 
-def test_a_saved_agent_is_the_same_and_its_file_is_one_of_stable_baselines3(agent, tmp_path):
-    path = tmp_path / "agent.zip"
-    agent.save(path)
-    assert [entry.name for entry in tmp_path.iterdir()] == ["agent.zip"]
-    loaded = UADQN.load(path, trust=True)
-    assert loaded.get_params() == agent.get_params()
-    pd.testing.assert_frame_equal(loaded.history_, agent.history_)
-    np.testing.assert_array_equal(loaded.predict_quantiles(CELLS), agent.predict_quantiles(CELLS))
-    assert loaded.score([3, 4]) == agent.score([3, 4])
-    algorithm = UADQNAlgorithm.load(path, device="cpu")
-    np.testing.assert_array_equal(
-        algorithm.predict(CELLS, deterministic=True)[0], agent.predict(CELLS)
-    )
-
-
-def test_only_fitted_agents_are_saved_and_only_their_files_loaded(agent, tmp_path):
-    with pytest.raises(NotFittedError, match="is not fitted"):
-        make().save(tmp_path / "agent.zip")
-    assert list(tmp_path.iterdir()) == []
-    (tmp_path / "text").write_text("mine", encoding="utf-8")
-    agent.algorithm_.save(tmp_path / "algorithm.zip")
-    for name in ("text", "algorithm.zip"):
-        with pytest.raises(ValueError, match=r"was not written by UADQN\.save"):
-            UADQN.load(tmp_path / name, trust=True)
-    with pytest.raises(FileNotFoundError, match="absent"):
-        UADQN.load(tmp_path / "absent.zip", trust=True)
-
-
 def test_an_unfitted_agent_can_be_pickled():
     loaded = pickle.loads(pickle.dumps(make(gamma=0.3)))
     assert loaded.gamma == 0.3
@@ -273,7 +245,6 @@ def test_cross_validation():
         SEEDS[:, None],
         list(range(6)),
         range(6),
-        SEEDS.astype(float),
         SEEDS.astype(np.uint8),
         pd.Series(SEEDS, index=list("fedcba")),
         pd.DataFrame({"seed": SEEDS}),
@@ -603,21 +574,6 @@ def test_every_parameter_has_an_effect(beliefs, name):
     assert {*CHANGES, "algorithm_kwargs"} == set(UADQN("").get_params()) - {"device", "verbose"}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"noise_scale": 0, "algorithm": {"prior_scale": 2.0}}, "prior_scale=2.0 has no effect"),
-        (
-            {"algorithm": {"policy_kwargs": {"net_arch": [], "activation_fn": torch.nn.Tanh}}},
-            "activation_fn=Tanh has no effect",
-        ),
-    ],
-)
-def test_what_cannot_have_an_effect_is_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        make(**options).fit(SEEDS)
-
-
 def test_an_environment_that_is_given_is_not_used_itself():
     env = RandomEnv()
     model = make(env, total_timesteps=30).fit(SEEDS)
@@ -750,16 +706,6 @@ def test_bad_parameters(options, message):
 def test_a_callable_that_makes_no_environment():
     with pytest.raises(TypeError, match="must return a gymnasium environment, got int"):
         make(lambda: 3).fit(SEEDS)
-
-
-def test_observations_in_tuples_are_not_supported():
-    with pytest.raises(ValueError, match="FlattenObservation"):
-        make(RandomEnv(spaces.Tuple((VECTOR, VECTOR)))).fit(SEEDS)
-
-
-def test_policy_for_dictionaries_on_vectors():
-    with pytest.raises(ValueError, match="MultiInputPolicy"):
-        make(policy="MultiInputPolicy").fit(SEEDS)
 
 
 def test_actions_that_do_not_start_at_0():

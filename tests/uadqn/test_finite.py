@@ -59,14 +59,10 @@ def test_normalisation_does_not_hide_them(where, wrong):
         make(UADQNAlgorithm, env).learn(20)
 
 
-@pytest.mark.parametrize("where", WHERE)
-def test_episodes_that_are_played_are_checked(where):
-    steps = 0 if where == "first observation" else 3
-    match = (
-        f"The {where.split()[-1]} of the episode with seed 7 after {steps} steps is or contains nan"
-    )
-    with pytest.raises(ValueError, match=match):
-        play_episodes(lambda: make_env(Faulty(where, np.nan)), lambda X: np.zeros(len(X), int), [7])
+def test_rewards_of_played_episodes_are_checked():
+    env = Faulty("reward", np.nan)
+    with pytest.raises(ValueError, match="A reward with seed 7 is or contains nan"):
+        play_episodes(lambda: make_env(env), lambda X: np.zeros(len(X), int), [7])
 
 
 @pytest.mark.parametrize("cls", ALGORITHMS)
