@@ -122,11 +122,6 @@ def audited(y, proba, **options):
     return CalibrationAuditor.from_predictions(y, proba, **options)
 
 
-def audited_part(y, proba, classes=None):
-    classes = np.sort(LABELS) if classes is None else classes
-    return CalibrationAuditor(None).partial_fit_predictions(y, proba, classes=classes)
-
-
 def drawn(*args, **options):
     display = ReliabilityDisplay.from_predictions(*args, **options)
     display.figure_.clear()
@@ -141,7 +136,6 @@ READERS = {
     "table": lambda *args, **kw: metrics.calibration_table(*args, **kw).count,
     "top label": lambda *args, **kw: top_label_predictions(*args, **kw).correct,
     "auditor": lambda *args, **kw: (audited(*args, **kw).ece_, audited(*args, **kw).passed_),
-    "part": lambda *args, **kw: audited_part(*args, **kw).ece_,
     "threshold": lambda *args, **kw: choose_alpha(*args, **kw, n_repeats=2, random_state=0),
     "display": lambda *args, **kw: drawn(*args, **kw),
 }
@@ -158,7 +152,7 @@ def test_labelled_columns_are_read_by_their_names(honest, table, reader):
     np.testing.assert_equal(read(y, named, classes=np.sort(LABELS)), expected)
 
 
-@pytest.mark.parametrize("reader", [name for name in READERS if name != "part"])  # has classes
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(
     "names", [["a", "b", "c"], ["p_low", "p_mid", "p_high"], ["low", "low", "high"]]
 )

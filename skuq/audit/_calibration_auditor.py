@@ -8,7 +8,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, _fit_context, clone
 from sklearn.utils import (
     _safe_indexing,
@@ -19,7 +19,6 @@ from sklearn.utils import (
     indexable,
 )
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -42,17 +41,6 @@ from skuq.wrappers import is_module, is_prefit, weight_params
 
 if TYPE_CHECKING:
     from skuq.models import ModuleClassifier
-
-
-def _holds_fitted_classifier(auditor: CalibrationAuditor) -> bool:
-    if hasattr(auditor.estimator, "predict_proba") and is_prefit(
-        auditor.estimator, after_the_fact=True
-    ):
-        return True
-    raise AttributeError(
-        f"`partial_fit` needs a fitted classifier with `predict_proba`, got {auditor.estimator!r}; "
-        "pass recorded predictions to `partial_fit_predictions`."
-    )
 
 
 class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
@@ -271,50 +259,6 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         predictions = top_label_predictions(y, proba, classes=self.classes_)
         self._audit(predictions, grouping, conditions, weight)
         return self
-
-    @available_if(_holds_fitted_classifier)
-    @_fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        classes: ArrayLike | None = None,
-        *,
-        sample_weight: Any = None,
-        sensitive_features: SensitiveFeatures | None = None,
-    ) -> CalibrationAuditor:
-        """Audit a fitted classifier on one more part of the reference set.
-
-        After the last part, the findings equal those of `fit` on all parts together, bit for bit.
-        Only integer sums are kept, not the samples. Quantile bins and the search for regions need
-        all samples at once and are refused.
-
-        Parameters
-        ----------
-        X, y, sample_weight, sensitive_features
-            As in `fit`.
-        classes : array-like of shape (n_classes,), default=None
-            Labels; must be the labels of the fitted classifier. Default: these labels.
-
-        Returns
-        -------
-        CalibrationAuditor
-            The auditor; it has findings as soon as there are as many samples as bins.
-        """
-        X = _as_rows(self.estimator, X)
-        validate_data(self, X, reset=not hasattr(self, "n_features_in_"), skip_check_array=True)
-        y = column_or_1d(y, warn=True)
-        check_consistent_length(X, y)
-        self.estimator_ = self.estimator
-        self.classes_ = np.asarray(self.estimator_.classes_)
-        if classes is not None and {*np.asarray(classes).tolist()} != {*self.classes_.tolist()}:
-            raise ValueError(
-                f"`classes` must be the classes of the classifier, {self.classes_.tolist()}, got "
-                f"{np.asarray(classes).tolist()}."
-            )
-        predictions = top_label_predictions(y, self._reported(X), classes=self.classes_)
-        weight = audit_weights(sample_weight, len(y))
-        return self._add(predictions, self._groups(X, sensitive_features), weight)
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probabilities of the audited classifier, columns ordered as `classes_`."""

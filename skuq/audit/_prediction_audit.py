@@ -18,7 +18,6 @@ from skuq.audit._groups import (
     Parts,
     SensitiveFeatures,
     audit_weights,
-    merged_parts,
     parts_of,
     sensitive_groups,
 )
@@ -44,15 +43,7 @@ from skuq.validation import refuse_ineffective
 
 def _result_attribute(name: str) -> Any:
     """Create a property that returns a (dotted) attribute of a fitted auditor's `result_`."""
-
-    def get(auditor: PredictionAudit) -> Any:
-        if "result_" not in vars(auditor):
-            raise AttributeError(
-                "This CalibrationAuditor has no results yet; call `fit` or `from_predictions`."
-            )
-        return attrgetter(name)(auditor.result_)
-
-    return property(get)
+    return property(attrgetter(f"result_.{name}"))
 
 
 class PredictionAudit(BaseEstimator):
@@ -172,8 +163,8 @@ class PredictionAudit(BaseEstimator):
         check_is_fitted(self)
         if not hasattr(self, "_predictions"):
             raise ValueError(
-                "This audit was made in parts or from sums, so its samples were not kept; use "
-                "`fit` or `from_predictions` on all samples at once."
+                "This audit was made from files or sums, so its samples were not kept; use "
+                "`fit` or `from_predictions`."
             )
 
     @classmethod
@@ -289,38 +280,6 @@ class PredictionAudit(BaseEstimator):
         audit._check_no_search()
         return audit._audit_parts(Parts(sums, dict(group_sums or {})), classes)
 
-    def partial_fit_predictions(
-        self,
-        y: ArrayLike,
-        proba: ArrayLike,
-        *,
-        classes: ArrayLike,
-        sample_weight: ArrayLike | None = None,
-        sensitive_features: SensitiveFeatures | None = None,
-    ) -> Self:
-        """Audit one more part of recorded predictions; the equivalent of `partial_fit`.
-
-        Parameters
-        ----------
-        y, proba, sample_weight, sensitive_features
-            As in `from_predictions`.
-        classes : array-like of shape (n_classes,)
-            Labels in column order; a part need not contain all labels.
-
-        Returns
-        -------
-        CalibrationAuditor
-            The auditor; it has findings as soon as there are as many samples as bins.
-        """
-        self._validate_params()
-        self._refuse_groups()
-        grouping = sensitive_groups(sensitive_features)
-        predictions = top_label_predictions(y, proba, classes=classes)
-        weight = audit_weights(sample_weight, len(predictions.confidence))
-        self._add(predictions, grouping, weight)
-        self.classes_ = np.asarray(classes)
-        return self
-
     def undersample(self, rho: float, region_mask: ArrayLike, *, random_state: Any = None) -> Self:
         """Repeat the audit with part of a region's reference samples removed (Eq. 20).
 
@@ -411,27 +370,6 @@ class PredictionAudit(BaseEstimator):
         self._compute_findings(None if conditions is None else (conditions, predictions), weight)
         self._predictions, self._grouping, self._weight = predictions, grouping, weight
         self._conditions = conditions
-
-    def _add(
-        self,
-        predictions: TopLabelPredictions,
-        grouping: list[Grouping],
-        weight: NDArray[Any] | None,
-    ) -> Self:
-        """Audit these predictions together with the earlier ones."""
-        if self.strategy == "quantile":
-            raise ValueError(
-                "`strategy='quantile'` computes bin edges from all samples together, so batches "
-                "cannot be audited one after the other; use 'uniform'."
-            )
-        self._check_no_search()
-        parts = self._add_up(predictions, grouping, weight)
-        self._parts = merged_parts([self._parts, parts]) if hasattr(self, "_parts") else parts
-        for name in {"_predictions", "_grouping", "_conditions", "_weight"} & vars(self).keys():
-            delattr(self, name)
-        if self._parts.sums.n_effective >= self._min_samples():
-            self._compute_findings()
-        return self
 
     def _add_up(
         self,

@@ -150,7 +150,7 @@ def audit_files(
     classes = order_of_columns(proba, list(known), classes)
     columns = _Columns(label, list(proba), list(groups), classes, weight, kinds)
     found = Parallel(n_jobs=n_jobs)(
-        delayed(_file_parts)(table, columns, int(auditor.n_bins), len(tables) > 1, bool(features))
+        delayed(_file_parts)(table, columns, int(auditor.n_bins), bool(features))
         for table in tables
     )
     parts = merged_parts([each.parts for each in found])
@@ -176,11 +176,7 @@ def audit_files(
         row_weight,
     )
     notes = list(dict.fromkeys(table.note for table in tables if table.note))
-    notes += [
-        f"{table.path}: {each.note}" if len(tables) > 1 else each.note
-        for table, each in zip(tables, found, strict=True)
-        if each.note
-    ]
+    notes += [f"{t.path}: {each.note}" for t, each in zip(tables, found, strict=True) if each.note]
     return AuditedFiles(auditor, note_on_columns(proba, classes), notes)
 
 
@@ -190,7 +186,7 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
     values: set[Any] = set()
     for table in tables:
         for chunk in table.chunks(dtype={label: "category"}, text_columns=True):
-            with _named_errors(table, len(tables) > 1):
+            with _named_errors(table):
                 check_labels_known(chunk[label], chunk.index[0])
             texts |= dict.fromkeys(chunk[label].cat.categories)
             values = {value for value in table.values_of(list(texts)) if value == value}
@@ -231,16 +227,14 @@ class _FileParts(NamedTuple):
     note: str  # remark on rows whose probabilities do not sum to 1
 
 
-def _file_parts(
-    table: TableFile, columns: _Columns, n_bins: int, is_one_of_many: bool, keeps_rows: bool
-) -> _FileParts:
+def _file_parts(table: TableFile, columns: _Columns, n_bins: int, keeps_rows: bool) -> _FileParts:
     """Compute the sums of one file, chunk by chunk."""
     parts: list[Parts] = []
     weights, n_weighed, note = [], 0, ""
     kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
     for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
         start = int(chunk.index[0])
-        with _named_errors(table, is_one_of_many):
+        with _named_errors(table):
             label = chunk[columns.label].astype("category")
             codes = _label_codes(table, label, columns.classes, start)
             proba = probabilities_of(chunk, columns.proba, start)
@@ -339,11 +333,9 @@ def _check_number(column: str, found: int) -> None:
 
 
 @contextmanager
-def _named_errors(table: TableFile, is_one_of_many: bool) -> Iterator[None]:
-    """Prefix errors with the path of the file if there are several files."""
+def _named_errors(table: TableFile) -> Iterator[None]:
+    """Prefix errors with the path of the file."""
     try:
         yield
     except ValueError as error:
-        if not is_one_of_many:
-            raise
         raise ValueError(f"{table.path}: {error}") from error

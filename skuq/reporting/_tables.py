@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from skuq.base import FloatArray
 from skuq.labels import counted
 from skuq.metrics import (
     area_under_risk_coverage,
@@ -288,15 +287,6 @@ def _histogram(model: TableModel, rows: pd.DataFrame) -> UncertaintyHistogramDis
     return UncertaintyHistogramDisplay(values, label=label)
 
 
-class _Score(NamedTuple):
-    """A score that ranks predictions by the probability that they are wrong."""
-
-    name: str
-    values: FloatArray
-    auroc: float
-    area: float
-
-
 def _wrong_predictions(model: TableModel) -> dict[str, Any]:
     """Compare how well scores detect wrong predictions, and plot the best risk-coverage curve."""
     held_out = model.held_out_
@@ -304,65 +294,29 @@ def _wrong_predictions(model: TableModel) -> dict[str, Any]:
     wrong = label != predicted
     if not wrong.any() or wrong.all():
         return {"all_alike": "wrong" if wrong.any() else "right"}
-    scores = [
-        _Score(
-            name,
-            values,
-            misclassification_auroc(label, predicted, values),
-            area_under_risk_coverage(label, predicted, values),
-        )
-        for name, values in (
-            ("low confidence", 1 - held_out["confidence"].to_numpy()),
-            ("total uncertainty", held_out["total"].to_numpy()),
-            ("epistemic uncertainty", held_out["epistemic"].to_numpy()),
-        )
-    ]
-    best = max(scores, key=lambda score: score.auroc)
-    n_wrong = int(wrong.sum())
+    scores = {
+        "low confidence": 1 - held_out["confidence"].to_numpy(),
+        "total uncertainty": held_out["total"].to_numpy(),
+        "epistemic uncertainty": held_out["epistemic"].to_numpy(),
+    }
+    auroc = {name: misclassification_auroc(label, predicted, s) for name, s in scores.items()}
+    area = {name: area_under_risk_coverage(label, predicted, s) for name, s in scores.items()}
+    best = max(auroc, key=lambda name: auroc[name])
     table = pd.DataFrame(
         {
-            "score": [score.name for score in scores],
-            "AUROC": [f"{score.auroc:.3f}" for score in scores],
-            "area under the risk-coverage curve": [f"{score.area:.4f}" for score in scores],
+            "score": scores.keys(),
+            "AUROC": [f"{each:.3f}" for each in auroc.values()],
+            "area under the risk-coverage curve": [f"{each:.4f}" for each in area.values()],
         }
     )
-    curve = risk_coverage_curve(label, predicted, best.values)
-    by_confidence = best.name == "low confidence"
+    curve = risk_coverage_curve(label, predicted, scores[best])
     return {
         "scores": cells(table),
         "held_out": counted(len(wrong), "held-out row"),
-        "n_wrong": n_wrong,
-        "best": _best(scores, n_wrong, len(wrong) - n_wrong),
-        "curve": picture(RiskCoverageDisplay(curve, best.area, name=best.name)),
-        "refused": "lowest confidence" if by_confidence else f"largest {best.name}",
+        "n_wrong": int(wrong.sum()),
+        "curve": picture(RiskCoverageDisplay(curve, area[best], name=best)),
+        "refused": "lowest confidence" if best == "low confidence" else f"largest {best}",
     }
-
-
-def _best(scores: list[_Score], n_wrong: int, n_right: int) -> str:
-    """Name the score that detects wrong predictions best, and scores within one standard error."""
-    best = max(scores, key=lambda score: score.auroc)
-    error = _standard_error(best.auroc, n_wrong, n_right)
-    names = [
-        s.name
-        for s in scores
-        # The correlation of the two scores is ignored, which overestimates the standard error of
-        # their difference. This is conservative: more scores count as equal to the best one.
-        if best.auroc - s.auroc <= np.hypot(error, _standard_error(s.auroc, n_wrong, n_right))
-    ]
-    if len(names) == 1:
-        return f"{best.name} detects them best"
-    return f"{' and '.join(names)} detect them about equally well (within a standard error)"
-
-
-def _standard_error(auroc: float, n_wrong: int, n_right: int) -> float:
-    """Standard error of an AUROC."""
-    # Hanley, McNeil, "The Meaning and Use of the Area under a Receiver Operating Characteristic
-    # (ROC) Curve", Radiology 143, 1982.
-    square = auroc**2
-    two_wrong = auroc / (2 - auroc) - square
-    two_right = 2 * square / (1 + auroc) - square
-    variance = auroc - square + (n_wrong - 1) * two_wrong + (n_right - 1) * two_right
-    return float(np.sqrt(variance / (n_wrong * n_right)))
 
 
 def _explained(model: TableModel) -> str:

@@ -363,14 +363,9 @@ def test_arguments_without_effect_are_refused(model, reference):
         CalibrationAuditor.from_predictions(y, proba, groups=0)
     with pytest.raises(ValueError, match=message):
         CalibrationAuditor.from_sums(sums, groups=0)
-    with pytest.raises(ValueError, match=message):
-        CalibrationAuditor(None, groups=0).partial_fit_predictions(y, proba, classes=[0, 1])
     with pytest.raises(ValueError, match="`X` has no effect with search_regions=False"):
         CalibrationAuditor.from_predictions(y, proba, X=X)
     with pytest.raises(ValueError, match="of at most 1,000 columns, got ndarray of shape"):
         CalibrationAuditor(Logits().fit(None, None), search_regions=True).fit(
             np.zeros((20, 1001)), np.arange(20) % 2
         )
-    audit = CalibrationAuditor(model).partial_fit(X, y, [1, 0])
-    with pytest.raises(ValueError, match=r"the classes of the classifier, \[0, 1\], got \[0, 2\]"):
-        audit.partial_fit(X, y, classes=[0, 2])

@@ -363,10 +363,3 @@ def test_inputs_of_recorded_predictions_must_be_as_many():
     X, y, proba = attacked()
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         CalibrationAuditor.from_predictions(y, proba, X=X[1:], search_regions=True)
-
-
-def test_parts_cannot_be_searched():
-    _, y, proba = attacked()
-    audit = CalibrationAuditor(None, search_regions=True)
-    with pytest.raises(ValueError, match="needs all samples at once"):
-        audit.partial_fit_predictions(y, proba, classes=[0, 1])

@@ -6,7 +6,6 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.linear_model import LogisticRegression
 
 from skuq import CalibrationAuditor
 from skuq._table_files import TableFileError, write_table
@@ -50,32 +49,6 @@ def figures(audit):
     return data | {"groups": sorted(data["groups"], key=lambda group: group["name"])}
 
 
-def test_recorded_predictions_in_parts(table):
-    audit = CalibrationAuditor(None, n_bins=7, alpha=0.1)
-    for part in parts_of(table):
-        groups = {"region": part["region"], "age": part["age"].map({9.0: "9", 10.0: "10"})}
-        proba = part[["p0", "p1", "p2"]]
-        audit.partial_fit_predictions(
-            part["y"], proba, classes=[0, 1, 2], sensitive_features=groups
-        )
-        assert hasattr(audit, "result_") == (len(part) != 3)
-    assert figures(audit) == figures(at_once(table, n_bins=7, alpha=0.1))
-
-
-def test_a_model_in_parts_and_after_a_fit():
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(900, 2)), rng.integers(2, size=900)
-    model = LogisticRegression().fit(X, y)
-    whole = CalibrationAuditor(model, groups=lambda X: X[:, 0] > 0).fit(X, y)
-    parts = CalibrationAuditor(model, groups=lambda X: X[:, 0] > 0).fit(X[:400], y[:400])
-    parts.partial_fit(X[400:500], y[400:500]).partial_fit(X[500:], y[500:])
-    assert figures(parts) == figures(whole)
-    assert parts.fit(X, y).n_samples_ == 900  # which forgets the parts
-    assert len(parts.suspicious_samples()) == len(whole.suspicious_samples())
-    with pytest.raises(ValueError, match="2 features"):
-        parts.partial_fit(X[:, :1], y)
-
-
 def test_sums_of_several_parties(table):
     parties = [at_once(part) for part in (table[:600], table[600:])]
     names = parties[0].group_sums_
@@ -95,19 +68,11 @@ def test_sums_of_several_parties(table):
 
 
 def test_what_needs_all_samples_is_refused(table):
-    proba = table[["p0", "p1", "p2"]]
-    quantiles = CalibrationAuditor(None, strategy="quantile")
-    with pytest.raises(ValueError, match="computes bin edges from all samples"):
-        quantiles.partial_fit_predictions(table["y"], proba, classes=[0, 1, 2])
-    audit = at_once(table).partial_fit_predictions(table["y"], proba, classes=[0, 1, 2])
+    audit = CalibrationAuditor.from_sums(at_once(table).sums_)
     with pytest.raises(ValueError, match="samples were not kept"):
         audit.suspicious_samples()
     with pytest.raises(ValueError, match="samples were not kept"):
         audit.undersample(0.5, np.ones(3000, bool))
-    for model in (LogisticRegression(), object()):
-        with pytest.raises(AttributeError, match="no attribute 'partial_fit'") as caught:
-            CalibrationAuditor(model).partial_fit([[1.0]], [0])
-        assert "needs a fitted classifier" in str(caught.value.__cause__)
 
 
 # --- files -----------------------------------------------------------------------------------
@@ -250,19 +215,6 @@ def test_the_report_of_an_audit_without_samples_has_its_pictures(table, tmp_path
     )
     pages = [audit_report(audit).html() for audit in (found.audit, whole)]
     assert pages[0].count("<img") == pages[1].count("<img") > 2
-
-
-def test_a_group_has_one_name_whether_or_not_values_are_missing_in_a_part():
-    y, proba, group = np.zeros(60, int), np.tile([0.8, 0.2], (60, 1)), [1.0, 2.0] * 29 + [None] * 2
-    whole = CalibrationAuditor.from_predictions(
-        y, proba, classes=[0, 1], sensitive_features={"g": pd.Series(group, dtype=float)}
-    )
-    audit = CalibrationAuditor(None)
-    for rows, dtype in ((slice(40), int), (slice(40, 60), float)):
-        part = {"g": pd.Series(group[rows], dtype=dtype)}
-        audit.partial_fit_predictions(y[rows], proba[rows], classes=[0, 1], sensitive_features=part)
-    assert list(audit.group_sums_) == ["g=1", "g=2", "g=missing"]
-    np.testing.assert_equal(figures(audit), figures(whole))
 
 
 def paths_of(folder, table):

@@ -124,26 +124,23 @@ def test_parts_and_files_add_up_to_the_whole(weight, tmp_path):
     proba = MODEL.predict_proba(X)
     settings = {"n_bins": 5, "confidence_level": 0.9}
     whole = CalibrationAuditor(MODEL, **settings).fit(X, Y, weight)
-    in_parts, recorded = (CalibrationAuditor(m, **settings) for m in (MODEL, None))
     paths = []
     for k in range(3):
         rows = slice(k * 150, 500 if k == 2 else (k + 1) * 150)
         given = None if weight is None else weight[rows]
-        in_parts.partial_fit(X[rows], Y[rows], sample_weight=given)
-        recorded.partial_fit_predictions(Y[rows], proba[rows], classes=[0, 1], sample_weight=given)
         table = pd.DataFrame({"y": Y[rows], "p_0": proba[rows, 0], "p_1": proba[rows, 1]})
         table["w"] = 1 if given is None else given
         paths.append(tmp_path / f"{k}.csv")
         table.to_csv(paths[-1], index=False)
     from_files = audit_files(paths, "y", ["p_0", "p_1"], weight="w", **settings).audit
     once = CalibrationAuditor.from_predictions(Y, proba, sample_weight=weight, **settings)
-    for other in (in_parts, recorded, from_files, once):
+    for other in (from_files, once):
         np.testing.assert_allclose(other.sums_.count, whole.sums_.count, rtol=1e-9)
         np.testing.assert_allclose(other.bins_.p_value, whole.bins_.p_value)
         assert other.ece_ == pytest.approx(whole.ece_)
         assert other.n_effective_ == pytest.approx(whole.n_effective_)
     if weight is not SHARES:
-        assert in_parts.sums_.count.dtype == np.int64
+        assert from_files.sums_.count.dtype == np.int64
     searched = audit_files(paths, "y", ["p_0", "p_1"], weight="w", features=["p_0"], **settings)
     assert searched.audit.result_.regions.n_samples == pytest.approx(whole.n_samples_)
     table = pd.read_csv(paths[0])

@@ -27,7 +27,7 @@ FITTED = (
     IMPORT
     + """
 audit = CalibrationAuditor(LogisticRegression().fit(X, y), groups=lambda X: X["b"] > 0).fit(X, y)
-audit.partial_fit(X, y).predict_uncertainty(X)
+audit.predict_uncertainty(X)
 """
 )
 UNFITTED = (

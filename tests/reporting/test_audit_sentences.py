@@ -217,13 +217,6 @@ def test_one_percentage_point_is_one():
     )
 
 
-def test_a_stream_without_results_yet_is_refused():
-    audit = CalibrationAuditor(None)
-    audit.partial_fit_predictions([0, 1], [[0.7, 0.3], [0.4, 0.6]], classes=[0, 1])
-    with pytest.raises(AttributeError, match="has no results yet"):
-        audit_data(audit)
-
-
 @pytest.mark.parametrize("right", [300, 399])
 @pytest.mark.parametrize(
     ("kind", "scope", "advice"),

@@ -8,51 +8,10 @@ import pandas as pd
 import pytest
 
 from skuq.reporting import table_report
-from skuq.reporting._tables import (
-    _best,
-    _explained,
-    _Score,
-    _standard_error,
-)
+from skuq.reporting._tables import _explained
 from skuq.tables import TableModel, guessing_note, table_notes
 
 SCRIPT, QUOTES = "<script>alert(1)</script>", "\"quoted\" 'twice' &amp; \u202eturned\x1b"
-NAMES = ("low confidence", "total uncertainty", "epistemic uncertainty")
-
-
-@pytest.mark.parametrize(
-    ("aurocs", "n_wrong", "text"),
-    [
-        ((0.6, 0.7, 0.5), 400, "total uncertainty detects them best"),
-        (
-            (0.6, 0.7, 0.5),
-            10,
-            "low confidence and total uncertainty detect them about equally well (within a "
-            "standard error)",
-        ),
-        (
-            (0.769, 0.776, 0.5),
-            39,
-            "low confidence and total uncertainty detect them about equally well (within a "
-            "standard error)",
-        ),
-        ((0.7, 0.7, 0.5), 10**6, "low confidence and total uncertainty detect them about equally"),
-    ],
-)
-def test_scores_that_so_few_errors_cannot_tell_apart_are_named_together(aurocs, n_wrong, text):
-    scores = [_Score(n, [], auroc, 0.1) for n, auroc in zip(NAMES, aurocs, strict=True)]
-    assert _best(scores, n_wrong, 5 * n_wrong).startswith(text)
-
-
-def test_the_standard_error_is_the_spread_of_aurocs_of_exponential_scores():
-    random, shift = np.random.default_rng(0), 3.0
-    n_wrong, n_right = 40, 90
-    wrong, right = (
-        random.exponential(scale, size=(3000, n)) for scale, n in ((shift, n_wrong), (1.0, n_right))
-    )
-    aurocs = (wrong[:, :, None] > right[:, None]).mean(axis=(1, 2))
-    expected = _standard_error(shift / (1 + shift), n_wrong, n_right)
-    assert aurocs.std() == pytest.approx(expected, rel=0.05)
 
 
 def measured(labels, proba=None, classes=None, **outputs):
