@@ -454,13 +454,15 @@ def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_p
     write_json(sent / REPORTED, reports)
     path = challenge(sent, exchange.public, *data, tmp_path / "challenge.json")
     asked, rows = read_json(path), set()
-    check_challenge(sent, SimpleNamespace(**asked), path)
+    check_challenge(sent, SimpleNamespace(**asked), path, N)
     for k in range(9):
         for name in ("commitment_digest", "reference_digest"):
             ground = SimpleNamespace(**{**asked, name: digest(f"{k}")})
             rows.add(tuple(chosen_rows(ground, np.zeros(N, np.int64), 4)))
-            with pytest.raises(VerificationError, match="neither may change after the challenge"):
-                check_challenge(sent, ground, path)
+            with pytest.raises(
+                VerificationError, match="none of these may change after the challenge"
+            ):
+                check_challenge(sent, ground, path, N)
     assert len(rows) > 3
     with pytest.raises(FileExistsError, match="challenged only once"):
         challenge(sent, exchange.public, *data, path)
