@@ -184,7 +184,9 @@ def check_record(record: Any, types: Mapping[str, Any], where: str) -> None:
 def _check_numbers(record: dict[str, Any]) -> None:
     """Check the numbers that the provider states about the commitment without proof."""
     agreement, tolerance = record["agreement"], record["tolerance"]
-    stated = {name: (field(agreement, name, float, COMMITMENT), 0, 1) for name in AGREEMENT}
+    stated: dict[str, tuple[Any, float, float]] = {
+        name: (field(agreement, name, float, COMMITMENT), 0, 1) for name in AGREEMENT
+    }
     check_entries(agreement, AGREEMENT, COMMITMENT)
     stated |= {name: (record[name], 1, MAX_PROOFS) for name in BUDGETS}
     stated["tolerance"] = tolerance, ROUNDING, float(np.nextafter(1, 0))

@@ -454,8 +454,8 @@ def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
     twice = (parts - following)[:, :n_bins]
     count, confidence, correct = twice[0] // 2, twice[1] // 2, (twice[0] + twice[2]) // 4
     limits = -(-np.arange(n_bins + 1) * ONE // n_bins)
-    whole = [part.astype(np.int64) for part in (count, correct, confidence)]
-    return BinSums(limits, *whole, ONE)
+    count, correct, confidence = (v.astype(np.int64) for v in (count, correct, confidence))
+    return BinSums(limits, count, correct, confidence, ONE)
 
 
 def reference_digest(rows: IntArray, codes: IntArray) -> str:
