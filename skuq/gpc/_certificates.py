@@ -189,7 +189,7 @@ def moment_bounds(model: MomentModel, regions: Region, limits: Limits) -> list[N
         parts += [lower[:, least], upper[:, least], -upper[:, most], -lower[:, most]]
         parts += [point[:, least], point[:, most]]
         parts.append(found.n_regions[:, [least, most]].sum(axis=1))
-        parts.append(found.converged[:, [least, most]].all(axis=1))
+        parts.append(np.asarray(found.converged[:, [least, most]].all(axis=1)))
     return parts
 
 

@@ -79,7 +79,6 @@ class RobustGaussianProcess(ABC):
         """Build, on a device, the model that bounds predictions."""
 
     def __getstate__(self) -> dict[str, Any]:
-        """State without the models for bounds, which are rebuilt on demand."""
         state: Any = super().__getstate__()
         return {**state, "_region_models": {}} if "_region_models" in state else state
 

@@ -67,10 +67,10 @@ class Neighbourhood:
         free = np.zeros(X.shape[1], dtype=bool)
         free[self.free(X.shape[1], names)] = True
         lower, upper = np.where(free, lower, X), np.where(free, upper, X)
-        boxes = [torch.from_numpy(part.copy()) for part in (X, lower, upper)]
+        center, low, high = (torch.from_numpy(part.copy()) for part in (X, lower, upper))
         if radii is None or self.norm == "linf":
-            return Region(*boxes)
-        return Region(*boxes, torch.tensor(radii, device="cpu"), int(self.order))
+            return Region(center, low, high)
+        return Region(center, low, high, torch.tensor(radii, device="cpu"), int(self.order))
 
     def free(self, n_features: int, names: NDArray[Any] | None) -> NDArray[np.intp]:
         """Indices of the features that vary, from indices, names, a mask, or None for all."""
@@ -101,7 +101,6 @@ class Neighbourhood:
         return np.unique(indices % n_features)
 
     def of_rows(self, X: FloatArray, rows: NDArray[np.intp], radii: FloatArray) -> Neighbourhood:
-        """Balls of these radii around some of the points."""
         domain = self.domain
         if domain is not None:
             domain = tuple(end[rows] for end in _ends(domain, X, "domain"))

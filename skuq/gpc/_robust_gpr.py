@@ -85,12 +85,8 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
     References
     ----------
     Cardelli, Kwiatkowska, Laurenti, Patane, "Robustness Guarantees for Bayesian Inference with
-    Gaussian Processes", AAAI 2019.
-
-    Patane, Blaas, Laurenti, Cardelli, Roberts, Kwiatkowska, "Adversarial Robustness Guarantees for
-    Gaussian Processes", JMLR 2022.
-
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Chapter 2.
+    Gaussian Processes", AAAI 2019; Patane, Blaas, Laurenti, Cardelli, Roberts, Kwiatkowska,
+    "Adversarial Robustness Guarantees for Gaussian Processes", JMLR 2022.
 
     Examples
     --------
@@ -270,7 +266,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
             Bounds on the mean and on the standard deviation, as a named tuple. As in `predict`, the
             standard deviation includes the noise of WhiteKernels.
         """
-        around = {"max_regions": _MAX_REGIONS, **around}
+        around.setdefault("max_regions", _MAX_REGIONS)
         points = self._points(X)
         gap = self._close if tol is None else tol
         regions, limits = self._asked(points, radius, gap, **around)
@@ -301,7 +297,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
             the tolerance apart, or if a limit of the search is reached.
         """
         points = self._points(X)
-        around = {"max_regions": _MAX_REGIONS, **around}
+        around.setdefault("max_regions", _MAX_REGIONS)
         regions, limits = self._asked(points, radius, _MARGIN, **around)
         tolerances = one_per_point(tolerance, len(points), "tolerance", positive=True)
         found = Certificate(*self._in_batches(stability, limits, regions, tolerances / self._scale))
@@ -342,7 +338,6 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         return MomentModel(self.posterior_, self._white, device)
 
     def _noise_of_targets(self, n: int) -> FloatArray:
-        """Validate `alpha` and broadcast it to (n,)."""
         alpha = np.asarray(self.alpha, dtype=np.float64)
         if alpha.shape not in ((), (n,)) or not np.isfinite(alpha).all() or (alpha < 0).any():
             raise ValueError(

@@ -106,9 +106,9 @@ class CertifiedRangeDisplay(Display):
         given = (min_lower, min_upper, max_lower, max_upper)
         values = [self._checked(end, label) for end, label in zip(given, _BOUNDS, strict=True)]
         slack = _ROUNDING * max(np.abs(end).max() for end in values)
-        for low, high in ((0, 1), (2, 3)):
-            if (values[low] > values[high] + slack).any():
-                raise ValueError(f"`{_BOUNDS[low]}` must not exceed `{_BOUNDS[high]}`.")
+        for k in (0, 2):
+            if (values[k] > values[k + 1] + slack).any():
+                raise ValueError(f"`{_BOUNDS[k]}` must not exceed `{_BOUNDS[k + 1]}`.")
         self.min_lower = np.maximum.accumulate(values[0][::-1])[::-1]
         self.min_upper = np.minimum.accumulate(values[1])
         self.max_lower = np.maximum.accumulate(values[2])
@@ -166,13 +166,6 @@ class CertifiedRangeDisplay(Display):
             Default: a new figure.
         **limits
             `max_time` and `max_regions` of the estimator's methods.
-
-        Raises
-        ------
-        TypeError
-            If the estimator cannot bound its predictions.
-        ValueError
-            If there is more than one point, or the radii do not increase.
         """
         radii = _increasing(radii)
         points = _repeated(X, len(radii))

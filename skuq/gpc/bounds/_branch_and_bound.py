@@ -137,7 +137,6 @@ class Search:
         return decided
 
     def _refuted(self) -> Tensor:
-        """Whether a problem of the same point has a minimum below its threshold."""
         threshold, band, owner = self.problems.threshold, self.problems.band, self.problems.owner
         if threshold is None or band is None:
             return torch.zeros_like(self.active)
@@ -218,7 +217,6 @@ class Search:
         return gradient
 
     def outputs(self, points: Tensor, problem: Tensor) -> tuple[Tensor, Tensor]:
-        """Upper bounds on the objective at points, and gradients in the free features."""
         model = self.expander.model
         size = max(1, _ENTRIES // (len(model.inputs) * max(1, points.shape[1])))
         parts = []

@@ -33,8 +33,6 @@ class Evaluation(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """Latent moments over boxes: one mean per latent function, one covariance per pair."""
-
     mean: Moments  # one per latent function: k = L
     covariance: Moments  # one per pair: k = n_pairs, in the order of ``np.triu_indices(L)``
     # (b,), bound on the spectral norm of the error of the covariance matrix, modulo shifts
@@ -161,7 +159,6 @@ class Expander:
         )
 
     def shares(self, half_widths: Tensor) -> Tensor:
-        """Relative contribution of each feature to the size of boxes, (b, f), summing to 1."""
         sizes = self._prior_slopes * half_widths**2
         return sizes / sizes.sum(-1, keepdim=True).clamp(min=1e-300)
 

@@ -148,8 +148,6 @@ Profile = SquaredExponential | Rational | Matern52 | Matern32
 
 @dataclass(frozen=True)
 class Term:
-    """``variance * prod_p profiles[p](s_p)``, with `precisions` of shape (p, n_features)."""
-
     variance: float
     profiles: tuple[Profile, ...]
     precisions: Tensor
@@ -200,7 +198,6 @@ class StationaryKernel:
 
     @property
     def order(self) -> int:
-        """Highest order to which all terms can be expanded."""
         return min((p.order for term in self.terms for p in term.profiles), default=2)
 
     def norms(self, half_widths: Tensor, distance: Tensor | None = None) -> TaylorNorms:
@@ -413,7 +410,6 @@ class LatentModel:
 
     @cached_property
     def pairs(self) -> tuple[Tensor, Tensor]:
-        """Indices ``c <= d`` of the latent functions of each matrix."""
         rows, columns = np.triu_indices(self.n_latent)
         device = self.inputs.device
         return torch.as_tensor(rows, device=device), torch.as_tensor(columns, device=device)
@@ -446,7 +442,6 @@ def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float)
 
 
 def _joint(reduction: Tensor, n_latent: int) -> Tensor:
-    """Assemble the matrices of all pairs into one symmetric block matrix, (L m, L m)."""
     m = reduction.shape[-1]
     joint = reduction.new_zeros(n_latent, m, n_latent, m)
     for block, c, d in zip(reduction, *np.triu_indices(n_latent), strict=True):

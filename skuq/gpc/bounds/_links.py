@@ -52,7 +52,7 @@ class Minimum(NamedTuple):
 
     def select(self, rows: Tensor) -> Minimum:
         slopes = Slopes(*(part[rows] for part in self.slopes))
-        return Minimum(*(part[rows] for part in self[:4]), slopes)
+        return Minimum._make([*(part[rows] for part in self[:4]), slopes])
 
 
 class Link(Protocol):

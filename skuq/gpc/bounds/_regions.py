@@ -116,7 +116,6 @@ class Region:
         return Region(self.center, lower, torch.maximum(lower, upper), self.radius, self.norm), kept
 
     def is_box(self) -> Tensor:
-        """Whether each box lies entirely in its ball."""
         if self.radius is None:
             return torch.ones_like(self.lower[:, 0], dtype=torch.bool)
         farthest = torch.maximum((self.lower - self.center).abs(), (self.upper - self.center).abs())
@@ -212,7 +211,6 @@ class Moments(NamedTuple):
         return self._each(lambda part: part[rows], ball)
 
     def combine(self, weights: Tensor) -> Moments:
-        """Expansions of o weighted sums of the k functions, with weights of shape (b, o, k)."""
         absolute = weights.abs()
         return Moments(
             (weights @ self.value[..., None])[..., 0],
@@ -224,14 +222,12 @@ class Moments(NamedTuple):
         )
 
     def flatten(self) -> Moments:
-        """Reshape b boxes with k functions to b * k boxes with one function."""
         ball = None if self.ball is None else self.ball.repeat(self.value.shape[1])
         return self._each(lambda part: part.flatten(0, 1)[:, None], ball)
 
     def plus(self, other: Moments) -> Moments:
-        """Expansions of the sums of two families of functions."""
         sums = (one + two for one, two in zip(self[:5], other[:5], strict=True))
-        return Moments(*sums, self.ball)
+        return Moments._make([*sums, self.ball])
 
     def quadratic_reach(self) -> Tensor:
         """Bound on absolute values of the second-order terms, shape (b, k)."""
@@ -251,10 +247,9 @@ class Moments(NamedTuple):
         return linear + self.quadratic_reach() + self.rest
 
     def _each(self, change: Callable[[Tensor], Tensor], ball: BallParts | None) -> Moments:
-        return Moments(*(change(part) for part in self[:5]), ball)
+        return Moments._make([*map(change, self[:5]), ball])
 
     def range(self) -> tuple[Tensor, Tensor]:
-        """Lower and upper bounds of shape (b, k) over the boxes."""
         reach = self.reach()
         return self.value - reach, self.value + reach
 
@@ -310,7 +305,6 @@ def _separable_minimum(gradient: Tensor, diagonal: Tensor) -> Tensor:
 
 
 def _descend(gradient: Tensor, convex: Tensor) -> Tensor:
-    """Minimise convex quadratic functions over the box by coordinate descent."""
     point = torch.zeros_like(gradient)
     diagonal = convex.diagonal(dim1=-2, dim2=-1)
     flat = diagonal <= 0

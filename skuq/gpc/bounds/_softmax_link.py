@@ -335,7 +335,6 @@ class SoftmaxLink:
         return matrix
 
     def _deviations(self, covariance: Tensor) -> Tensor:
-        """Square root of the covariance of the differences from the last class."""
         values, vectors = torch.linalg.eigh(self._of_differences(covariance))
         deviations: Tensor = vectors * values.clamp(min=0).sqrt()[:, None]
         return deviations

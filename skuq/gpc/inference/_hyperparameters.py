@@ -53,8 +53,6 @@ class Maximum(NamedTuple):
 
 
 class _Coordinates:
-    """Coordinates of the search: log-hyperparameters, with length-scales in scaled units."""
-
     # The units are powers of two near the initial length-scales. They make the search independent
     # of the units of the features. If the units of the features change by powers of two, the
     # independence is exact, because scaling by powers of two does not round.
@@ -106,7 +104,6 @@ class _BudgetSpentError(Exception):
 def evidence_of_kernels(
     evidence: Callable[..., Evidence], prior: Callable[[Any], Any], eval_gradient: bool, bar: Any
 ) -> Objective:
-    """Evidence as a function of the kernel; each evaluation updates a tqdm progress bar."""
 
     def objective(kernel: Any, state: FloatArray | None) -> Evidence:
         found = evidence(prior(kernel), state=state, eval_gradient=eval_gradient)

@@ -48,8 +48,6 @@ def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, 
 
 
 class _Scaled:
-    """Inputs in units of the length-scales, and their squared distances."""
-
     def __init__(self, kernel: Any, X: FloatArray, Z: FloatArray | None) -> None:
         scale = np.asarray(kernel.length_scale, np.float64)
         # Centred inputs have smaller squares, so that differences of squares lose fewer digits.
@@ -175,7 +173,6 @@ def covariance_with_pullback(
 
 
 def prior_variance(kernel: Any) -> float:
-    """Prior variance of the latent function, the same at every input."""
     if type(kernel) is Sum:
         return prior_variance(kernel.k1) + prior_variance(kernel.k2)
     if type(kernel) is Product:

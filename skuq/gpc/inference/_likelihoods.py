@@ -203,7 +203,6 @@ def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Node
 
 
 def node_count(scales: Sequence[float], accuracy: float) -> int:
-    """Number of nodes of `normal_nodes` before nodes of small weight are dropped."""
     like = torch.empty(0, dtype=torch.float64)
     return math.prod(len(_axis(scale, accuracy, like)[0]) for scale in scales)
 

@@ -119,8 +119,6 @@ class _Sites(NamedTuple):
 
 
 class _Targets(NamedTuple):
-    """Targets, repeated ceil(w) times for weight w, with the likelihood raised to a power <= 1."""
-
     likelihood: str
     y: FloatArray
     copies: FloatArray
@@ -251,7 +249,6 @@ class NoisyPrior(NamedTuple):
 
     @classmethod
     def of(cls, kernel: Any, prior: Callable[[Any], Prior], alpha: FloatArray) -> NoisyPrior:
-        """Build the prior of a kernel; `alpha` (n,) is added to the kernel's noise variance."""
         return cls(kernel, prior(latent_kernel(kernel)), alpha + noise_level(kernel))
 
     def gradient(self, latent: FloatArray, of_noise: float) -> FloatArray:
