@@ -12,7 +12,7 @@ from _pytest.doctest import DoctestModule
 
 RL = ["_algorithm", "_envs", "_estimator", "_history", "_policies"]
 NEEDS = {
-    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_files.py"],
+    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_generated.py"],
     "posteriors": ["skuq/baselines/_sgmcmc.py"],
     "stable_baselines3": [
         "tests/uadqn/environments.py",

@@ -127,7 +127,7 @@ def kept_line(flowers, tmp_path_factory):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 1}, "saved with format 1, but 10 is installed"),
+        ({"format": 1}, f"saved with format 1, but {_storage.FORMAT} is installed"),
         ({"skuq": "99.1.0"}, r"saved with skuq 99.1.0, but .* is installed; install skuq 99.1.0"),
         ({"scikit-learn": "0.1.2"}, "saved with scikit-learn 0.1.2"),
     ],
