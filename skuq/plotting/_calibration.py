@@ -91,10 +91,8 @@ class ReliabilityDisplay(Display):
         ----------
         estimator : object
             Fitted classifier with `predict_proba`.
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        y : array-like of shape (n_samples,)
-            True labels.
+        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+            Inputs, and true labels.
         n_bins, strategy
             As in `skuq.metrics.calibration_table`.
         name, ax : optional

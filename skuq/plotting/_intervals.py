@@ -118,10 +118,8 @@ class IntervalsByWidthDisplay(Display):
         estimator : object
             Fitted regressor with ``predict_interval(X, coverage=...)``, alone or in a pipeline or
             search.
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        y : array-like of shape (n_samples,)
-            True values.
+        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+            Inputs, and true values.
         coverage : float, default=0.9
             Nominal coverage of the predicted intervals, in (0, 1).
         unit, name, ax : optional
@@ -310,10 +308,8 @@ class CoverageBySizeDisplay(Display):
         estimator : object
             Fitted regressor with ``predict_interval(X, coverage=...)``, alone or in a pipeline or
             search.
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        y : array-like of shape (n_samples,)
-            True values.
+        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+            Inputs, and true values.
         coverage : float, default=0.9
             Nominal coverage of the predicted intervals, in (0, 1).
         n_groups, unit

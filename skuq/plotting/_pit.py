@@ -107,10 +107,8 @@ class PITDisplay(Display):
         estimator : object
             Fitted regressor with ``predict(X, return_std=True)``, or with
             ``predict_quantiles(X, levels)``, alone or in a pipeline or search.
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        y : array-like of shape (n_samples,)
-            True values.
+        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+            Inputs, and true values.
         levels : array-like of shape (n_levels,), optional
             Levels of the quantiles to predict, in (0, 1). Default: use a Gaussian distribution with
             the predicted mean and standard deviation instead of quantiles.

@@ -107,10 +107,8 @@ class RiskCoverageDisplay(Display):
         ----------
         estimator : object
             Fitted estimator that `skuq.predict_uncertainty` accepts.
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        y : array-like of shape (n_samples,)
-            True labels or quantities.
+        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+            Inputs, and true labels or quantities.
         part : {"total", "aleatoric", "epistemic"}, default="total"
             Part of the uncertainty that ranks the samples.
         loss, unit

@@ -39,6 +39,16 @@ from skuq.uadqn._quantiles import (
 )
 from skuq.validation import warn_user
 
+# Table 1 of the paper, where it differs from the defaults of sb3-contrib.
+PAPER: dict[str, Any] = {
+    "learning_rate": 1e-4,
+    "buffer_size": 100_000,
+    "learning_starts": 5_000,
+    "train_freq": 1,
+    "target_update_interval": 1_000,
+    "exploration_fraction": 0.02,
+    "exploration_final_eps": 0.03,
+}
 # Options of epsilon-greedy exploration.
 EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final_eps"}
 
@@ -147,8 +157,8 @@ class QuantileDQN(CheckedAgent, QRDQN):
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
     **options
-        Options of `sb3_contrib.QRDQN`. The defaults in the signature are the paper's values (its
-        Table 1). They differ from those of sb3-contrib, which are in parentheses:
+        Options of `sb3_contrib.QRDQN`. Some defaults are the paper's (its Table 1), not those of
+        sb3-contrib, which are in parentheses:
         ``learning_rate`` 0.0001 (0.00005), ``buffer_size`` 100,000 (1,000,000),
         ``learning_starts`` 5,000 (100), ``train_freq`` 1 (4), ``target_update_interval`` 1,000
         (10,000), ``exploration_fraction`` 0.02 (0.005) and ``exploration_final_eps`` 0.03 (0.01).
@@ -173,43 +183,11 @@ class QuantileDQN(CheckedAgent, QRDQN):
     quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
     quantile_net_target: StackedQuantileNetwork  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        policy: str | type[MlpPolicy],
-        env: Any,
-        learning_rate: Any = 1e-4,
-        buffer_size: int = 100_000,
-        learning_starts: int = 5_000,
-        batch_size: int = 32,
-        tau: float = 1.0,
-        gamma: float = 0.99,
-        train_freq: Any = 1,
-        gradient_steps: int = 1,
-        target_update_interval: int = 1_000,
-        exploration_fraction: float = 0.02,
-        exploration_final_eps: float = 0.03,
-        policy_kwargs: dict[str, Any] | None = None,
-        **options: Any,
-    ):
+    def __init__(self, policy: str | type[MlpPolicy], env: Any, **options: Any):
         ensure_registered(env)
-        super().__init__(
-            policy,
-            env,
-            learning_rate=learning_rate,
-            buffer_size=buffer_size,
-            learning_starts=learning_starts,
-            batch_size=batch_size,
-            tau=tau,
-            gamma=gamma,
-            train_freq=train_freq,
-            gradient_steps=gradient_steps,
-            target_update_interval=target_update_interval,
-            exploration_fraction=exploration_fraction,
-            exploration_final_eps=exploration_final_eps,
-            # Without this entry, sb3-contrib would insert its own optimiser.
-            policy_kwargs={"optimizer_class": torch.optim.Adam} | (policy_kwargs or {}),
-            **options,
-        )
+        # Without this entry, sb3-contrib would insert its own optimiser.
+        networks = {"optimizer_class": torch.optim.Adam} | (options.get("policy_kwargs") or {})
+        super().__init__(policy, env, **(PAPER | options | {"policy_kwargs": networks}))
 
     @classmethod
     def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:

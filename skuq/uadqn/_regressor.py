@@ -262,11 +262,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         -------
         ndarray of shape (n_samples, n_levels), float64
             Quantiles, in units of the target.
-
-        Raises
-        ------
-        ValueError
-            If a level is outside the range of `quantile_levels_`.
         """
         quantiles = np.sort(self._quantiles(X).mean(axis=0), axis=-1)
         if levels is None:
@@ -292,11 +287,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         -------
         PredictionInterval
             Lower and upper bounds, in units of the target.
-
-        Raises
-        ------
-        ValueError
-            If `coverage` is outside the range given above.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2
