@@ -161,8 +161,8 @@ def order_of_columns(
     """Labels in column order; for a single column, both labels, with the column's label last."""
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
-    order = _order(proba, known, classes)
-    if len(proba) == 0 or len(order) != max(2, len(proba)):
+    order = _order(proba, known, classes) if len(proba) else []
+    if len(order) != max(2, len(proba)):
         raise ValueError(
             f"The columns {_brief(proba)} and {counted(len(order), 'label')} ({_brief(order)}) do "
             "not match: name one column per label or, if there are only two labels, one column for "
