@@ -33,7 +33,6 @@ EXTRAS = {
         "sb3-contrib>=2.7.0",
         "gymnasium>=1.0.0",
         "MinAtar>=1.0.15",
-        "filelock>=3.13.1",
     ],
     # DGL 1 needs `packaging`, of the core, without saying so.
     "graph": [f"dgl>=1.1.3,<2; {DGL}"],
