@@ -136,8 +136,8 @@ class LaplaceClassifier(SampledModelsClassifier):
         to_logits, shift = self._to_logits.to(there), self._shift.to(there)
         n_outputs, generator = len(posterior.mean), torch.Generator()
         generator.manual_seed(self._sampling_seed)
-        like = {"dtype": torch.float64, "device": "cpu"}
-        noise = torch.randn(self.n_samples, n_outputs, generator=generator, **like)
+        size = (self.n_samples, n_outputs)
+        noise = torch.randn(size, generator=generator, dtype=torch.float64, device="cpu")
         noise = noise.to(there)
 
         def sample(X: Any) -> Tensor:

@@ -161,7 +161,8 @@ def certify(
     for note in (training.note, table.note, written.note):
         if note:
             say(note)
-    left_out = [str(name) for name in known if name not in {*names, target, *drop, *ids}]
+    used = {*names, target, *drop, *ids}
+    left_out = [str(name) for name in known if name not in used]
     if left_out:
         say(f"Columns without numbers in all rows were dropped: {', '.join(left_out)}.")
     say(f"{written.rows} rows; for {(found.lower > 0).sum()}, a positive radius is proven.")

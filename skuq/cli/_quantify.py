@@ -41,8 +41,10 @@ LEARNERS = ("auto", "hgb", "logistic", "network", "forest")
 QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default method
 
 # Options of training, which cannot be combined with --load.
-OF_TRAINING = ("train", "target", "id_column", "drop", "task", "model", "method", "held_out")
-OF_TRAINING += ("seed", "save")
+OF_TRAINING = [
+    *("train", "target", "id_column", "drop", "task", "model", "method", "held_out"),
+    *("seed", "save"),
+]
 
 
 @click.command()

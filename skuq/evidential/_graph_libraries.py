@@ -88,7 +88,8 @@ def _from_pyg(graph: Any) -> NodeGraph:
     whole = not edges.is_complex() and bool((edges == edges.to(torch.int64)).all())
     if edges.dtype == torch.bool or not whole:  # conversion would silently change them
         raise ValueError(f"`edge_index` must contain integer node ids, got dtype {edges.dtype}.")
-    return checked_graph(from_edges(*edges, np.shape(graph.x)[0]), graph.x, graph)
+    sources, targets = edges
+    return checked_graph(from_edges(sources, targets, np.shape(graph.x)[0]), graph.x, graph)
 
 
 def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:

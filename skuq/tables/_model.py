@@ -290,7 +290,11 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         self.training_values_ = TrainingValues.of_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
         self._typical_rows = parts.X.iloc[typical].reset_index(drop=True)
-        options = {"seed": self.random_state, "n_jobs": self.n_jobs, "tell": self._tell}
+        options: dict[str, Any] = {
+            "seed": self.random_state,
+            "n_jobs": self.n_jobs,
+            "tell": self._tell,
+        }
         made = trained(self.estimator, columns, parts.X, parts.y, regression=regression, **options)
         self.encoder_, self.estimator_, self.name_, self.comparison_, scale = made
         self.classes_ = None

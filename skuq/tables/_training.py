@@ -108,7 +108,7 @@ class Learner(BaseEstimator):
         inputs = self.encoder_.transform(X)
         if self.name == "network":
             outputs = self.model_.outputs(self.model_.inputs(inputs))
-            return (outputs[:, 0] if self.regression else outputs.softmax(-1)).numpy()  # type: ignore[no-any-return]
+            return (outputs[:, 0] if self.regression else outputs.softmax(-1)).numpy()
         predicted: FloatArray
         predicted = (self.model_.predict if self.regression else self.model_.predict_proba)(inputs)
         return predicted

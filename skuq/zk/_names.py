@@ -80,7 +80,7 @@ def check_texts(texts: Sequence[str], what: str) -> None:
 
 
 def _fault(text: str) -> str:
-    """What makes a name unacceptable; empty if nothing does."""
+    """Reason why a name is unacceptable, or an empty text."""
     if not text.strip() or len(text) > MAX_NAME:
         return f"does not have 1 to {MAX_NAME} characters"
     before = ""

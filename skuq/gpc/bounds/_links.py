@@ -56,7 +56,7 @@ class Minimum(NamedTuple):
 
 
 class Link(Protocol):
-    """What branch and bound needs of a likelihood. `objective` (b, C) weights the classes."""
+    """Interface of likelihoods for branch and bound; `objective` (b, C) weights the classes."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
 
