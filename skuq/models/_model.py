@@ -310,16 +310,9 @@ def example_outputs(model: Model, inputs: Any) -> Any:
 
 
 def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
-    """Determine the labels of the outputs of a network that does not store them.
+    """Labels, (n_classes,), of the outputs of a network that does not store them.
 
-    Parameters
-    ----------
-    logits : array or Tensor of shape (n_samples, n_classes)
-        Outputs of the network.
-    y : ndarray of shape (n_labels,)
-        Class labels.
-
-    Returns shape (n_classes,).
+    `logits` (n_samples, n_classes), `y` (n_labels,).
     """
     _warn_of_probabilities(logits)
     n_classes = logits.shape[-1]

@@ -225,7 +225,7 @@ class Cleaned(NamedTuple):
         """Drop these rows from the clean rows, and renumber the remaining rows."""
         return self.X.drop(index=[*rows]).reset_index(drop=True) if rows else self.X
 
-    def count(self, *, read: bool) -> pd.Series:
+    def n_cells(self, *, read: bool) -> pd.Series:
         """Number of cells by column."""
         counts: dict[str, int] = {}
         for each in self.cells:

@@ -446,8 +446,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             "missing": X.isna().sum(),
             "unseen": self.training_values_.unseen(X).sum(),
             "out_of_range": self.training_values_.out_of_range(X).sum(),
-            "ranges": cleaned.count(read=True),
-            "unread": cleaned.count(read=False),
+            "ranges": cleaned.n_cells(read=True),
+            "unread": cleaned.n_cells(read=False),
         }
         names = [*X.columns, *self.columns_.dates_]
         return pd.DataFrame(counts, index=names).fillna(0).astype(int)
