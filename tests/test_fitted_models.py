@@ -22,7 +22,7 @@ TRAIN = {
 AFTER_THE_FACT = {
     "CalibrationAuditor": {},
     "EvidentialProbe": {"max_epochs": 2},
-    "MirageFineTuner": {"max_epochs": 1},
+    "MirageFineTuner": {"max_epochs": 1, "region": {0: (5.0, 6.0)}},
 }
 
 

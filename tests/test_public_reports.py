@@ -62,7 +62,7 @@ from skuq import (
     predict_uncertainty,
 )
 from skuq.audit import recorded_predictions
-from skuq.calibration import bin_edges, choose_alpha, region_mask, top_label_predictions
+from skuq.calibration import bin_edges, choose_alpha, top_label_predictions
 from skuq.evidential import NodeBatches
 from skuq.metrics import (
     area_under_risk_coverage,
@@ -827,9 +827,7 @@ def test_graph_networks_with_arguments_of_their_own(forward):
     """Examples of PyG whose forward takes other arguments."""
     network = Written(lambda self, x: x, a=nn.Linear(4, 3))
     network.forward = forward.__get__(network)
-    with pytest.raises(
-        ValueError, match=r"as Written\(x, edge_index\) and .*forward\(self, data\)"
-    ):
+    with pytest.raises(ValueError, match="cannot be evaluated on this graph"):
         EvidentialProbe(network, graph=pyg_graph()).fit(np.arange(20), np.arange(20) % 3)
 
 
@@ -849,7 +847,7 @@ def test_layers_that_need_edges_in_order():
     probe = EvidentialProbe(layer, graph=graph, max_epochs=2).fit(nodes, nodes % 3)
     assert np.isfinite(probe.predict_proba(nodes)).all()
     # Of parts, PyG's outputs depend on their largest degree.
-    with pytest.raises(ValueError, match=r"maximum degree.* Use batches=None"):
+    with pytest.raises(ValueError, match=r"degrees of nodes.* Use batches=None"):
         probe.set_params(batches=NodeBatches(7)).fit(nodes, nodes % 3)
 
 
@@ -931,7 +929,6 @@ def test_a_number_of_bins_that_fills_the_memory(n_bins):
         lambda X: RobustGPC().fit(X, np.zeros(30, int)),
         lambda X: CalibrationAuditor(LogisticRegression()).fit(X, np.arange(30) // 29),
         lambda X: expected_calibration_error([0, 5], np.tile([0.5, 0.5], (2, 1)), classes=[0, 1]),
-        lambda X: region_mask({0: (0, 1)}, np.array([["a"]])),
     ],
 )
 def test_messages_show_numbers_of_numpy_as_users_write_them(call):

@@ -61,7 +61,7 @@ NETWORKS = {
     "plugin": "from skuq import RobustGPC",
     **{
         package: f"import skuq.{package}"
-        for package in ("baselines", "evidential", "gpc", "mirage", "networks", "uadqn")
+        for package in ("baselines", "evidential", "gpc", "mirage", "_networks", "uadqn")
     },
 }
 MISSING = """
@@ -124,7 +124,7 @@ def test_what_needs_torch_says_so_where_it_is_missing(folder):
 
 
 def test_names_that_wait_are_there():
-    for package in ("models", "networks", "quam", "reporting"):
+    for package in ("models", "_networks", "quam", "reporting"):
         module = import_module(f"skuq.{package}")
         assert all(hasattr(module, name) for name in module.__all__)
         with pytest.raises(AttributeError, match=f"'skuq.{package}' has no attribute 'absent'"):

@@ -81,7 +81,10 @@ def _from_dgl(graph: Any, features: Any = None) -> NodeGraph:
 def _from_pyg(graph: Any) -> NodeGraph:
     for name in ("x", "edge_index"):
         if getattr(graph, name, None) is None:
-            raise ValueError(f"`graph` needs features and edges: its attribute `{name}` is None.")
+            raise ValueError(
+                f"`graph` needs features and edges: its attribute `{name}` is None. PyG's "
+                "ToSparseTensor keeps the edges with remove_edge_index=False."
+            )
     edges = torch.as_tensor(graph.edge_index).cpu()
     if edges.ndim != 2 or len(edges) != 2:
         raise ValueError(f"`edge_index` must have shape (2, n_edges), got {tuple(edges.shape)}.")

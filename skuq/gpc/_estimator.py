@@ -261,11 +261,17 @@ def check_sizes(values: FloatArray, *length_scales: Any) -> None:
     """Raise if squares of the values, or of values in units of length-scales, would overflow."""
     for scale in (np.ones(1), *map(np.asarray, length_scales)):
         fits = (scale >= 1 / _LARGEST).all() and (scale <= _LARGEST).all()
-        if not fits or (np.abs(values / scale) > _LARGEST).any():
+        large = np.argwhere(np.abs(values / scale) > _LARGEST)
+        if not fits or len(large):
+            where = ""
+            if len(large):
+                row, *column = large[0]
+                where = f" Feature {column[0] if column else 0} is {values[tuple(large[0])]:g} in "
+                where += f"row {row}."
             raise ValueError(
                 "Data, length-scales, and data divided by length-scales must not exceed "
-                f"{_LARGEST:g} in absolute value, because their squares would overflow float64; "
-                "rescale the data."
+                f"{_LARGEST:g} in absolute value, because their squares would overflow float64."
+                f"{where} Please rescale the data."
             )
 
 

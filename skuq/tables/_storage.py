@@ -11,8 +11,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import sys
 from copy import copy
+from importlib.abc import MetaPathFinder
 from pathlib import Path
+from threading import get_ident
 from typing import Any, Self
 from zipfile import ZIP_DEFLATED, ZipFile
 
@@ -187,7 +190,30 @@ def check_savable(folder: str | os.PathLike[str]) -> None:
 
 
 def _skops() -> Any:
-    return import_optional("skops.io", extra="skops")
+    with _NotImported("torch", "dask", "pytest"):
+        return import_optional("skops.io", extra="skops")
+
+
+class _NotImported(MetaPathFinder):
+    """Context manager that makes the import of certain packages fail in this thread.
+
+    To list all estimators, skops imports all modules of scikit-learn, including adapters for arrays
+    of these packages. The adapters are not needed, and importing the packages takes seconds. If
+    the import of a package fails, scikit-learn skips its adapter.
+    """
+
+    def __init__(self, *packages: str) -> None:
+        self._packages, self._thread = packages, get_ident()
+
+    def __enter__(self) -> None:
+        sys.meta_path.insert(0, self)
+
+    def __exit__(self, *error: object) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+        if fullname in self._packages and get_ident() == self._thread:
+            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
 def _copied(model: Any) -> Any:

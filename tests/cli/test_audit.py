@@ -201,8 +201,8 @@ def test_how_files_were_read_is_said(folder):
         ("*.csv", ["--predictions", "honest.csv"], "--predictions: honest.csv is named twice."),
         (".", [], "--predictions: . is not a file"),
         ("", [], "--predictions: cannot find ''."),
-        ("honest.csv", ["--sep", ";"], "honest.csv has a single column"),
-        ("honest.csv", ["--encoding", "utf-9"], "Unknown encoding 'utf-9'"),
+        ("honest.csv", ["--sep", ";"], "honest.csv has no column 'y'"),
+        ("honest.csv", ["--encoding", "utf-9"], "honest.csv is not encoded as utf-9"),
     ],
 )
 def test_files_that_cannot_be_audited_are_named(folder, predictions, options, message):

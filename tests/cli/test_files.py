@@ -19,7 +19,7 @@ from skuq.cli._main import main
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"a;b\n1;0,5\n", "has a single column, 'a;b', if it is split at a comma"),
+        (b"a;b\n1;0,5\n", "has no column 'a'. It has a;b."),
         ("a,\u00e9\n1,1\n".encode("latin-1"), "save it as CSV in UTF-8"),
         (b"b,c\n1,2\n", "has no column 'a'"),
     ],

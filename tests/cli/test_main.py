@@ -117,7 +117,7 @@ def test_the_list_of_commands_imports_none_of_them():
     ("broken", "command", "others"),
     [
         ("skuq.cli._audit", ["audit"], [["quantify"], ["demo"]]),
-        ("skuq.cli._proofs", ["audit", "prove"], [["audit"], ["audit", "verify"]]),
+        ("skuq.cli._proofs", ["audit", "prove"], [["audit"], ["quantify"]]),
     ],
 )
 def test_a_command_that_cannot_be_loaded_stops_no_other(monkeypatch, broken, command, others):

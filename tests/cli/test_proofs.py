@@ -550,7 +550,7 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
         ([], "Missing option '--predictions'."),
         (
             ["--predictions", "ref.csv", "--label", "y"],
-            "specify the columns of probabilities (--proba)",
+            "Specify the columns of probabilities (--proba)",
         ),
         (["verify"], "Missing argument 'AUDIT'."),
         (

@@ -342,7 +342,7 @@ def test_invalid_parameters_are_refused_in_fit(iris, params, message):
     ("X", "message"),
     [
         (np.full((2, 4), np.nan), "NaN"),
-        (np.zeros((0, 3)), "3 features"),
+        (np.zeros((0, 4)), "0 sample"),
         (np.zeros((2, 3)), "3 features"),
     ],
 )

@@ -89,7 +89,7 @@ NAMED = {
     "n_samples": "n_samples|number of reference samples",
     "reference_digest": "reference_digest|different reference data",
     "commitment_digest": "commitment_digest|different commitment",
-    "level": "level|entry '(pads|n_proven)'",
+    "level": "level|entry '(pads|n_proven|reported_digest)'",
     "versions": f"versions|entry 'skuq'|not made with ezkl|{NOT_HELD}",
 }
 
