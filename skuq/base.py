@@ -339,8 +339,9 @@ def with_index_of(X: Any, result: Result) -> Result:
         return result
     if isinstance(result, pandas.DataFrame):
         return result.set_index(X.index)
-    fits = isinstance(result, Uncertainty) and np.shape(result.total) == (len(X),)
-    return replace(result, index=X.index) if fits else result
+    if isinstance(result, Uncertainty) and np.shape(result.total) == (len(X),):
+        return replace(result, index=X.index)
+    return result
 
 
 def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:

@@ -363,7 +363,7 @@ class CoverageBySizeDisplay(Display):
         return counted_rows(least) if least == most else f"{least} to {most} rows"
 
     def _plot_points(self, chosen: BoolArray, label: str, colour: str, marker: str) -> None:
-        x = np.flatnonzero(chosen) + 0.5
+        x = np.flatnonzero(chosen).astype(np.float64) + 0.5
         values = [each[chosen] for each in (self.covered, self.covered_low, self.covered_high)]
         style: dict[str, Any] = {"fmt": marker, "color": colour, "label": label}
         points_with_limits(self.ax_, x, *values, **style)

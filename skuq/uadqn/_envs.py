@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from copy import deepcopy
+from functools import partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -213,6 +214,10 @@ def play_episodes(
     return played
 
 
+def _reward_of(seed: int, _position: int) -> str:
+    return f"A reward with seed {seed}"
+
+
 def _play_together(
     envs: Sequence[Env],
     act: Callable[[Any], np.ndarray],
@@ -226,7 +231,7 @@ def _play_together(
         actions = act(_batch([observations[i] for i in running]))
         for i, action in zip(tuple(running), actions.tolist(), strict=True):
             observations[i], reward, terminated, truncated, info = envs[i].step(action)
-            refuse_unusable([float(reward)], lambda _, i=i: f"A reward with seed {seeds[i]}")
+            refuse_unusable([float(reward)], partial(_reward_of, seeds[i]))
             score, steps, falls, _ = played[i]
             ended = bool(terminated or truncated)
             fell = int(info.get("fell", False))
