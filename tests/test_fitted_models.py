@@ -13,7 +13,7 @@ from skuq.quam import PoolSearch
 
 # What trains clones and trains; what works after the fact uses any fitted model as it is.
 TRAIN = {
-    "LaplaceClassifier": {},
+    "LaplaceClassifier": {"random_state": 0},
     "FeatureDistanceClassifier": {},
     "OODDetector": {"scores": ["energy"]},
     "QUAMClassifier": {"search": PoolSearch(n_steps=2)},
@@ -64,7 +64,9 @@ def test_a_frozen_model_is_used_as_it_is(data, name):
         estimator.fit(X, other)
     np.testing.assert_array_equal(given.predict_proba(X), before)
     if name not in ("MirageFineTuner", "OODDetector"):  # the first one changes a copy on purpose
-        np.testing.assert_array_equal(estimator.predict(X), given.predict(X))
+        same = (estimator.predict(X) == given.predict(X)).mean()
+        # `LaplaceClassifier` predicts the average of models that it draws around the given one.
+        assert same > 0.9 if name == "LaplaceClassifier" else same == 1
 
 
 @pytest.mark.parametrize("name", AFTER_THE_FACT)
