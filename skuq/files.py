@@ -47,6 +47,16 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
-    """`atomic_path` for several files: none is replaced unless the block succeeds."""
-    with ExitStack() as stack:
-        yield tuple(stack.enter_context(atomic_path(path)) for path in paths)
+    """`atomic_path` for several files: if one of them cannot be replaced, all are as before."""
+    targets = [Path(os.path.realpath(path)) for path in paths]
+    before = [target.read_bytes() if target.is_file() else None for target in targets]
+    try:
+        with ExitStack() as stack:
+            yield tuple(stack.enter_context(atomic_path(path)) for path in paths)
+    except BaseException:
+        for target, content in zip(targets, before, strict=True):
+            if content is not None and target.read_bytes() != content:
+                target.write_bytes(content)
+            elif content is None and target.is_file():
+                target.unlink()
+        raise

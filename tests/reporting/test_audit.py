@@ -240,16 +240,23 @@ def test_page_and_twin_are_written_together(faked, tmp_path):
 
 
 @pytest.mark.parametrize("old", [False, True])
-def test_a_write_that_fails_changes_neither_file(faked, tmp_path, monkeypatch, old):
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_write_that_fails_half_way_changes_neither_file(
+    faked, tmp_path, monkeypatch, old, failing
+):
     if old:
         (tmp_path / "audit.html").write_text("old page", encoding="utf-8")
         (tmp_path / "audit.json").write_text("old figures", encoding="utf-8")
     before = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
+    replace, calls = os.replace, []
 
-    def fail(source, target):
-        raise OSError("disk full")
+    def fail_once(source, target):
+        calls.append(target)
+        if len(calls) == failing:
+            raise OSError("disk full")
+        replace(source, target)
 
-    monkeypatch.setattr(os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail_once)
     with pytest.raises(OSError, match="disk full"):
         audit_report_without_pictures(faked).write(tmp_path / "audit.html")
     assert {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()} == before
