@@ -43,7 +43,13 @@ from skuq.validation import refuse_ineffective
 
 def _result_attribute(name: str) -> Any:
     """Create a property that returns a (dotted) attribute of a fitted auditor's `result_`."""
-    return property(attrgetter(f"result_.{name}"))
+
+    def get(auditor: PredictionAudit) -> Any:
+        if "result_" not in vars(auditor):
+            raise AttributeError("There are no results yet; call `fit` or `from_predictions`.")
+        return attrgetter(name)(auditor.result_)
+
+    return property(get)
 
 
 class PredictionAudit(BaseEstimator):

@@ -332,6 +332,6 @@ def test_groups_are_columns_of_a_sparse_matrix_too(reference, make):
         CalibrationAuditor(model, groups=2).fit(make(X), y)
 
 
-def test_there_are_no_results_before_a_fit():
-    with pytest.raises(AttributeError):
+def test_results_before_a_fit_say_what_to_call():
+    with pytest.raises(AttributeError, match="call `fit`"):
         _ = CalibrationAuditor(LogisticRegression()).passed_
