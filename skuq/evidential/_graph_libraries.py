@@ -142,7 +142,15 @@ def _call_on_original(
         data.x = features
         outputs = network(data.to(device) if hasattr(data, "to") else data)
     else:
-        outputs = network(features.to(device), torch.as_tensor(original.edge_index).to(device))
+        edges = torch.as_tensor(original.edge_index)
+        try:
+            outputs = network(features.to(device), edges.to(device))
+        except (IndexError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"The network was called as {type(network).__name__}(x, edge_index) and raised: "
+                f"{error}. If it has other inputs, define forward(self, data) and read them from "
+                "the graph `data`."
+            ) from error
     if not isinstance(outputs, Tensor):
         raise ValueError(
             f"The model must return one tensor of logits, shape (n_nodes, n_classes), got "

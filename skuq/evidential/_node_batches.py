@@ -236,8 +236,8 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     if not len(reached) or max(against, along) == FARTHEST or beyond:
         raise ValueError(
             "`batches` cannot be used with this network: its outputs must depend on node features, "
-            f"only on nodes less than {FARTHEST} edges away, and not on the degrees of nodes "
-            "farther away. Use batches=None."
+            f"only on nodes less than {FARTHEST} edges away, and not on the maximum degree or on "
+            "the degrees of nodes farther away. Use batches=None."
         )
     if against:
         return ReceptiveField(against + along, against=True, into=True, out_of=True)
