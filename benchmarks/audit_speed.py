@@ -22,7 +22,7 @@ from skuq import CalibrationAuditor, MirageFineTuner
 from skuq._networks import MLP
 from skuq.calibration import region_mask
 from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.mirage import MirageLoss, target_table
 
 N_BINS = 10

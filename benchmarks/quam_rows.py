@@ -21,7 +21,7 @@ from sklearn.frozen import FrozenEstimator
 from benchmarks.data_files import load_table
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.quam_tables import LEARNERS
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.quam import QUAMClassifier
 
 MIB = 2**20

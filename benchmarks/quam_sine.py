@@ -25,7 +25,7 @@ from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_hat
 from skuq import QUAMRegressor
 from skuq._networks import seeded
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.quam import PointwiseSearch, PoolSearch
 
 N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0

@@ -42,7 +42,7 @@ from benchmarks.data_files import load_npz, load_table
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq._information import decompose_expected, entropy
 from skuq.baselines import LaplaceClassifier
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.quam import PoolSearch, QUAMClassifier, RefitSearch, make_pool
 
 ERRORS = "wrong predictions"

@@ -32,7 +32,7 @@ from skuq.baselines import (
     ReferenceClassifier,
     SGMCMCClassifier,
 )
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.quam import PointwiseSearch, PoolSearch
 
 N_TRAIN, NOISE, PRECISION = 200, 0.1, 1.0

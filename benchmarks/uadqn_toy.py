@@ -17,7 +17,7 @@ from sklearn.base import BaseEstimator
 
 from benchmarks.harness import finish, parser, record, set_threads
 from skuq import AnchoredQuantileRegressor
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.uadqn import aleatoric_variance, epistemic_variance
 
 METHODS = {

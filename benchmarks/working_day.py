@@ -44,7 +44,7 @@ from skuq import (
     predict_uncertainty,
 )
 from skuq.cli import main as skuq
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.metrics import expected_calibration_error
 from skuq.quam import PoolSearch
 from skuq.tables import TableModel

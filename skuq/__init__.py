@@ -9,10 +9,9 @@ dependency.
 from typing import TYPE_CHECKING, Any
 
 from skuq._version import __version__ as __version__
-from skuq.extras import lazy_names
+from skuq.imports import lazy_names
 
 if TYPE_CHECKING:
-    from skuq._plugins import PluginWarning, all_estimators
     from skuq.audit import CalibrationAuditor
     from skuq.base import (
         CredalInterval,
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
     from skuq.evidential import EvidentialProbe
     from skuq.explanations import Explanation, explain
     from skuq.gpc import RobustGPC, RobustGPRegressor
+    from skuq.imports import PluginWarning, all_estimators
     from skuq.mirage import MirageFineTuner, MirageRegressor
-    from skuq.model_selection import cross_val_predict_uncertainty
     from skuq.ood import OODDetector
-    from skuq.pipelines import Pipeline, make_pipeline
     from skuq.quam import QUAMClassifier, QUAMRegressor
+    from skuq.sklearn_counterparts import Pipeline, cross_val_predict_uncertainty, make_pipeline
     from skuq.uadqn import UADQN, AnchoredQuantileRegressor
 
 _PROTOCOL = {
@@ -48,10 +47,9 @@ _PROTOCOL = {
         "predict_uncertainty",
     ),
     "skuq.explanations": ("Explanation", "explain"),
-    "skuq.model_selection": ("cross_val_predict_uncertainty",),
     "skuq.ood": ("OODDetector",),
-    "skuq.pipelines": ("Pipeline", "make_pipeline"),
-    "skuq._plugins": ("PluginWarning", "all_estimators"),
+    "skuq.sklearn_counterparts": ("Pipeline", "cross_val_predict_uncertainty", "make_pipeline"),
+    "skuq.imports": ("PluginWarning", "all_estimators"),
 }
 _protocol_name = lazy_names(__name__, _PROTOCOL)
 
@@ -90,7 +88,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if not name.startswith("_") and all(name not in names for names in _PROTOCOL.values()):
-        from skuq._plugins import estimator_names, load
+        from skuq.imports import estimator_names, load
 
         if name in estimator_names():
             return globals().setdefault(name, load(name))  # cached

@@ -21,8 +21,8 @@ from sklearn.utils import _safe_indexing, check_random_state, check_scalar
 from sklearn.utils.validation import _num_samples
 
 from skuq.base import FloatArray, IntArray, predict_uncertainty
+from skuq.files import stored
 from skuq.labels import as_text
-from skuq.stored import stored
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 Statistic = Callable[[Any], FloatArray]  # of rows or texts, (n_rows,)

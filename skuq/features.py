@@ -1,22 +1,33 @@
-"""Encoding of a learner's inputs as numbers without missing values."""
+"""Inputs as numbers without missing values, columns of categories, and distances of features."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from scipy.sparse import issparse
 from sklearn.compose import ColumnTransformer
+from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
+from sklearn.preprocessing import (
+    OneHotEncoder,
+    OrdinalEncoder,
+    StandardScaler,
+    TargetEncoder,
+    normalize,
+)
+from sklearn.utils import _safe_indexing
 
 from skuq.base import FloatArray
 from skuq.explanations import as_table, number_columns
-from skuq.stored import stored
+from skuq.files import stored
 from skuq.validation import with_names
+from skuq.wrappers import unwrap
 
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
@@ -70,3 +81,174 @@ def encoded(encoder: Any, X: Any) -> Any:
     if isinstance(encoder, TableEncoder):
         return encoder.transform(X)
     return encoder.transform(X.reshape(len(X), -1)).astype(np.float64, copy=False)
+
+
+# Names of the parameters for categorical columns in scikit-learn's boosting, in LightGBM (with
+# aliases) and in CatBoost.
+_PARAMETERS = (
+    "categorical_features",
+    "categorical_feature",
+    "cat_feature",
+    "categorical_column",
+    "cat_column",
+    "cat_features",
+)
+_ENCODERS = (OneHotEncoder, OrdinalEncoder, TargetEncoder)
+_MOVING = (ColumnTransformer, FeatureUnion, SelectorMixin)  # steps that reorder columns
+
+
+def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
+    """Find the numeric columns that an estimator uses as codes of categories.
+
+    Column dtypes, such as pandas' category type, are not inspected.
+
+    Parameters
+    ----------
+    estimator : object
+        Estimator, fitted or not: a learner with a parameter for categorical columns
+        (``categorical_features`` of scikit-learn's boosting, ``feature_types`` of XGBoost,
+        ``categorical_feature`` of LightGBM, ``cat_features`` of CatBoost), or a pipeline that
+        encodes some columns.
+    names : sequence of length n_columns
+        Names of the input columns, or their positions if the columns have no names.
+    """
+    found: set[int] = set()
+    in_place = True  # whether all steps so far keep the positions of columns
+    while in_place and (inside := unwrap(estimator, fitted=False)) is not None:
+        steps = estimator.steps[:-1] if isinstance(estimator, Pipeline) else [("", estimator)]
+        for _, step in steps:
+            if in_place:
+                found |= _encoded(step, names)
+                in_place = not isinstance(step, _MOVING)
+        estimator = inside.estimator
+    if in_place and getattr(estimator, "n_features_in_", len(names)) == len(names):
+        found |= _declared(estimator, names)
+    return sorted(found)
+
+
+def _encoded(step: Any, names: Sequence[Any]) -> set[int]:
+    """Columns that a step of a pipeline encodes as categories."""
+    if isinstance(step, _ENCODERS):
+        return set(range(len(names)))
+    if isinstance(step, Pipeline):
+        return set().union(*(_encoded(each, names) for _, each in step.steps))
+    if not isinstance(step, ColumnTransformer):
+        return set()
+    found: set[int] = set()
+    for _, transformer, columns in step.transformers:
+        if not callable(columns):
+            chosen = _positions(columns, names)
+            inner = _encoded(transformer, [names[k] for k in chosen])
+            found |= {chosen[k] for k in inner}
+    return found
+
+
+def _declared(learner: Any, names: Sequence[Any]) -> set[int]:
+    """Columns that a learner's own parameters declare as categories."""
+    parameters = learner.get_params(deep=False) if hasattr(learner, "get_params") else {}
+    # Only the fitted booster stores the columns that were passed to LightGBM's `fit`.
+    booster = getattr(learner, "_Booster", None)
+    parameters = {**parameters, **(getattr(booster, "params", None) or {})}
+    types = parameters.get("feature_types")
+    found = {k for k, kind in enumerate(types) if kind == "c"} if types is not None else set()
+    for name in _PARAMETERS:
+        given = parameters.get(name)
+        if given is not None and (np.ndim(given) == 1 or isinstance(given, int)):
+            found |= set(_positions(given, names))
+    return {k for k in found if k < len(names)}
+
+
+def _positions(columns: Any, names: Sequence[Any]) -> list[int]:
+    """Positions of columns given by name, position, slice or mask."""
+    places = np.arange(len(names))
+    if isinstance(columns, slice) and not isinstance(columns.start or columns.stop, str):
+        return places[columns].tolist()
+    selected: Iterable[Any] = [columns] if np.ndim(columns) == 0 else columns
+    selected = list(selected)
+    if selected and isinstance(selected[0], bool | np.bool_):
+        return np.flatnonzero(selected).tolist()
+    if any(isinstance(each, str) for each in selected):
+        known = list(names)
+        return [known.index(each) for each in selected if each in known]
+    chosen: list[int] = _safe_indexing(places, [int(each) for each in selected]).tolist()
+    return chosen
+
+
+Features = Sequence[NDArray[Any]]  # one array per layer, each (n_samples, n_features)
+
+
+def unit_vectors(features: Features) -> NDArray[np.float32]:
+    """Scale features so that squared Euclidean distances equal layer-averaged cosine distances."""
+    # |a - b|^2 = 1 - cos(a, b) for vectors of squared length 1/2.
+    length = np.sqrt(0.5 / len(features))
+    return np.hstack([(normalize(part) * length).astype(np.float32) for part in features])
+
+
+@dataclass(frozen=True)
+class Whitening:
+    """Linear map that turns Mahalanobis distances into Euclidean distances.
+
+    `matrix`, (n_features, n_features), is the square root of the precision.
+    """
+
+    centre: FloatArray
+    matrix: FloatArray
+
+    def __call__(self, features: Features) -> FloatArray:
+        whitened: FloatArray = (np.hstack(features) - self.centre) @ self.matrix
+        return whitened
+
+
+def fit_whitening(
+    features: FloatArray,
+    codes: NDArray[np.int64],
+    *,
+    weight: FloatArray | None = None,
+    precision: float = 0.0,
+) -> tuple[FloatArray, Whitening]:
+    """Fit one normal distribution per class, all with the same covariance.
+
+    Each feature is scaled to variance 1 within classes (features that do not vary within classes
+    stay unscaled). The covariance around the class means is then shrunk as Ledoit and Wolf
+    proposed. The shrunk covariance is invertible for any number of features.
+
+    Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,).
+    Sample weights default to 1. Returns the class means, (n_classes, n_features), and the map.
+    """
+    weight = np.ones(len(codes)) if weight is None else weight
+    present, of_sample = np.unique(codes, return_inverse=True)
+    rows = [of_sample == k for k in range(len(present))]
+    means = np.stack([np.average(features[row], axis=0, weights=weight[row]) for row in rows])
+    residuals = features - means[of_sample]
+    scale = np.sqrt(np.average(residuals**2, axis=0, weights=weight))
+    rounding = max(1e-12, 10 * precision)  # sums have larger rounding errors than their terms
+    varies = scale > rounding * np.abs(features).max(axis=0, initial=0)
+    if not varies.any():
+        raise ValueError(
+            "Mahalanobis distances are not defined, because the features of the training samples "
+            "do not vary within classes; use distance='cosine' or more training samples."
+        )
+    scale[~varies] = 1
+    variances, directions = np.linalg.eigh(_shrunk_covariance(residuals / scale, weight))
+    smallest = np.finfo(np.float64).eps * len(variances) * variances.max()
+    matrix = directions / np.sqrt(variances.clip(smallest)) / scale[:, None]
+    return means, Whitening(np.average(features, axis=0, weights=weight), matrix)
+
+
+def _shrunk_covariance(rows: FloatArray, weight: FloatArray) -> FloatArray:
+    """Covariance of weighted rows around 0, shrunk towards a multiple of the identity.
+
+    Ledoit, Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal
+    of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4; a row of weight 2 counts as two samples.
+    scikit-learn's `LedoitWolf` does not accept weights.
+    """
+    n_samples, n_features = weight.sum(), rows.shape[1]
+    sample: FloatArray = (rows.T * weight) @ rows / n_samples
+    mean_variance = np.trace(sample) / n_features
+    distance = (sample**2).sum() - n_features * mean_variance**2  # d^2, times n_features
+    # The mean of |x x^T - S|^2 equals the mean of |x|^4 minus |S|^2.
+    error = (weight @ (rows**2).sum(axis=1) ** 2 / n_samples - (sample**2).sum()) / n_samples
+    shrinkage = min(error / distance, 1.0) if distance > 0 and error > 0 else 0.0
+    shrunk = (1 - shrinkage) * sample
+    shrunk.flat[:: n_features + 1] += shrinkage * mean_variance
+    return shrunk

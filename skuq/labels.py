@@ -1,13 +1,16 @@
-"""Conversion of class labels to text and to integer codes."""
+"""Class labels as text and as integer codes, and validation of class probabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from skuq.base import IntArray
+from skuq.validation import as_array, check_same_length, checked_labels, floats
 
 
 def as_text(value: Any) -> str:
@@ -167,3 +170,197 @@ def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
     """
     mask = np.asarray(X)
     return y[mask] if mask.dtype == bool and mask.shape == y.shape else y
+
+
+# Far above the rounding error of row sums of a float32 softmax over thousands of classes.
+ROW_SUM_TOLERANCE = 1e-4
+# Largest rounding error of a row sum, in units of the spacing of floats below 1: 1/2 for rounding
+# the probabilities, 1/2 for rounding their sum, and 1 for a softmax computed in the same precision.
+_ROUNDING_OF_ROWS = 2
+# With more decimals than this number, the effect of rounding is within ROW_SUM_TOLERANCE.
+_MOST_DECIMALS = 6
+# If the sum of a row differs from 1 by more than this number, a class may be missing.
+_LARGEST_ROUNDING = 0.05
+
+
+class LabelledProbabilities(NamedTuple):
+    """Validated probabilities with the label of each column."""
+
+    column: IntArray  # column of each sample's true label
+    proba: NDArray[Any]
+    classes: NDArray[Any]  # labels in the order of the columns
+
+
+def columns_and_proba(
+    y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None
+) -> LabelledProbabilities:
+    """Validate probabilities and find the column of each true label.
+
+    Columns that are named after labels are matched by name and returned in the order of `classes`.
+    """
+    labels = checked_labels(y_true, "y_true")
+    values, named = _read_by_name(proba, _known_labels(labels, classes), stated=classes is not None)
+    checked = _probabilities(values)
+    check_same_length(y_true=labels, proba=checked)
+    if len(named) != checked.shape[1]:
+        raise ValueError(
+            f"`proba` has {checked.shape[1]} columns, but "
+            f"{'`y_true`' if classes is None else '`classes`'} has {len(named)} labels; pass "
+            "`classes=estimator.classes_`, one label per column."
+        )
+    try:
+        return LabelledProbabilities(codes_of(labels, named, "y_true"), checked, named)
+    except ValueError as error:
+        raise ValueError(f"{error} Pass `classes=estimator.classes_`.") from None
+
+
+def labels_of_proba(y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None) -> NDArray[Any]:
+    """Labels of the columns that `columns_and_proba` returns, without validating the values."""
+    known = _known_labels(checked_labels(y_true, "y_true"), classes)
+    return _order_by_name(column_names(proba), known, stated=classes is not None)[0]
+
+
+def _known_labels(labels: NDArray[Any], classes: ArrayLike | None) -> NDArray[Any]:
+    """Labels in `classes` or, if it is None, in the data."""
+    known = np.unique(labels) if classes is None else checked_labels(classes, "classes")
+    if len(np.unique(known)) != len(known):
+        raise ValueError(f"`classes` must not repeat a label, got {known.tolist()}.")
+    return known
+
+
+def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
+    """Predicted probabilities as an array, (n_samples, n_classes), columns in the order of classes.
+
+    If a model returns a table whose columns are named after the classes, columns are matched by
+    name.
+    """
+    return np.asarray(_read_by_name(proba, classes, stated=True)[0])
+
+
+def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
+    """Values of the probabilities, and the label of each column.
+
+    If `stated` is true, `known` are the labels that the caller passed as `classes`; otherwise, they
+    are the labels that occur in the data.
+    """
+    names = column_names(proba)
+    order, columns = _order_by_name(names, known, stated=stated)
+    if names is None:
+        return proba, order
+    values = _without_names(proba)
+    return (values if columns is None else values[:, columns]), order
+
+
+def _order_by_name(
+    names: list[Any] | None, known: NDArray[Any], *, stated: bool
+) -> tuple[NDArray[Any], IntArray | None]:
+    """Labels of the returned columns, and their positions in the input if the order differs."""
+    if names is None:
+        return known, None
+    if len(set(names)) != len(names):
+        raise ValueError(f"The columns of `proba` must have different names, got {names}.")
+    named = labels_of_columns(names, known)
+    if named is None or (stated and len(named) != len(known)):
+        if len(names) == len(known):
+            _check_names(names, known, stated=stated)
+        return known, None
+    order = known if len(named) == len(known) else np.unique(named)
+    columns = codes_of(order, named, "proba")
+    return order, None if (columns == np.arange(len(columns))).all() else columns
+
+
+def _without_names(table: Any) -> NDArray[Any]:
+    """Values of the columns of a table or structured array, (n_rows, n_columns)."""
+    if isinstance(table, np.ndarray):
+        return np.column_stack([table[name] for name in table.dtype.names or ()])
+    return np.asarray(table)
+
+
+def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None:
+    """Reject column names that contradict the labels assigned to the columns by position."""
+    texts = list(map(as_text, known.tolist()))
+    for name, own in zip(names, texts, strict=True):
+        if stated:  # names that are not labels do not contradict the order of `classes`
+            found = as_text(name) if as_text(name) in texts else own
+        else:
+            found = label_in_name(name, own, texts)
+        if found != own:
+            raise ValueError(
+                f"The columns of `proba` are named {_first(names)}, and the labels are "
+                f"{_first(texts)}. Read by position, column {name!r} would contain the probability "
+                f"of {own!r}. Name each column after its label, or pass `classes`, the labels in "
+                "the order of the columns."
+            )
+
+
+def _first(values: list[Any], most: int = 5) -> str:
+    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
+
+
+def decimals_of(proba: NDArray[Any]) -> int | None:
+    """Number of decimals to which all probabilities are rounded; None if it is more than 6."""
+    precision = float(np.finfo(proba.dtype).eps)
+    for decimals in range(1, _MOST_DECIMALS + 1):
+        scaled = proba * proba.dtype.type(10**decimals)
+        # Test the first 100 values alone first: if values have more decimals, some of these 100
+        # usually have more, and the other values need no test.
+        if all(
+            bool((np.abs(part - np.round(part)) <= precision * 10**decimals).all())
+            for part in (scaled[:100], scaled)
+        ):
+            return decimals
+    return None
+
+
+def rounded_sum_tolerance(n_classes: int, decimals: int | None) -> float:
+    """Tolerance for the deviation of row sums from 1, if probabilities are rounded to `decimals`.
+
+    Each rounded probability may be wrong by half a unit of its last decimal.
+    """
+    if decimals is None or decimals < 2:  # with one decimal, wrong sums differ from 1 by >= 0.1
+        return ROW_SUM_TOLERANCE
+    rounding = min(n_classes * 0.5 * 10.0**-decimals, _LARGEST_ROUNDING)
+    # The factor covers the rounding error of the sum itself.
+    return max(ROW_SUM_TOLERANCE, rounding * (1 + 1e-6))
+
+
+def _row_sum_tolerance(values: Any, proba: NDArray[Any]) -> float:
+    """Tolerance for the deviation of row sums from 1, given the input and its values as floats."""
+    name = str(getattr(values, "dtype", "")).removeprefix("torch.")
+    spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 0.0)
+    tolerance = max(ROW_SUM_TOLERANCE, _ROUNDING_OF_ROWS * spacing)
+    return max(tolerance, rounded_sum_tolerance(proba.shape[1], decimals_of(proba)))
+
+
+def _probabilities(values: ArrayLike) -> NDArray[Any]:
+    """Validated probabilities, (n_samples, n_classes), in float32 or higher precision."""
+    proba = as_array(values)
+    if proba.dtype.kind != "f":
+        proba = floats(proba, "proba")
+    if proba.dtype.itemsize < 4:
+        # Scores clip probabilities at the epsilon of the dtype, which is too large for float16.
+        proba = proba.astype(np.float32)
+    if proba.ndim != 2:
+        raise ValueError(
+            f"`proba` must have shape (n_samples, n_classes), got {proba.shape}; with two "
+            "classes pass both columns of `predict_proba`."
+        )
+    if proba.size == 0:
+        raise ValueError(f"`proba` must not be empty, got shape {proba.shape}.")
+    total = proba.sum(axis=1, dtype=np.float64)
+    if not np.isfinite(total).all():
+        raise ValueError(f"`proba` must be finite, got {proba[~np.isfinite(total)][0]}.")
+    if proba.min() < 0:
+        raise ValueError(
+            f"`proba` must be >= 0, got {proba.min():.6g}; pass probabilities, not logits."
+        )
+    worst = np.abs(total - 1.0).argmax()
+    deviation = abs(total[worst] - 1.0)
+    if deviation > ROW_SUM_TOLERANCE and deviation > (
+        tolerance := _row_sum_tolerance(values, proba)
+    ):
+        raise ValueError(
+            f"rows of `proba` must sum to 1 within {tolerance:.6g}, got {total[worst]:.6g} "
+            f"in row {worst}; convert to float64 and divide each row by its sum."
+        )
+    return proba

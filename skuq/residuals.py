@@ -22,7 +22,7 @@ from sklearn.utils import gen_batches
 from skuq.base import FloatArray, IntArray
 from skuq.calibration import conformal_limit
 from skuq.features import encoded, feature_encoder
-from skuq.stored import stored
+from skuq.files import stored
 from skuq.validation import as_pandas
 
 #: Levels of the quantiles that represent a predicted distribution.

@@ -8,8 +8,8 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from skuq import extras
-from skuq.extras import import_optional
+from skuq import imports
+from skuq.imports import import_optional
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ STATED = [
 
 
 def test_no_command_is_named_where_the_extra_cannot_bring_the_package(monkeypatch):
-    monkeypatch.setattr(extras, "requires", lambda _: STATED)
+    monkeypatch.setattr(imports, "requires", lambda _: STATED)
     expected = (
         f"'graph' does not provide it for Python {platform.python_version()} on {sys.platform} "
         f'({platform.machine()}), only where python_version < "3"'
@@ -101,7 +101,7 @@ def test_no_command_is_named_where_the_extra_cannot_bring_the_package(monkeypatc
     [("other_package", "graph"), ("absent_package", "plot"), ("another_package", "graph")],
 )
 def test_a_command_is_named_where_it_works_or_nothing_is_known(monkeypatch, package, extra):
-    monkeypatch.setattr(extras, "requires", lambda _: STATED)
+    monkeypatch.setattr(imports, "requires", lambda _: STATED)
     with pytest.raises(ImportError, match=re.escape(f"pip install 'skuq[{extra}]'")):
         import_optional(package, extra=extra)
 
@@ -110,6 +110,6 @@ def test_a_command_is_named_where_skuq_is_on_the_path_and_not_installed(monkeypa
     def absent(_):
         raise PackageNotFoundError
 
-    monkeypatch.setattr(extras, "requires", absent)
+    monkeypatch.setattr(imports, "requires", absent)
     with pytest.raises(ImportError, match=re.escape("pip install 'skuq[graph]'")):
         import_optional("absent_package", extra="graph")

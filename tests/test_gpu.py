@@ -25,8 +25,8 @@ from skuq._networks import (
     stacked_forward,
     within_memory,
 )
+from skuq.files import from_stored, to_stored
 from skuq.quam import PointwiseSearch, PoolSearch
-from skuq.stored import from_stored, to_stored
 
 DEVICE = "cuda" if torch.cuda.is_available() else "mps"
 pytestmark = [

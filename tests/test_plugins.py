@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import skuq
-from skuq import _plugins as plugins
+from skuq import imports as plugins
 
 HERE = Path(__file__).parent
 

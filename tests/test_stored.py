@@ -12,11 +12,11 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import StrOptions
 from torch import nn
 
-import skuq.stored
+import skuq.files
 from skuq import Uncertainty
 from skuq._networks import BinaryLogits
 from skuq.base import FloatArray
-from skuq.stored import (
+from skuq.files import (
     CLASSES,
     NotStorableError,
     StoredError,
@@ -30,7 +30,7 @@ from skuq.stored import (
 @pytest.fixture(autouse=True)
 def own_names(monkeypatch):
     """Names that a test gives end with it."""
-    monkeypatch.setattr(skuq.stored, "CLASSES", dict(CLASSES))
+    monkeypatch.setattr(skuq.files, "CLASSES", dict(CLASSES))
 
 
 class Point(NamedTuple):
@@ -100,7 +100,7 @@ def test_an_estimator_keeps_its_parameters_and_what_was_fitted(named):
 def test_a_class_that_moved_is_found_by_its_name(named):
     made = to_stored(shape())
     moved = type("Shape", (), {"__annotations__": Shape.__annotations__, "__module__": "elsewhere"})
-    del skuq.stored.CLASSES["test.shape"]
+    del skuq.files.CLASSES["test.shape"]
     stored("test.shape", fields={"points": Any, "weights": Any, "labels": Any})(moved)
     again = from_stored(made)
     assert type(again) is moved
@@ -224,7 +224,7 @@ def test_hints_of_arrays_may_be_aliases_of_their_own(monkeypatch, hint_of, fitti
     item = TypeVar("item", bound=np.generic)
     arrays = np.ndarray[tuple[Any, ...], np.dtype[item]]
     alias = typing_extensions.TypeAliasType("NDArray", arrays, type_params=(item,))
-    monkeypatch.setattr(skuq.stored, "NDArray", alias)
+    monkeypatch.setattr(skuq.files, "NDArray", alias)
     test_values_are_checked_with_all_that_is_in_them(hint_of(alias), fitting, others)
 
 

@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from skuq.labels import columns_and_proba
 from skuq.metrics import area_under_risk_coverage, misclassification_auroc
-from skuq.probabilities import columns_and_proba
-from skuq.sample_weights import weights
-from skuq.validation import as_pandas, finite
+from skuq.validation import as_pandas, finite, weights
 
 GOOD = [[0.5, 0.5], [0.2, 0.8]]
 

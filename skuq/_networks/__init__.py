@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from skuq.extras import import_optional, lazy_names
+from skuq.imports import import_optional, lazy_names
 
 import_optional("torch", extra=None)
 from skuq._networks._devices import (

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from skuq.stored import stored
+from skuq.files import stored
 
 
 def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:

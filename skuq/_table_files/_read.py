@@ -21,7 +21,7 @@ from pandas.api.types import is_numeric_dtype
 
 from skuq._table_files._csv_format import CsvFormat, TableFileError, not_encoded, sniff
 from skuq._table_files._write import COMPRESSED, MARKED, PARQUET, plain_text, rewritten
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.written_numbers import MISSING_WORDS
 
 CHUNK_CELLS = 2**21  # values per chunk: 16 MiB as float64

@@ -23,8 +23,8 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from skuq._table_files._csv_format import TableFileError
-from skuq.extras import import_optional
 from skuq.files import atomic_path
+from skuq.imports import import_optional
 
 PARQUET = (".parquet", ".pq")
 COMPRESSED: dict[str, Callable[..., Any]] = {

@@ -33,9 +33,8 @@ from skuq.audit._groups import (
 from skuq.audit._prediction_audit import PredictionAudit
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.calibration import Strategy, top_label_predictions
-from skuq.labels import plain
+from skuq.labels import plain, proba_of_classes
 from skuq.metrics import expected_calibration_error
-from skuq.probabilities import proba_of_classes
 from skuq.validation import MOST_BINS, checked_labels
 from skuq.wrappers import is_module, is_prefit, weight_params
 
@@ -416,7 +415,7 @@ def _out_of_fold_proba(
         )
     from sklearn.model_selection import StratifiedKFold
 
-    from skuq.model_selection import cross_val_predict_proba
+    from skuq.sklearn_counterparts import cross_val_predict_proba
 
     folds = StratifiedKFold(min(5, counts.max()), shuffle=True, random_state=0)
     return cross_val_predict_proba(estimator, X, y, labels=labels, cv=folds, params=params)

@@ -22,8 +22,7 @@ from skuq.calibration import (
     merged_sums,
 )
 from skuq.labels import as_text
-from skuq.sample_weights import training_weights
-from skuq.validation import column_of
+from skuq.validation import column_of, training_weights
 
 if TYPE_CHECKING:
     import pandas as pd

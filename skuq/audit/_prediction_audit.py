@@ -37,7 +37,7 @@ from skuq.calibration import (
     required_samples,
     top_label_predictions,
 )
-from skuq.probabilities import labels_of_proba
+from skuq.labels import labels_of_proba
 from skuq.validation import refuse_ineffective
 
 

@@ -34,7 +34,7 @@ from skuq.audit._recorded_predictions import (
 )
 from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
 from skuq.labels import as_text
-from skuq.sample_weights import warn_of_mean_weight
+from skuq.validation import warn_of_mean_weight
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -10,9 +10,17 @@ from numpy.typing import NDArray
 
 from skuq.audit._groups import counted_weights
 from skuq.base import FloatArray
-from skuq.labels import as_text, classes_of_columns, counted, label_in_name, labels_of_columns
-from skuq.probabilities import ROW_SUM_TOLERANCE, decimals_of, rounded_sum_tolerance
-from skuq.sample_weights import LARGEST_SUM
+from skuq.labels import (
+    ROW_SUM_TOLERANCE,
+    as_text,
+    classes_of_columns,
+    counted,
+    decimals_of,
+    label_in_name,
+    labels_of_columns,
+    rounded_sum_tolerance,
+)
+from skuq.validation import LARGEST_SUM
 
 if TYPE_CHECKING:
     import pandas as pd

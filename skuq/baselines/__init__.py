@@ -1,6 +1,6 @@
 """Baselines: uncertainty of one model, or of several models shared by all test points."""
 
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 
 import_optional("torch", extra=None)
 from skuq.baselines._deep_ensemble import DeepEnsembleClassifier

@@ -31,7 +31,7 @@ from skuq.baselines._sampled import (
     SampledModelsClassifier,
     TrainingRows,
 )
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 
 # Friction of Hamiltonian chains per unit of time. It does not change the target distribution. With
 # a step size of 0.1 the momentum factor is about 0.9, which is usual in training.

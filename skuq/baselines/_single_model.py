@@ -24,7 +24,7 @@ from skuq.baselines._sampled import (
     BaselineClassifier,
     TrainingRows,
 )
-from skuq.distances import Features, fit_whitening, unit_vectors
+from skuq.features import Features, fit_whitening, unit_vectors
 from skuq.validation import refuse_ineffective, warn_user
 
 _BATCH_SIZE = 8192  # number of inputs whose features are in memory at once during prediction

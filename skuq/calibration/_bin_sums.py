@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.probabilities import columns_and_proba
-from skuq.sample_weights import sum_rounding
-from skuq.validation import check_n_bins
+from skuq.labels import columns_and_proba
+from skuq.validation import check_n_bins, sum_rounding
 
 Strategy = Literal["uniform", "quantile"]
 Sums = NDArray[Any]  # exact int64, or float64 if there are fractional weights

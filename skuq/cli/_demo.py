@@ -13,7 +13,7 @@ from skuq._information import entropy
 from skuq._table_files import write_table
 from skuq.base import FloatArray, Uncertainty
 from skuq.datasets import SIDE, DigitsWithOOD, load_digits_with_ood
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.metrics import detection_metrics
 from skuq.ood import OODDetector
 from skuq.plotting import OODDisplay, UncertaintyHistogramDisplay

@@ -70,7 +70,7 @@ def classes_as_written(table: TableFile, frame: pd.DataFrame, target: str) -> pd
 
 def require_plots(what: str) -> None:
     """Raise an error if matplotlib, which `what` needs, is not installed."""
-    from skuq.extras import import_optional
+    from skuq.imports import import_optional
 
     try:
         import_optional("matplotlib", extra="plot")

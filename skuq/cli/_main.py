@@ -91,7 +91,7 @@ def main() -> None:
 )
 def estimators(check: bool) -> None:
     """List the installed estimators, third-party plugins included."""
-    from skuq._plugins import discover, registered
+    from skuq.imports import discover, registered
 
     plugins = discover() if check else registered()
     width = max(len(plugin.name) for plugin in plugins)

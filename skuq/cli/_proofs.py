@@ -528,7 +528,7 @@ def errors_in_one_line(json_path: Path | None = None) -> Iterator[None]:
 
 
 def _require_zk() -> None:
-    from skuq.extras import import_optional
+    from skuq.imports import import_optional
 
     try:
         for module in ("ezkl", "onnx"):

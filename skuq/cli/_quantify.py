@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq._plugins import Plugin, discover
 from skuq.cli._files import (
     READABLE,
     WRITABLE,
@@ -28,6 +27,7 @@ from skuq.cli._files import (
 )
 from skuq.cli._main import GUESSING
 from skuq.cli._printing import as_options, one_line, say
+from skuq.imports import Plugin, discover
 
 if TYPE_CHECKING:
     import pandas as pd

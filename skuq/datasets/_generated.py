@@ -12,7 +12,7 @@ from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
 
 from skuq.base import FloatArray
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 
 SIDE = 8  # side length of scikit-learn's digits, in pixels
 PHOTO_SIDE = 64  # side length of a patch of a photograph before downsampling to SIDE

@@ -1,6 +1,6 @@
 """Evidential probes of pre-trained networks, on graphs, images and tables."""
 
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 
 import_optional("torch", extra=None)
 from skuq.evidential._classifier import PretrainedClassifier as PretrainedClassifier

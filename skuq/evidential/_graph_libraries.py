@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from skuq._networks import resolve_device
 from skuq.evidential._graphs import NodeGraph, checked_graph, from_edges, from_matrices
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.validation import warn_user
 
 

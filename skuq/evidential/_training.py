@@ -18,8 +18,7 @@ from skuq._networks import TrainingSettings, train
 from skuq.devices import DeviceMixin
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.labels import codes_of, labels_in_mask, plain
-from skuq.sample_weights import training_weights
-from skuq.validation import check_targets_are_classes, refuse_ineffective
+from skuq.validation import check_targets_are_classes, refuse_ineffective, training_weights
 
 # Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
 TRAINING_PARAMETERS: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """Gaussian processes with proven bounds on class probabilities and regression predictions."""
 
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 
 import_optional("torch", extra=None)
 from skuq.gpc._results import Attack, Bounds, Certificate, FeatureEffects, SafeRadius

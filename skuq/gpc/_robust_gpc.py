@@ -34,8 +34,7 @@ from skuq.gpc.inference._posterior import class_probabilities, expected_entropy,
 from skuq.gpc.inference._single_latent import ExpectationPropagation, Laplace
 from skuq.gpc.inference._softmax import SoftmaxLaplace
 from skuq.labels import codes_of
-from skuq.sample_weights import training_weights
-from skuq.validation import check_targets_are_classes
+from skuq.validation import check_targets_are_classes, training_weights
 
 _MARGIN = 1e-4  # default tolerance on margins of certificates
 

@@ -21,7 +21,7 @@ from skuq.gpc._results import Bounds, Certificate, RegressionBounds, SafeRadius
 from skuq.gpc.bounds._region_models import MomentModel
 from skuq.gpc.inference._kernels import check_noisy_kernel, covariance, noise_level
 from skuq.gpc.inference._single_latent import NoisyPrior, Regression
-from skuq.sample_weights import training_weights
+from skuq.validation import training_weights
 
 _CLOSE = 0.01  # default `tol`, relative to the standard deviation of the target
 # The search stops once the lower and upper bound on a margin differ by at most this share of

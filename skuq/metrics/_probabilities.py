@@ -16,9 +16,8 @@ from skuq.calibration import (
     bin_sums,
     top_label_predictions,
 )
-from skuq.probabilities import columns_and_proba
-from skuq.sample_weights import weighted_mean, weights
-from skuq.validation import check_n_bins
+from skuq.labels import columns_and_proba
+from skuq.validation import check_n_bins, weighted_mean, weights
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.quantities import check_coverage, values_and_limits, values_and_quantiles
-from skuq.sample_weights import weighted_mean
+from skuq.validation import weighted_mean
 
 
 def interval_score(

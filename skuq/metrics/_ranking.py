@@ -10,8 +10,16 @@ from scipy.special import digamma
 from sklearn.exceptions import UndefinedMetricWarning
 
 from skuq.base import BoolArray, FloatArray
-from skuq.sample_weights import sum_rounding, warn_of_relative_weights, weights
-from skuq.validation import Loss, check_same_length, checked_labels, finite, warn_user
+from skuq.validation import (
+    Loss,
+    check_same_length,
+    checked_labels,
+    finite,
+    sum_rounding,
+    warn_of_relative_weights,
+    warn_user,
+    weights,
+)
 
 
 class Detection(NamedTuple):

@@ -20,7 +20,7 @@ from skuq.quantities import (
     predicted_interval,
     predicted_quantiles,
 )
-from skuq.sample_weights import weighted_mean
+from skuq.validation import weighted_mean
 from skuq.wrappers import walk_to
 
 

@@ -1,6 +1,6 @@
 """Artificial uncertainty (Mirage): attacks that make a model look uncertain in a given region."""
 
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 
 import_optional("torch", extra=None)
 from skuq.mirage._constructive import constructive_mirage

@@ -5,22 +5,21 @@ Scikit-learn estimators that are not networks need no torch.
 
 from typing import TYPE_CHECKING
 
-from skuq.extras import import_networks, lazy_names
-from skuq.models._categories import category_columns as category_columns
+from skuq.files import stored_in
+from skuq.imports import import_networks, lazy_names
 from skuq.models._given import Given as Given
 from skuq.models._given import as_rows
 from skuq.models._given import check_is_estimator as check_is_estimator
 from skuq.models._given import look_at as look_at
-from skuq.models._mixin import ModelClassifierMixin as ModelClassifierMixin
-from skuq.models._mixin import ModelMixin as ModelMixin
-from skuq.models._mixin import ModuleClassifier as ModuleClassifier
 from skuq.models._model import LearnerModel as LearnerModel
 from skuq.models._model import Model
 from skuq.models._model import classes_of_logits as classes_of_logits
+from skuq.models._resolve import ModelClassifierMixin as ModelClassifierMixin
+from skuq.models._resolve import ModelMixin as ModelMixin
+from skuq.models._resolve import ModuleClassifier as ModuleClassifier
 from skuq.models._resolve import TrainingData as TrainingData
 from skuq.models._resolve import fit_model as fit_model
 from skuq.models._resolve import resolve
-from skuq.stored import stored_in
 from skuq.wrappers import is_prefit as is_prefit
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from sklearn.utils import check_array, check_consistent_length, column_or_1d, ge
 from sklearn.utils.validation import has_fit_parameter, validate_data
 
 from skuq.base import FloatArray
+from skuq.files import stored
 from skuq.labels import labels_in_mask, plain
-from skuq.stored import stored
 from skuq.validation import (
     check_some_samples,
     is_texts,

@@ -20,10 +20,9 @@ from sklearn.exceptions import UnsetMetadataPassedError
 
 from skuq._information import array_namespace, log_softmax
 from skuq.base import FloatArray
-from skuq.labels import codes_of
+from skuq.files import stored
+from skuq.labels import codes_of, proba_of_classes
 from skuq.models._given import Inputs, is_skorch_net, look_at
-from skuq.probabilities import proba_of_classes
-from skuq.stored import stored
 from skuq.validation import as_pandas, to_dense, warn_user, with_names
 from skuq.wrappers import weight_params
 

@@ -29,8 +29,8 @@ from skuq._networks import (
     resolve_device,
     rows_at_once,
 )
+from skuq.files import stored
 from skuq.models._model import Model
-from skuq.stored import stored
 from skuq.validation import warn_user
 from skuq.wrappers import is_peft_model, module_inside
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from skuq.base import FloatArray
 from skuq.calibration import conformal_limit, conformal_p_values
-from skuq.stored import stored
+from skuq.files import stored
 
 _SHARE_OF_TAIL = 0.1
 _LARGEST = 1e100  # largest score and largest surprise; replaces NaN and larger values

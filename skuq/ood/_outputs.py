@@ -15,8 +15,8 @@ from scipy.sparse import issparse, vstack
 from skuq._information import log_softmax
 from skuq.base import FloatArray, Uncertainty
 from skuq.features import encoded, feature_encoder
+from skuq.labels import proba_of_classes
 from skuq.models import LearnerModel, Model, ModelClassifierMixin
-from skuq.probabilities import proba_of_classes
 from skuq.validation import warn_user
 
 _N_EXAMPLES = 256  # number of rows on which a learner's outputs are inspected

@@ -17,8 +17,8 @@ from sklearn.preprocessing import StandardScaler, normalize
 
 from skuq._information import centred, entropy, has_conventional_offset, logsumexp
 from skuq.base import FloatArray
-from skuq.distances import Whitening, fit_whitening
 from skuq.explanations import TrainingValues, as_table, number_columns
+from skuq.features import Whitening, fit_whitening
 from skuq.ood._outputs import RowOutputs
 
 N_NEIGHBORS = 10

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from skuq.base import FloatArray, IntArray
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

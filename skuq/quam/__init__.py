@@ -5,7 +5,8 @@ Scikit-learn estimators that are not networks need no torch.
 
 from typing import TYPE_CHECKING
 
-from skuq.extras import import_networks, lazy_names
+from skuq.files import stored_in
+from skuq.imports import import_networks, lazy_names
 from skuq.quam._classifier import QUAMClassifier
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._pools import make_pool
@@ -13,7 +14,6 @@ from skuq.quam._pools import make_token_pool as make_token_pool
 from skuq.quam._refit_search import RefitSearch
 from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._regressor import QUAMRegressor
-from skuq.stored import stored_in
 
 if TYPE_CHECKING:
     from skuq.quam._pointwise_search import PointwiseSearch

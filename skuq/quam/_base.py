@@ -28,8 +28,9 @@ from skuq._information import array_namespace
 from skuq.base import FloatArray, IntArray, Uncertainty
 from skuq.devices import with_gradients
 from skuq.explanations import Explanation, explained_inputs, index_of
-from skuq.extras import import_networks
-from skuq.models import Model, ModelMixin, TrainingData, category_columns, is_prefit, look_at
+from skuq.features import category_columns
+from skuq.imports import import_networks
+from skuq.models import Model, ModelMixin, TrainingData, is_prefit, look_at
 from skuq.quam._importance_sampling import ImportanceSampling
 from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
 from skuq.quam._refit_search import (
@@ -44,8 +45,12 @@ from skuq.quam._refit_search import (
 )
 from skuq.quam._search import Found, Problem, Search
 from skuq.quam._tasks import EvaluatedRows, SearchedPoints, Task, reduced
-from skuq.sample_weights import unwarned_weights, warn_of_relative_weights
-from skuq.validation import refuse_ineffective, with_names
+from skuq.validation import (
+    refuse_ineffective,
+    unwarned_weights,
+    warn_of_relative_weights,
+    with_names,
+)
 
 if TYPE_CHECKING:
     from skuq.quam._gradient_search import SearchProblem, SearchSettings
@@ -72,7 +77,7 @@ PARAMETERS: dict[str, Any] = {
     "verbose": ["verbose"],
 }
 
-# Attributes of saved models, with their types; see `skuq.stored`.
+# Attributes of saved models, with their types; see `skuq.files`.
 KEPT: dict[str, Any] = {
     "model_": Model,
     "search_": Search,

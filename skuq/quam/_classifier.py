@@ -14,12 +14,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
+from skuq.files import stored
 from skuq.models import ModelClassifierMixin
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._search import Found, mean_loss
 from skuq.quam._tasks import Classification
-from skuq.stored import stored
 from skuq.validation import refuse_ineffective, warn_if_worse_than_guessing, warn_user
 
 

@@ -27,11 +27,11 @@ from skuq._networks import (
     stacked_forward,
 )
 from skuq.base import FloatArray
+from skuq.files import stored
 from skuq.models import NetworkModel, look_at
 from skuq.quam._objectives import Objective
 from skuq.quam._regression_sampling import OutputBias
 from skuq.quam._search import Problem, Search
-from skuq.stored import stored
 
 # Searches run together if the memory for their weights is at most this many times the size of the
 # largest tensor that `within_memory` allows.

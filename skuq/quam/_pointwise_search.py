@@ -20,6 +20,7 @@ from skuq._networks import (
     training_batches,
     within_memory,
 )
+from skuq.files import stored
 from skuq.quam._gradient_search import (
     Attack,
     Descent,
@@ -32,7 +33,6 @@ from skuq.quam._gradient_search import (
 )
 from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._objectives import Objective
-from skuq.stored import stored
 
 
 @stored("quam.pointwise-search")

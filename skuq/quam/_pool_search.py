@@ -21,6 +21,7 @@ from skuq._networks import (
     within_memory,
 )
 from skuq.base import IntArray
+from skuq.files import stored
 from skuq.quam._gradient_search import (
     Attack,
     Descent,
@@ -40,7 +41,6 @@ from skuq.quam._search import (
     searches_in_memory,
     with_progress,
 )
-from skuq.stored import stored
 
 # Number of training samples on which the models found are compared.
 _N_COMPARED = 4096

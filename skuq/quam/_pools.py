@@ -14,7 +14,7 @@ from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 from sklearn.utils import _safe_indexing, check_random_state
 
 from skuq.base import BoolArray, FloatArray
-from skuq.extras import import_networks
+from skuq.imports import import_networks
 from skuq.quam._text_pools import KINDS as TEXT_KINDS
 from skuq.quam._text_pools import (
     PASS_A_POOL,

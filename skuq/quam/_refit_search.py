@@ -24,6 +24,7 @@ from sklearn.utils.class_weight import compute_class_weight, compute_sample_weig
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray
+from skuq.files import stored
 from skuq.models import LearnerModel, look_at
 from skuq.quam._search import (
     MAX_MEMORY,
@@ -35,7 +36,6 @@ from skuq.quam._search import (
     searches_in_memory,
     warn_if_slow,
 )
-from skuq.stored import stored
 from skuq.validation import as_pandas, as_table_of
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from skuq._information import (
     gaussian_pairwise_kl,
 )
 from skuq.base import FloatArray
+from skuq.files import stored
 from skuq.quam._importance_sampling import (
     ImportanceSampling,
     Trajectories,
@@ -28,7 +29,6 @@ from skuq.quam._importance_sampling import (
     joined_models,
     taken,
 )
-from skuq.stored import stored
 
 DIRECTIONS = (1, -1)  # the two searches of each point: upward, downward
 

@@ -27,6 +27,7 @@ from skuq.base import (
     with_index_of,
 )
 from skuq.devices import with_gradients
+from skuq.files import stored
 from skuq.models import Model, TrainingData, fit_model, is_prefit
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._refit_search import RefitProblem, RefitSearch
@@ -35,7 +36,6 @@ from skuq.quam._search import mean_loss
 from skuq.quam._tasks import Regression
 from skuq.quantities import check_coverage, checked_levels
 from skuq.residuals import LEVELS, RowNoise, stretched, widened
-from skuq.stored import stored
 from skuq.validation import refuse_ineffective
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from sklearn.utils.validation import _num_samples
 
 from skuq._information import Decomposition, array_namespace, log_softmax
 from skuq.base import FloatArray, IntArray
+from skuq.files import stored
 from skuq.labels import codes_of
 from skuq.quam._importance_sampling import (
     AdversarialModels,
@@ -39,7 +40,6 @@ from skuq.quam._regression_sampling import (
     gaussian_uncertainty,
 )
 from skuq.quam._search import Found
-from skuq.stored import stored
 
 if TYPE_CHECKING:
     from torch import Tensor

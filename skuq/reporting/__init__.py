@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from skuq.extras import lazy_names
+from skuq.imports import lazy_names
 from skuq.reporting._audit import AuditReport as AuditReport
 from skuq.reporting._audit import audit_data as audit_data
 from skuq.reporting._audit import audit_report

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from skuq.extras import import_optional
 from skuq.files import write_atomically
+from skuq.imports import import_optional
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template

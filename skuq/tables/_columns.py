@@ -33,8 +33,8 @@ from sklearn.utils.validation import check_is_fitted
 from skuq._table_files import UNNAMED
 from skuq.base import BoolArray, IntArray
 from skuq.explanations import ALL_DIFFERENT, MISSING_TEXT, SEPARATOR
+from skuq.files import stored
 from skuq.labels import as_text
-from skuq.stored import stored
 from skuq.tables._inputs import TableError, place
 from skuq.written_numbers import (
     FEW,

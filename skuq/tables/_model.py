@@ -16,11 +16,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray, PredictionInterval, predict_uncertainty
 from skuq.explanations import TrainingValues, explained, marked_names, rows_to_explain
+from skuq.files import stored
 from skuq.labels import classes_of_columns, probability_columns
 from skuq.ood import Combination
 from skuq.quantities import checked_levels
 from skuq.residuals import LEVELS, interpolated
-from skuq.stored import stored
 from skuq.tables import _notes as notes
 from skuq.tables._columns import TOO_LARGE, CleanColumns, Cleaned, format_note
 from skuq.tables._estimator import NEW, TableEstimator

@@ -24,9 +24,8 @@ import sklearn
 from sklearn.utils.validation import check_is_fitted
 
 from skuq import __version__
-from skuq.extras import import_optional
-from skuq.files import atomic_path
-from skuq.stored import StoredError, from_stored, to_stored, untrusted
+from skuq.files import StoredError, atomic_path, from_stored, to_stored, untrusted
+from skuq.imports import import_optional
 from skuq.tables._inputs import TableError
 
 FORMAT = 11  # version of the folder format

@@ -13,6 +13,7 @@ from scipy.stats import skew
 
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.calibration import conformal_limit
+from skuq.files import stored
 from skuq.labels import as_text, counted
 from skuq.residuals import (
     LEVELS,
@@ -23,7 +24,6 @@ from skuq.residuals import (
     stretched,
     widened,
 )
-from skuq.stored import stored
 from skuq.tables._columns import is_number
 from skuq.tables._inputs import TableError, place, require
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column

@@ -24,9 +24,9 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
 
 from skuq.base import FloatArray
+from skuq.files import stored
 from skuq.metrics import interval_score, negative_log_likelihood
 from skuq.residuals import LEVELS, RowNoise, central_interval
-from skuq.stored import stored
 from skuq.tables._columns import CleanColumns, as_codes, as_indicators, as_integers
 from skuq.tables._inputs import TableError
 from skuq.tables._target import SMALLEST_GAIN, TargetScale, is_regression
@@ -341,7 +341,7 @@ def _makes_pool(estimator: Any) -> bool:
 
 def _pool_of_stored(estimator: Any, rows: Any, seed: int) -> pd.DataFrame:
     """Candidate pool of an external estimator, made from rows as they were stored."""
-    from skuq.models import category_columns
+    from skuq.features import category_columns
     from skuq.quam import make_pool
 
     categories = category_columns(estimator, list(rows.columns))

@@ -18,7 +18,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples
 
 from skuq.base import Uncertainty, predict_uncertainty
-from skuq.pipelines import make_pipeline
+from skuq.sklearn_counterparts import make_pipeline
 from skuq.testing._support import (
     Data,
     Fit,

@@ -8,7 +8,7 @@ process, such as the worker processes of stable-baselines3's `SubprocVecEnv`.
 import sys
 from typing import TYPE_CHECKING
 
-from skuq.extras import import_optional, lazy_names
+from skuq.imports import import_optional, lazy_names
 
 import_optional("torch", extra=None)
 from skuq.uadqn._estimator import GRIDWORLD, UADQN, rl_module

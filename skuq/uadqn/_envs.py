@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from skuq.base import IntArray
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 
 Env = gym.Env[Any, Any]
 Space = spaces.Space[Any]

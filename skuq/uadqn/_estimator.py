@@ -22,7 +22,7 @@ from tqdm.auto import tqdm
 
 from skuq._networks import resolve_device
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_index_of
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, risk_adjusted_values
 from skuq.validation import warn_user
 

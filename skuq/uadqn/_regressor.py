@@ -20,10 +20,9 @@ from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMi
 from skuq.devices import with_gradients
 from skuq.quantities import check_coverage
 from skuq.residuals import widened
-from skuq.sample_weights import training_weights
 from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
-from skuq.validation import checked_widths, refuse_ineffective
+from skuq.validation import checked_widths, refuse_ineffective, training_weights
 
 # Inputs of the networks are scaled to the standard deviation INPUT_SCALE / (number of varying
 # features). With more features, samples lie further apart, so that only a smoother function can be

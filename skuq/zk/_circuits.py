@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import IntArray
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.zk._fixed_point import (
     CONFIDENCE_BITS,
     EXP_BASE,

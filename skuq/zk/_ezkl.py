@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from skuq import __version__
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.zk._bn254 import root_of_unity
 from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, Architecture, digit_base, digits_of
 

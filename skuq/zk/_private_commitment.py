@@ -18,7 +18,7 @@ import numpy as np
 from joblib import cpu_count, effective_n_jobs
 
 from skuq.devices import available_memory
-from skuq.extras import import_optional
+from skuq.imports import import_optional
 from skuq.zk import _ezkl as backend
 from skuq.zk import _statements as statements
 from skuq.zk._files import VerificationError, read_json, write_json

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from skuq import extras
+from skuq import imports
 from skuq.cli._files import InputError, check_outputs, files_of, read_csv, require_plots
 from skuq.cli._main import main
 
@@ -85,7 +85,7 @@ def test_what_needs_matplotlib_names_the_extra(monkeypatch):
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(extras, "import_module", absent)
+    monkeypatch.setattr(imports, "import_module", absent)
     with pytest.raises(InputError, match=r"--report: matplotlib .* pip install 'skuq\[plot\]'"):
         require_plots("--report")
 

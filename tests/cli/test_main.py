@@ -12,10 +12,10 @@ from click.testing import CliRunner
 
 import skuq
 from skuq import QUAMClassifier
-from skuq._plugins import Plugin, discover, estimator_names
 from skuq.cli._audit import audit
 from skuq.cli._main import FAILED, main
 from skuq.cli._printing import OPTIONS, as_options
+from skuq.imports import Plugin, discover, estimator_names
 
 
 def run(*arguments):
@@ -56,7 +56,7 @@ def test_checked_estimators_are_listed_with_summary_and_origin():
 def test_a_broken_plugin_is_listed_by_name_and_stops_nothing(monkeypatch):
     broken = Plugin("BrokenClassifier", "acme", "acme:Broken", error="libneeded is missing")
     found = [broken, *discover()]
-    monkeypatch.setattr("skuq._plugins.discover", lambda: found)
+    monkeypatch.setattr("skuq.imports.discover", lambda: found)
     result = run("estimators", "--check")
     assert result.exit_code == 0
     words = result.output.splitlines()[0].split()
@@ -109,7 +109,7 @@ def test_the_list_of_commands_imports_none_of_them():
     )
     imported = python(code).stdout.splitlines()[-1]
     assert set(ast.literal_eval(imported)) == {
-        *("skuq._version", "skuq.cli", "skuq.cli._main", "skuq.extras")
+        *("skuq._version", "skuq.cli", "skuq.cli._main", "skuq.imports")
     }
 
 

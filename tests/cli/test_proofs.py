@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 
-from skuq import extras
+from skuq import imports
 from skuq.cli._main import FAILED, main
 from skuq.datasets import make_gaussian_classes
 
@@ -519,7 +519,7 @@ def test_without_the_extra_one_line_names_it(auditor, monkeypatch, name):
     def absent(module):
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
-    monkeypatch.setattr(extras, "import_module", absent)
+    monkeypatch.setattr(imports, "import_module", absent)
     given = {
         "commit": ["ref.csv", "ref.csv", "new"],
         "prove": ["published", "ref.csv", "new", "--label", "y", *ASKED],

@@ -16,10 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from skuq import Uncertainty, UncertaintyMixin, extras
-from skuq._plugins import Plugin
 from skuq._table_files import write_table
 from skuq.cli import _quantify
 from skuq.cli._main import main
+from skuq.imports import Plugin
 from skuq.tables import TableModel, table_notes
 
 METHOD = ("--method", "quick")

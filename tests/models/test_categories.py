@@ -14,7 +14,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
-from skuq.models import category_columns
+from skuq.features import category_columns
 
 NAMES = ["age", "town", "trade"]
 CODES = np.c_[np.linspace(20, 60, 40), np.arange(40) % 4, np.arange(40) % 3]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from skuq.calibration import conformal_p_values
+from skuq.files import from_stored, to_stored
 from skuq.ood import Combination, Tail
-from skuq.stored import from_stored, to_stored
 
 GROUPS = {"a": "model", "b": "model", "c": "distance"}
 

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
 
-from skuq.stored import CLASSES, stored
+from skuq.files import CLASSES, stored
 from skuq.tables import TableError, TableModel, _storage, check_savable, read_estimator
 from skuq.tables._storage import TRUSTED
 
