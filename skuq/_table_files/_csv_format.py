@@ -26,18 +26,14 @@ BYTE_ORDER_MARKS = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-# Of all single-byte encodings, only the Western European one is detected, by the letters and marks
-# of its texts. Three successive non-ASCII letters suggest Greek, Cyrillic or an Asian script.
+# Of single-byte encodings, only the Western European one is detected, by its letters and marks.
+# Three successive non-ASCII letters suggest Greek, Cyrillic or an Asian script.
 WESTERN = "cp1252"
 MARKS = {*"€£“”«»…§°²³\u2018\u2019\u2013\u2014"}
 NOT_WESTERN = {*"ªºƒˆÐÞðþ"}
 OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")
-# Line above the header, in which Excel states the separator.
-SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)
-WHOLE = r"[+-]?\d+([eE][+-]?\d+)?"
-NUMBERS = {
-    mark: re.compile(rf"[+-]?\d*{re.escape(mark)}\d+([eE][+-]?\d+)?|{WHOLE}") for mark in ",."
-}
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)  # Excel's, above the header
+NUMBERS = {mark: re.compile(rf"[+-]?(\d*[{mark}])?\d+([eE][+-]?\d+)?") for mark in ",."}
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}
 
 
@@ -59,7 +55,7 @@ class Sniffed(NamedTuple):
     format: CsvFormat  # with every attribute set
     mark: str  # decimal mark; empty if it was neither passed nor detected
     header: list[str]
-    note: str  # sentence about an unusual format; empty if the format is usual
+    note: str  # about an unusual format, or empty
     codes: list[int]  # positions of the columns with values such as 007, which may be codes
     n_skipped: int  # number of lines above the header
 
@@ -122,7 +118,6 @@ def _encoding(path: Path, sample: bytes) -> str:
 
 
 def not_encoded(path: Path, encoding: str) -> TableFileError:
-    """Return the error for a file that cannot be decoded with an encoding."""
     return TableFileError(
         f"{path} is not encoded as {encoding}; state its encoding (`encoding`), such as "
         f"{WESTERN if encoding.lower().startswith('utf-8') else 'utf-8'}, or save it as CSV in "
@@ -140,18 +135,15 @@ def _rows(text: str, sep: str, is_cut: bool) -> list[list[str]]:
 
 def _separator(path: Path, text: str, is_cut: bool) -> str:
     """Detect the separator that splits every row into as many values as the header has names."""
-    divided = {}
+    widths = {}
     for sep in SEPARATORS:
         with suppress(csv.Error):  # raised if quotation marks are invalid with this separator
-            rows = _rows(text, sep, is_cut)
-            if len(rows[0]) > 1:
-                divided[sep] = rows
-    fitting = [sep for sep, rows in divided.items() if len({*map(len, rows)}) == 1]
-    if len(fitting) == 1 or len(divided) < 2:
-        return next(iter(fitting or divided), ",")
-    ways = [
-        f"at {SEPARATORS[sep]} into {len(divided[sep][0])} columns" for sep in fitting or divided
-    ]
+            widths[sep] = [*map(len, _rows(text, sep, is_cut))]
+    dividing = [sep for sep, width in widths.items() if width[0] > 1]
+    fitting = [sep for sep in dividing if len({*widths[sep]}) == 1]
+    if len(fitting) == 1 or len(dividing) < 2:
+        return [*fitting, *dividing, ","][0]
+    ways = [f"at {SEPARATORS[sep]} into {widths[sep][0]} columns" for sep in fitting or dividing]
     raise TableFileError(f"{path} can be split {' or '.join(ways)}; state the separator (`sep`).")
 
 
@@ -171,16 +163,16 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
             f"{path} has numbers with a comma, such as {commas[0]!r}, and with a point, such as "
             f"{points[0]!r}; state the decimal mark (`decimal`)."
         )
-    # A point may separate thousands only if values are separated by semicolons, as in CSV files
-    # from countries with this thousands separator.
+    # A point may separate thousands only in countries whose CSV files have semicolons.
     mark, numbers = (",", commas) if commas else (".", points if sep == ";" else [])
     if numbers and all(map(GROUPED[mark].fullmatch, numbers)):
-        raise _undecided(path, numbers[0])
-    return mark if commas or points else _decimal_in_text(rows)
-
-
-def _decimal_in_text(rows: list[list[str]]) -> str:
-    """Decimal mark of numbers with units or thousands separators; "" unless all agree."""
+        raise TableFileError(
+            f"{path} has numbers such as {numbers[0]!r}, whose comma or point may be a decimal "
+            "mark or a thousands separator; state the decimal mark (`decimal`)."
+        )
+    if commas or points:
+        return mark
+    # Numbers with units or thousands separators decide if all of their columns agree.
     texts = [column for column in _columns(rows) if any("," in v or "." in v for v in column)]
     formats = [number_format(pd.Series(column, dtype=object), "") for column in texts]
     marks = {format.decimal for format in formats if format}
@@ -195,13 +187,6 @@ def _codes(rows: list[list[str]]) -> list[int]:
         if all(map(str.isdecimal, values)) and any(len(v) > 1 and v[0] == "0" for v in values):
             found.append(position)
     return found
-
-
-def _undecided(path: Path, number: str) -> TableFileError:
-    return TableFileError(
-        f"{path} has numbers such as {number!r}, whose comma or point may be a decimal mark or a "
-        "thousands separator; state the decimal mark (`decimal`)."
-    )
 
 
 def _columns(rows: list[list[str]]) -> list[tuple[str, ...]]:

@@ -34,7 +34,6 @@ DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 @contextmanager
 def _opened(path: Path) -> Iterator[BinaryIO]:
-    """Open a file for reading bytes; its extension selects the decompression."""
     ending = path.suffix.lower()
     if ending == ".zip":
         with zipfile.ZipFile(path) as archive:
@@ -44,7 +43,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
             with archive.open(names[0]) as stream:
                 yield stream  # type: ignore[misc]
     elif ending == ".zst":
-        with import_optional("pyarrow", extra="parquet").input_stream(str(path)) as stream:
+        arrow = import_optional("pyarrow", extra="parquet")
+        with path.open("rb") as file, arrow.input_stream(file, compression="zstd") as stream:
             yield stream
     else:
         with COMPRESSED.get(ending, open)(path, "rb") as stream:
@@ -63,36 +63,31 @@ class TableFile(ABC):
     codes : list of str
         Columns of a CSV file whose first rows contain codes with leading zeros, such as 00249.
         These columns are read as numbers, unless `dtype` is ``str``.
-
-    Notes
-    -----
-    Tables that are read have ``attrs`` that describe the file. ``"decimal"`` (CSV only) is the
-    decimal mark, or "" if the first rows do not show it. ``"numbered"`` is a pair: the word for a
-    row ("line" or "row"), and the number of the first row.
     """
 
+    # `attrs` of the tables that are read: the word for a row, and the number of the first row; for
+    # CSV also the decimal mark, or "" if the first rows do not show it.
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}
 
     def __init__(
         self, path: Path, columns: Sequence[str], note: str = "", codes: Sequence[int] = ()
     ) -> None:
         self.path, self.note = path, note
-        stripped = [str(name).strip() for name in columns]
-        self.columns = [name or f"{UNNAMED}{k}" for k, name in enumerate(stripped)]
+        self.columns = [str(name).strip() or f"{UNNAMED}{k}" for k, name in enumerate(columns)]
         self.codes = [self.columns[position] for position in codes]
-        twice = [name for name in self.columns if self.columns.count(name) > 1]
-        if twice:
-            raise TableFileError(
-                f"{path} has more than one column named {twice[0]!r}; rename or remove one."
-            )
+        for name in self.columns:
+            if self.columns.count(name) > 1:
+                raise TableFileError(
+                    f"{path} has more than one column named {name!r}; rename or remove one."
+                )
 
     def require(self, names: Collection[str]) -> None:
         """Refuse a table that lacks one of these columns; suggest a similar name."""
         for name in names:
             if name not in self.columns:
                 near = difflib.get_close_matches(name, self.columns, n=1)
-                known = ", ".join(self.columns[:10])
-                hint = f"Did you mean {near[0]!r}?" if near else f"It has {known}."
+                known = f"It has {', '.join(self.columns[:10])}."
+                hint = f"Did you mean {near[0]!r}?" if near else known
                 raise TableFileError(f"{self.path} has no column {name!r}. {hint}")
 
     def read(
@@ -111,20 +106,16 @@ class TableFile(ABC):
     ) -> Iterator[pd.DataFrame]:
         """Read the table in chunks of `n_rows`, by default of about two million values.
 
-        `dtype` names columns to read as ``str`` or ``"category"``, even if they contain numbers.
-        The dtype of other columns of a CSV file may differ between chunks, since it is inferred
-        from the values of each chunk. In the `text_columns` of a CSV file, words such as "NA" are
-        text instead of missing values, as they are in a Parquet file. Rows are numbered from 0 over
-        the whole table; there is at least one row.
+        `dtype` names columns to read as ``str`` or ``"category"``; the dtype of other columns of a
+        CSV file is inferred from each chunk. In the `text_columns` of a CSV file, words such as
+        "NA" are text instead of missing values, as they are in a Parquet file. Rows are numbered
+        from 0 over the whole table; there is at least one row.
         """
         n_rows = n_rows or max(1, CHUNK_CELLS // len(self.columns))
         return self._checked(self._frames(dtype or {}, text_columns, n_rows))
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
-        """Convert all distinct values of a column read as ``"category"`` to their usual dtype.
-
-        Values of a CSV file become numbers, booleans or text, depending on all values together.
-        """
+        """Convert all distinct values of a column read as ``"category"`` to their usual dtype."""
         return list(texts)
 
     @abstractmethod
@@ -141,9 +132,8 @@ class TableFile(ABC):
             if frame is None:
                 break
             if len(frame):
-                frame.index = pd.RangeIndex(start, start + len(frame))
+                frame.index = pd.RangeIndex(start, start := start + len(frame))
                 frame.attrs |= self._attrs
-                start += len(frame)
                 yield frame
         if start == 0:
             raise TableFileError(f"{self.path} has no rows.")
@@ -161,29 +151,27 @@ class CsvFile(TableFile):
         self._attrs = {"decimal": sniffed.mark, "numbered": ("line", 2 + self._n_skipped)}
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
-        lines = io.StringIO()
-        csv.writer(lines, quoting=csv.QUOTE_ALL).writerows([["values"], *([t] for t in texts)])
+        # Values become numbers, booleans or text, depending on all values together.
+        text = pd.DataFrame({"values": texts}).to_csv(index=False, quoting=csv.QUOTE_ALL)
         options: dict[str, Any] = {"low_memory": False, "decimal": self.format.decimal}
-        column = pd.read_csv(io.StringIO(lines.getvalue()), **options)["values"]
+        column = pd.read_csv(io.StringIO(text), **options)["values"]
         if not (is_numeric_dtype(column) and column.notna().any()):
             # In a text column, words such as "NA" are values, not missing values.
             options |= {"keep_default_na": False, "na_values": [""]}
-            column = pd.read_csv(io.StringIO(lines.getvalue()), **options)["values"]
+            column = pd.read_csv(io.StringIO(text), **options)["values"]
         return column.tolist()
 
     def _frames(
         self, dtype: Mapping[str, Any], text_columns: TextColumns, n_rows: int | None
     ) -> Iterator[pd.DataFrame]:
-        sep, decimal, encoding = self.format
-        options: dict[str, Any] = {"sep": sep, "decimal": decimal, "encoding": encoding}
-        options |= {"header": 0, "names": self.columns, "index_col": False, "low_memory": False}
-        options |= {"skiprows": self._n_skipped, "keep_default_na": False}
         kept = {*self.columns} if text_columns is True else {*(text_columns or ())}
         missing = {name: {""} if name in kept else MISSING_WORDS for name in self.columns}
-        options["na_values"] = missing
-        kinds = {name: kind for name, kind in dtype.items() if name in self.columns}
+        options: dict[str, Any] = {"header": 0, "names": self.columns, "index_col": False}
+        options |= {"skiprows": self._n_skipped, "keep_default_na": False, "low_memory": False}
+        options["dtype"] = {name: kind for name, kind in dtype.items() if name in self.columns}
+        options |= {"na_values": missing, "chunksize": n_rows, **self.format._asdict()}
         with _opened(self.path) as stream:
-            read: Any = pd.read_csv(stream, dtype=kinds, chunksize=n_rows, **options)
+            read: Any = pd.read_csv(stream, **options)
             for frame in [read] if n_rows is None else read:
                 yield rewritten(frame, MARKED, plain_text)[0]
 
@@ -209,8 +197,7 @@ class ParquetFile(TableFile):
                 frame = batch.to_pandas(ignore_metadata=True).set_axis(self.columns, axis=1)
                 for name, kind in dtype.items():
                     if kind is str and name in frame:
-                        # Keep integer ids exact: in a column with missing values, pandas would
-                        # convert them to floats.
+                        # Keep integer ids exact: with missing values, they would become floats.
                         column = batch.column(self.columns.index(name))
                         frame[name] = column.to_pandas(integer_object_nulls=True)
                     elif name in frame:
@@ -221,18 +208,17 @@ class ParquetFile(TableFile):
     @contextmanager
     def _file(path: Path) -> Iterator[Any]:
         parquet = import_optional("pyarrow.parquet", extra="parquet")
-        with _errors(path), parquet.ParquetFile(path) as file:
+        # pyarrow encodes names of files by the locale, so it gets an open file.
+        with _errors(path), path.open("rb") as stream, parquet.ParquetFile(stream) as file:
             yield file
 
 
 @contextmanager
 def _errors(path: Path) -> Iterator[None]:
     """Convert errors of parsers and decompressors to `TableFileError` with the path."""
-    kind = "Parquet" if path.suffix.lower() in PARQUET else "CSV"
     try:
         with warnings.catch_warnings():
-            # If a row has more values than the header has names, pandas only warns and drops the
-            # surplus values.
+            # pandas only warns if a row has more values than the header has names, and drops them.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             yield
     except TableFileError:
@@ -244,21 +230,20 @@ def _errors(path: Path) -> Iterator[None]:
         ) from error
     except UnicodeError as error:
         raise not_encoded(path, getattr(error, "encoding", "UTF-8")) from error
-    except DAMAGED as error:
+    except (*DAMAGED, ValueError) as error:  # parsers raise subclasses of ValueError
+        kind = "Parquet" if path.suffix.lower() in PARQUET else "CSV"
+        is_damaged = isinstance(error, DAMAGED)
+        what = "is damaged or cannot be read" if is_damaged else f"cannot be read as {kind}"
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
-        raise TableFileError(f"{path} is damaged or cannot be read: {reason}") from error
-    except ValueError as error:  # the error types of the parsers are subclasses of ValueError
-        reason = " ".join(str(error).split())
-        raise TableFileError(f"{path} cannot be read as {kind}: {reason}") from error
+        raise TableFileError(f"{path} {what}: {reason}") from error
 
 
 def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableFile:
-    """Open a CSV file, possibly compressed, or a Parquet file, depending on the file extension.
+    """Open a Parquet file (``.parquet``, ``.pq``) or a CSV file with a header.
 
-    ``.parquet`` and ``.pq`` are Parquet files, all others CSV files with a header; ``.gz``,
-    ``.bz2``, ``.xz``, ``.zip`` and ``.zst`` are decompressed. Attributes of the CSV format that are
-    not in `format` are detected from the first rows. A file that is not a table, or whose format is
-    ambiguous, raises a `TableFileError`, which is a `ValueError`.
+    ``.gz``, ``.bz2``, ``.xz``, ``.zip`` and ``.zst`` are decompressed. Attributes of the CSV format
+    that are not in `format` are detected from the first rows. A file that is not a table, or whose
+    format is ambiguous, raises a `TableFileError`, which is a `ValueError`.
     """
     path = Path(path)
     if path.exists() and not path.is_file():

@@ -13,11 +13,11 @@ import csv
 import gzip
 import lzma
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from os import PathLike
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
@@ -27,16 +27,11 @@ from skuq.files import atomic_path
 from skuq.imports import import_optional
 
 PARQUET = (".parquet", ".pq")
-COMPRESSED: dict[str, Callable[..., Any]] = {
-    ".gz": gzip.open,
-    ".bz2": bz2.open,
-    ".xz": lzma.open,
-}
+COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 NOT_WRITTEN = (".xlsx", ".xls", ".xlsm", ".ods", ".zip", ".zst")
 # The last four are full-width =, +, - and @, which East Asian keyboards can type.
 STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-# The byte order mark is whitespace except at the beginning of a file. The dot stands for a further
-# character, since a sign alone is not a formula.
+# A byte order mark may be whitespace. The dot is a further character: a sign is not a formula.
 _START = rf"[\s\ufeff]*[{re.escape(STARTS)}]."
 FORMULA, MARKED = re.compile(f"'*{_START}", re.DOTALL), re.compile(f"'+{_START}", re.DOTALL)
 # Signed numbers, such as -1,200.50 and +49 170 1234, are not evaluated as formulas.
@@ -81,7 +76,6 @@ class WrittenTable(NamedTuple):
 
     @property
     def note(self) -> str:
-        """A sentence on the marked texts; empty if there are none."""
         if self.marked == 0:
             return ""
         cells = "1 text begins" if self.marked == 1 else f"{self.marked:,} texts begin"
@@ -92,7 +86,7 @@ class WrittenTable(NamedTuple):
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Refuse the names of spreadsheets and archives, and of Parquet files without pyarrow."""
+    """Refuse names of spreadsheets and archives, and of Parquet files without pyarrow."""
     ending = Path(path).suffix.lower()
     if ending in NOT_WRITTEN:
         raise TableFileError(
@@ -104,65 +98,52 @@ def check_writable(path: str | PathLike[str]) -> None:
 
 
 def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> WrittenTable:
-    """Write a table atomically, one chunk of rows at a time.
+    """Write a table atomically, one chunk of rows at a time; its computation may fail.
 
-    The extension ``.parquet`` or ``.pq`` means Parquet, any other extension CSV in UTF-8, which is
-    compressed if the extension is ``.gz``, ``.bz2`` or ``.xz``. In a CSV file, text that a
-    spreadsheet would evaluate as a formula gets an apostrophe as prefix, which `open_table`
-    removes. The chunks may be computed during writing; if their computation fails, an existing
-    file remains unchanged.
+    ``.parquet`` and ``.pq`` mean Parquet, other extensions CSV in UTF-8, which is compressed for
+    ``.gz``, ``.bz2`` and ``.xz``. In a CSV file, text that a spreadsheet would evaluate as a
+    formula gets an apostrophe as prefix, which `open_table` removes.
     """
     check_writable(path)
     ending = Path(path).suffix.lower()
     n_rows = n_marked = 0
     with atomic_path(path) as partial:
-        writer = _parquet(partial) if ending in PARQUET else _csv(partial, ending)
-        with writer as write:
-            for chunk in chunks:
-                n_marked += write(chunk)
-                n_rows += len(chunk)
+        if ending in PARQUET:
+            with partial.open("wb") as file:  # pyarrow encodes names of files by the locale
+                n_rows = _write_parquet(file, chunks)
+        else:
+            opened = COMPRESSED.get(ending, open)
+            with opened(partial, "wt", encoding="utf-8", newline="") as stream:
+                for k, chunk in enumerate(chunks):
+                    n_marked += _write_csv(stream, chunk, is_first=k == 0)
+                    n_rows += len(chunk)
     return WrittenTable(n_rows, n_marked)
 
 
-@contextmanager
-def _csv(partial: Path, ending: str) -> Iterator[Callable[[pd.DataFrame], int]]:
-    with COMPRESSED.get(ending, open)(partial, "wt", encoding="utf-8", newline="") as stream:
-        header: Any = None
-
-        def write(frame: pd.DataFrame) -> int:
-            nonlocal header
-            is_first, n_marked = header is None, 0
-            if is_first:
-                header = [safe_text(name) if isinstance(name, str) else name for name in frame]
-                n_marked = sum(new != old for new, old in zip(header, frame, strict=True))
-            frame, n_cells = rewritten(frame.set_axis(header, axis=1), FORMULA, safe_text)
-            options: dict[str, Any] = {"index": False, "header": is_first, "lineterminator": "\n"}
-            text = frame.to_csv(**options)
-            if "\r" in text:  # it ends a line, but the csv module does not quote it
-                text = frame.to_csv(quoting=csv.QUOTE_NONNUMERIC, **options)
-            stream.write(text)
-            return n_marked + n_cells
-
-        yield write
+def _write_csv(stream: TextIO, frame: pd.DataFrame, *, is_first: bool) -> int:
+    """Write rows, and the header if they are the first; return the number of marked texts."""
+    header = [safe_text(name) if isinstance(name, str) else name for name in frame]
+    n_marked = is_first * sum(new != old for new, old in zip(header, frame, strict=True))
+    frame, n_cells = rewritten(frame.set_axis(header, axis=1), FORMULA, safe_text)
+    options: dict[str, Any] = {"index": False, "header": is_first, "lineterminator": "\n"}
+    text = frame.to_csv(**options)
+    if "\r" in text:  # it ends a line, but the csv module does not quote it
+        text = frame.to_csv(quoting=csv.QUOTE_NONNUMERIC, **options)
+    stream.write(text)
+    return n_marked + n_cells
 
 
-@contextmanager
-def _parquet(partial: Path) -> Iterator[Callable[[pd.DataFrame], int]]:
+def _write_parquet(file: BinaryIO, chunks: Iterable[pd.DataFrame]) -> int:
+    """Write chunks with the schema of the first; return the number of rows."""
     arrow = import_optional("pyarrow", extra="parquet")
     parquet = import_optional("pyarrow.parquet", extra="parquet")
-    writer: Any = None
-
-    def write(frame: pd.DataFrame) -> int:
-        nonlocal writer
-        schema = None if writer is None else writer.schema
-        table = arrow.Table.from_pandas(frame, schema=schema, preserve_index=False)
-        if writer is None:
-            writer = parquet.ParquetWriter(partial, table.schema)
-        writer.write_table(table)
-        return 0
-
-    try:
-        yield write
-    finally:
-        if writer is not None:
-            writer.close()
+    n_rows, schema = 0, None
+    with ExitStack() as stack:
+        for chunk in chunks:
+            table = arrow.Table.from_pandas(chunk, schema=schema, preserve_index=False)
+            if schema is None:
+                schema = table.schema
+                writer = stack.enter_context(parquet.ParquetWriter(file, schema))
+            writer.write_table(table)
+            n_rows += len(chunk)
+    return n_rows

@@ -14,45 +14,41 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from skuq.cli._files import (
+from skuq.cli._io import (
+    POSITIVE,
+    SHARE,
     WRITABLE,
     CsvOptions,
     InputError,
+    as_options,
     check_finite,
     check_jobs,
     check_outputs,
     csv_options,
     files_of,
+    one_line,
+    option,
+    quiet_option,
     refusing_writes,
     require_plots,
+    say,
+    say_bins,
 )
 from skuq.cli._main import LazyGroup, exit_with_verdict
-from skuq.cli._printing import as_options, one_line, say, say_bins
 
 COMMANDS = {
-    "attest": (
-        "skuq.cli._proofs:attest",
-        "Prove one prediction of a committed model (provider).",
-    ),
-    "challenge": (
-        "skuq.cli._proofs:challenge",
-        "Draw the challenge that decides which predictions are proven (auditor).",
-    ),
-    "check": ("skuq.cli._proofs:check", "Check the proof of one prediction (client)."),
-    "commit": (
-        "skuq.cli._proofs:commit",
-        "Commit to a model without revealing it (provider).",
-    ),
-    "prove": ("skuq.cli._proofs:prove", "Prove the audit of a committed model (provider)."),
-    "regions": (
-        "skuq.cli._proofs:regions",
-        "Choose regions that are audited in addition to all samples (auditor).",
-    ),
-    "verify": (
-        "skuq.cli._proofs:verify",
-        "Verify the audit of a committed model (auditor).",
-    ),
+    name: (f"skuq.cli._proofs:{name}", summary)
+    for name, summary in {
+        "attest": "Prove one prediction of a committed model (provider).",
+        "challenge": "Draw the challenge that decides which predictions are proven (auditor).",
+        "check": "Check the proof of one prediction (client).",
+        "commit": "Commit to a model without revealing it (provider).",
+        "prove": "Prove the audit of a committed model (provider).",
+        "regions": "Choose regions that are audited in addition to all samples (auditor).",
+        "verify": "Verify the audit of a committed model (auditor).",
+    }.items()
 }
+SMALL_SHARE = click.FloatRange(0, 1)
 
 
 class _Needed(click.Option):
@@ -77,75 +73,53 @@ class _Needed(click.Option):
     invoke_without_command=True,
     subcommand_metavar="[COMMAND [ARGS]...]",
 )
-@click.option(
+@option(
     "--predictions",
+    "CSV or Parquet file with one prediction per row, or a pattern such as "
+    "'part-*.parquet'; may be repeated.",
     cls=_Needed,
     multiple=True,
     required=True,
-    help="CSV or Parquet file with one prediction per row, or a pattern such as "
-    "'part-*.parquet'; may be repeated.",
 )
-@click.option("--label", cls=_Needed, required=True, help="Column with the true label.")
-@click.option(
+@option("--label", "Column with the true label.", cls=_Needed, required=True)
+@option(
     "--proba",
-    help="Columns with the reported probabilities, one per class, separated by commas.  "
+    "Columns with the reported probabilities, one per class, separated by commas.  "
     "[default: columns named as 'skuq quantify' names them, such as p(yes)]",
 )
-@click.option(
+@option(
     "--classes",
-    help="Labels in the order of the --proba columns; for a single column: both labels, the label "
+    "Labels in the order of the --proba columns; for a single column: both labels, the label "
     "of this column last.  [default: labels in names such as p(yes), else sorted labels]",
 )
-@click.option(
-    "--alpha",
-    type=click.FloatRange(0, 1),
-    default=0.05,
-    show_default=True,
-    help="Tolerated difference between accuracy and confidence.",
-)
-@click.option(
-    "--bins",
-    "n_bins",
-    type=click.IntRange(1),
-    default=10,
-    show_default=True,
-    help="Number of confidence bins.",
-)
-@click.option(
+@option("--alpha", "Tolerated difference between accuracy and confidence.", SMALL_SHARE, 0.05)
+@option("--bins n_bins", "Number of confidence bins.", POSITIVE, 10)
+@option(
     "--confidence-level",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.95,
-    show_default=True,
-    help="A model whose confidence is right within --alpha passes with at least this probability.",
+    "A model whose confidence is right within --alpha passes with at least this probability.",
+    SHARE,
+    0.95,
 )
-@click.option("--groups", help="Columns whose groups are audited as well, separated by commas.")
-@click.option(
+@option("--groups", "Columns whose groups are audited as well, separated by commas.")
+@option(
     "--features",
-    help="Columns in which to search for regions of wrong confidence, separated by commas.",
+    "Columns in which to search for regions of wrong confidence, separated by commas.",
 )
-@click.option(
-    "--weights",
-    help="Column with weights of the rows: frequencies, or survey weights.",
-)
-@click.option(
+@option("--weights", "Column with weights of the rows: frequencies, or survey weights.")
+@option(
     "--region-alpha",
-    type=click.FloatRange(0, 1),
-    help="Tolerated difference within regions of --features.  [default: the value of --alpha]",
+    "Tolerated difference within regions of --features.  [default: the value of --alpha]",
+    SMALL_SHARE,
 )
-@click.option(
+@option(
     "--report",
-    type=WRITABLE,
-    help="HTML report to write (needs extra 'plot'), with its numbers in a JSON file next to it.",
+    "HTML report to write (needs extra 'plot'), with its numbers in a JSON file next to it.",
+    WRITABLE,
 )
-@click.option("--json", "json_path", type=WRITABLE, help="JSON file to write, with all numbers.")
-@click.option(
-    "--jobs",
-    default=1,
-    show_default=True,
-    help="Number of processes, each reading some of the files; -1 uses all cores.",
-)
+@option("--json json_path", "JSON file to write, with all numbers.", WRITABLE)
+@option("--jobs", "Number of processes, each reading some of the files; -1 uses all cores.", int, 1)
 @csv_options
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@quiet_option
 @click.pass_context
 def audit(ctx: click.Context, /, **options: Any) -> None:
     """Audit reported confidence against true labels.
@@ -191,9 +165,8 @@ def _passes(
 ) -> bool:
     """Audit the files, write and print the results, and return whether the audit passes."""
     check_jobs(jobs)
-    for option in ("alpha", "confidence_level"):
-        check_finite("--" + option.replace("_", "-"), settings[option])
-    check_finite("--region-alpha", region_alpha)
+    for name, value in (settings | {"region_alpha": region_alpha}).items():
+        check_finite("--" + name.replace("_", "-"), value)
     if report is not None:
         require_plots("--report")
         json_path = report.with_suffix(".json") if json_path is None else json_path

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import (
+from skuq.cli._io import (
+    POSITIVE,
     READABLE,
     WRITABLE,
     CsvOptions,
@@ -16,10 +17,11 @@ from skuq.cli._files import (
     check_outputs,
     classes_as_written,
     csv_options,
+    option,
     refusing_tables,
     refusing_writes,
+    say,
 )
-from skuq.cli._printing import say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,39 +31,36 @@ INDUCING = 200  # default number of inducing points for larger tables
 
 
 @click.command()
-@click.option("--train", required=True, type=READABLE, help="CSV or Parquet file to train on.")
-@click.option("--target", required=True, help="Column with the class.")
-@click.option("--predict", required=True, type=READABLE, help="File with rows to certify.")
-@click.option("--out", required=True, type=WRITABLE, help="CSV or Parquet file to write.")
-@click.option("--id", "id_column", help="Column that identifies rows; copied, not a feature.")
-@click.option("--drop", multiple=True, help="Column not to use; may be repeated.")
+@option("--train", "CSV or Parquet file to train on.", READABLE, required=True)
+@option("--target", "Column with the class.", required=True)
+@option("--predict", "File with rows to certify.", READABLE, required=True)
+@option("--out", "CSV or Parquet file to write.", WRITABLE, required=True)
+@option("--id id_column", "Column that identifies rows; copied, not a feature.")
+@option("--drop", "Column not to use; may be repeated.", multiple=True)
 @click.option("--fixed", default="", metavar="COLUMN,COLUMN", help="Columns that cannot change.")
-@click.option(
+@option(
     "--max-radius",
-    type=click.FloatRange(0, min_open=True),
-    default=1.0,
-    show_default=True,
-    help="Largest radius, in standard deviations of each column.",
+    "Largest radius, in standard deviations of each column.",
+    click.FloatRange(0, min_open=True),
+    1.0,
 )
-@click.option(
+@option(
     "--norm",
-    type=click.Choice(["linf", "l2", "l1"]),
-    default="linf",
-    show_default=True,
-    help="Norm of a change: the radius limits each column (linf), or all together (l2, l1).",
+    "Norm of a change: the radius limits each column (linf), or all together (l2, l1).",
+    click.Choice(["linf", "l2", "l1"]),
+    "linf",
 )
-@click.option(
+@option(
     "--max-regions",
-    type=click.IntRange(1),
-    default=300,
-    show_default=True,
-    help="Limit on the work for each row and radius, beyond which the radius is not proven.",
+    "Limit on the work for each row and radius, beyond which the radius is not proven.",
+    POSITIVE,
+    300,
 )
-@click.option(
+@option(
     "--inducing",
-    type=click.IntRange(1),
-    help="Number of inducing points.  [default: none for up to "
+    "Number of inducing points.  [default: none for up to "
     f"{EXACT_ROWS:,} training rows, else {INDUCING}]",
+    POSITIVE,
 )
 @csv_options
 def certify(

@@ -118,7 +118,7 @@ def estimators(check: bool) -> None:
 @click.option("--jobs", default=-1, show_default=True, help="Processes; -1 uses all cores.")
 def demo(out: Path, seed: int, jobs: int) -> None:
     """Detect inputs of a digit classifier that are not digits."""
-    from skuq.cli._files import require_plots
+    from skuq.cli._io import require_plots
 
     require_plots("skuq demo")
     out.mkdir(parents=True, exist_ok=True)

@@ -10,23 +10,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._files import (
+from skuq.cli._io import (
     READABLE,
+    SHARE,
     WRITABLE,
     CsvOptions,
     InputError,
+    as_options,
     check_finite,
     check_jobs,
     check_outputs,
     classes_as_written,
     csv_options,
+    one_line,
+    option,
+    quiet_option,
     refusing_writes,
     require_plots,
+    say,
     text_columns,
     trust_option,
 )
 from skuq.cli._main import GUESSING
-from skuq.cli._printing import as_options, one_line, say
 from skuq.imports import Plugin, discover
 
 if TYPE_CHECKING:
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from skuq.tables import TableModel
 
 FOLDER = click.Path(path_type=Path)
+TASKS = ("auto", "classification", "regression")
 LEARNERS = ("auto", "hgb", "logistic", "network", "forest")
 QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default method
 
@@ -48,65 +54,37 @@ OF_TRAINING = [
 
 
 @click.command()
-@click.option("--train", type=READABLE, help="CSV or Parquet file to train on.")
-@click.option("--target", help="Column to predict.")
-@click.option("--predict", type=READABLE, help="CSV or Parquet file with rows to predict.")
-@click.option("--out", type=WRITABLE, help="CSV or Parquet file to write.")
-@click.option("--report", type=WRITABLE, help="HTML report to write (needs extra 'plot').")
-@click.option("--id", "id_column", help="Column that identifies rows; copied, not a feature.")
-@click.option("--drop", multiple=True, help="Column not to use; may be repeated.")
-@click.option(
-    "--task",
-    type=click.Choice(["auto", "classification", "regression"]),
-    default="auto",
-    show_default=True,
-    help="Whether the target is a class or a quantity.",
-)
-@click.option(
+@option("--train", "CSV or Parquet file to train on.", READABLE)
+@option("--target", "Column to predict.")
+@option("--predict", "CSV or Parquet file with rows to predict.", READABLE)
+@option("--out", "CSV or Parquet file to write.", WRITABLE)
+@option("--report", "HTML report to write (needs extra 'plot').", WRITABLE)
+@option("--id id_column", "Column that identifies rows; copied, not a feature.")
+@option("--drop", "Column not to use; may be repeated.", multiple=True)
+@option("--task", "Whether the target is a class or a quantity.", click.Choice(TASKS), "auto")
+@option(
     "--model",
+    "Learner, or file with a fitted model, which is not retrained (needs extra 'skops').",
     default="auto",
-    show_default=True,
-    metavar="[auto|hgb|logistic|network|forest|FILE]",
-    help="Learner, or file with a fitted model, which is not retrained (needs extra 'skops').",
+    metavar=f"[{'|'.join(LEARNERS)}|FILE]",
 )
-@click.option(
+@option(
     "--method",
+    "Name of the uncertainty estimator; all except quam train a model of their own.",
     default="quam",
-    show_default=True,
-    help="Name of the uncertainty estimator; all except quam train a model of their own.",
 )
-@click.option(
-    "--held-out",
-    type=READABLE,
-    help="CSV or Parquet file with labelled rows to calibrate and measure on.",
+@option(
+    "--held-out", "CSV or Parquet file with labelled rows to calibrate and measure on.", READABLE
 )
-@click.option(
-    "--coverage",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.9,
-    show_default=True,
-    help="Coverage of the prediction sets or intervals.",
-)
-@click.option("--save", type=FOLDER, help="New folder to save the model in (needs extra 'skops').")
-@click.option("--load", type=FOLDER, help="Folder with a model written by --save.")
+@option("--coverage", "Coverage of the prediction sets or intervals.", SHARE, 0.9)
+@option("--save", "New folder to save the model in (needs extra 'skops').", FOLDER)
+@option("--load", "Folder with a model written by --save.", FOLDER)
 @trust_option
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**32 - 1),
-    default=0,
-    show_default=True,
-    help="Seed of training and search.",
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(-1),
-    default=1,
-    show_default=True,
-    help="Processes; -1 uses all cores.",
-)
-@click.option("--strict", is_flag=True, help="Refuse a file if any of its rows cannot be scored.")
+@option("--seed", "Seed of training and search.", click.IntRange(0, 2**32 - 1), 0)
+@option("--jobs", "Processes; -1 uses all cores.", click.IntRange(-1), 1)
+@option("--strict", "Refuse a file if any of its rows cannot be scored.", is_flag=True)
 @csv_options
-@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+@quiet_option
 @click.pass_context
 def quantify(
     context: click.Context,

@@ -1,6 +1,6 @@
 """Uncertainty of predictions for tables of numbers and text."""
 
-from skuq.tables._inputs import NewValuesWarning, TableError
+from skuq.tables._columns import NewValuesWarning, TableError
 from skuq.tables._model import TableModel
 from skuq.tables._notes import coverage_notes as coverage_notes
 from skuq.tables._notes import guessing_note as guessing_note

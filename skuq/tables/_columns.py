@@ -1,4 +1,4 @@
-"""Clean columns: every column of a table as floats or as text, regardless of its storage type.
+"""Tables of several libraries, and their clean columns: floats or text, however they are stored.
 
 The training table decides which columns hold numbers, dates or text. Only dates and numbers that
 can be read in one way are recognised; a few cells may hold something else.
@@ -6,8 +6,10 @@ can be read in one way are recognised; a few cells may hold something else.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,24 +20,21 @@ from pandas.api.types import (
     infer_dtype,
     is_bool_dtype,
     is_datetime64_any_dtype,
+    is_integer,
     is_integer_dtype,
     is_numeric_dtype,
     is_object_dtype,
     pandas_dtype,
 )
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.compose import make_column_transformer
-from sklearn.impute import MissingIndicator, SimpleImputer
-from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from skuq._table_files import UNNAMED
 from skuq.base import BoolArray, IntArray
-from skuq.explanations import ALL_DIFFERENT, MISSING_TEXT, SEPARATOR
+from skuq.explanations import ALL_DIFFERENT, SEPARATOR
 from skuq.files import stored
 from skuq.labels import as_text
-from skuq.tables._inputs import TableError, place
+from skuq.validation import as_pandas
 from skuq.written_numbers import (
     FEW,
     OTHER,
@@ -54,25 +53,81 @@ TOO_LARGE = 1e38  # trees compute in single precision
 EMPTY = "Columns without values were dropped"
 NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
 OF_NAMES = "Text columns with a different value in nearly every row, such as names, were dropped"
-# If the share of distinct values in a text column is larger than this number, the column contains
-# names or free text.
-NAMES = 0.9
-# If the values of a column are distinct integers, and their range is smaller than DENSE times the
-# number of rows, they are row numbers.
+NAMES = 0.9  # a text column with a larger share of distinct values contains names or free text
+# Distinct integers are row numbers if their range is smaller than DENSE times the number of rows.
 DENSE = 2
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 BOOLEANS = {"True": True, "False": False}
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEAN_TEXTS |= {"1": "True", "0": "False"}
 INTEGER, DATE = "integer", "date"
-# Maximum number of indicators for a text column. If there are more categories, the rarest
-# categories share one indicator.
-MAX_CATEGORIES = 50
-# If fewer values of a numeric column are present, every leaf of boosted trees contains rows in
-# which the value is missing.
-FEW_NUMBERS = 20
 
 stored("tables.number-format")(NumberFormat)
+
+
+class TableError(ValueError):
+    """A table or model file cannot be used; the message says what to change."""
+
+
+class NewValuesWarning(UserWarning):
+    """In some column, nearly all rows of a table have values that did not occur in training."""
+
+
+# --- tables of several libraries --------------------------------------------------------------
+
+
+def as_frame(table: Any, which: str) -> pd.DataFrame:
+    """Convert a table or an array to a DataFrame with unique names; errors call it `which`."""
+    if isinstance(table, np.ndarray) and table.ndim == 2:
+        return pd.DataFrame(table).add_prefix("x").infer_objects()
+    if not (isinstance(table, pd.DataFrame) or is_other_table(table)):
+        one = isinstance(table, pd.Series | np.ndarray)
+        hint = " For a single row, select it as table[:1]." if one else ""
+        raise TableError(
+            f"The {which} must be a DataFrame of pandas or Polars, a pyarrow Table or a "
+            f"two-dimensional array, got {type(table).__name__}.{hint}"
+        )
+    # Check the names before the conversion: pyarrow cannot look up a name that occurs twice.
+    has_names = not isinstance(table, pd.DataFrame) and hasattr(table, "column_names")
+    names = pd.Index(table.column_names if has_names else table.columns)
+    for name in names:
+        if not isinstance(name, str):
+            raise TableError(
+                f"Column names of the {which} must be text, got {name!r}; convert them with "
+                "`table.columns = table.columns.astype(str)`."
+            )
+    if names.has_duplicates:
+        name = names[names.duplicated()][0]
+        raise TableError(
+            f"The {which} has more than one column named {name!r}; give each a different name."
+        )
+    frame: pd.DataFrame = as_pandas(table)
+    return frame
+
+
+def is_other_table(table: Any) -> bool:
+    """Whether this is a table of Polars or pyarrow, checked without importing these libraries."""
+    library = type(table).__module__.partition(".")[0]
+    return (library, type(table).__name__) in (("polars", "DataFrame"), ("pyarrow", "Table"))
+
+
+def require(table: pd.DataFrame, name: str, which: str) -> None:
+    """Refuse a table that lacks a column; suggest a similar name."""
+    if name not in table:
+        near = difflib.get_close_matches(name, table.columns, n=1)
+        raise TableError(
+            f"The {which} has no column {name!r}; it has {', '.join(table.columns[:10])}."
+            + (f" Did you mean {near[0]!r}?" if near else "")
+        )
+
+
+def place(table: pd.DataFrame, position: int) -> str:
+    """Describe a row by its line in the file (counted as in spreadsheets) or by its index label."""
+    label, numbered = table.index[position], table.attrs.get("numbered")  # set by `open_table`
+    if numbered is None or not is_integer(label):
+        return f"row {label}"
+    return f"{numbered[0]} {label + numbered[1]}"
+
 
 # --- dates -----------------------------------------------------------------------------------
 
@@ -105,7 +160,7 @@ FORMS = {ISO_FORM: (ISO,)} | {
 }
 # Dates with two-digit years, times of day, and durations.
 UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d(,? \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
-ORDERS = {"%d": "the day first", "%m": "the month first"}
+ORDERS = {"%d": " with the day first", "%m": " with the month first"}
 
 
 @stored("tables.date-column")
@@ -113,7 +168,7 @@ ORDERS = {"%d": "the day first", "%m": "the month first"}
 class DateColumn:
     """Conversion of a column of dates to numeric columns."""
 
-    format: str  # format for `pandas.to_datetime`
+    format: str  # for `pandas.to_datetime`
     first: str  # earliest training date
     has_time: bool  # whether any training date has a time other than midnight
 
@@ -217,8 +272,9 @@ class Cleaned(NamedTuple):
         """Map the positions of rows with unreadable cells to a description of these cells."""
         found: dict[int, list[str]] = {}
         for each in self.cells:
-            for row, text in zip([] if each.read else each.rows.tolist(), each.texts, strict=False):
-                found.setdefault(row, []).append(f"{each.column} is {text!r}, {each.held}")
+            for row, text in zip(each.rows.tolist(), each.texts, strict=True):
+                if not each.read:
+                    found.setdefault(row, []).append(f"{each.column} is {text!r}, {each.held}")
         return {row: f"{place(table, row)}: {SEPARATOR.join(found[row])}" for row in sorted(found)}
 
     def without(self, rows: Mapping[int, str]) -> pd.DataFrame:
@@ -227,10 +283,9 @@ class Cleaned(NamedTuple):
 
     def n_cells(self, *, read: bool) -> pd.Series:
         """Number of cells by column."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for each in self.cells:
-            if each.read == read:
-                counts[each.column] = counts.get(each.column, 0) + len(each.rows)
+            counts[each.column] += len(each.rows) * (each.read == read)
         return pd.Series(counts, dtype=int)
 
 
@@ -268,16 +323,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         """Learn the names and types of the columns."""
         self.decimal_: str | None = X.attrs.get("decimal")  # decimal mark found by `open_table`
         self.dates_: dict[str, DateColumn] = {}  # each is replaced by several numeric columns
-        self.formats_: dict[str, NumberFormat] = {}  # for text columns parsed as numbers
-        # Unparsable training texts in numeric and date columns; these texts count as missing.
-        self.others_: dict[str, list[str]] = {}
+        self.formats_: dict[str, NumberFormat] = {}  # of text columns parsed as numbers
+        self.others_: dict[str, list[str]] = {}  # unparsable training texts, which count as missing
         self.numbers_: list[str] = []  # numeric columns of the result
         self.booleans_: list[str] = []  # boolean columns, which are text in the result
         self.none_columns_: list[str] = []  # object columns that mark missing values by None
-        # Columns of integers, Python dates, or a pandas datetime type.
-        self.kinds_: dict[str, str] = {}
-        # Categorical columns: their categories, and whether the categories are ordered.
-        self.categories_: dict[str, tuple[list[Any], bool]] = {}
+        self.kinds_: dict[str, str] = {}  # columns of integers, Python dates, or a datetime type
+        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # and whether they are ordered
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
         left_out: dict[str, list[str]] = {}
@@ -331,9 +383,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             if dates := date_column(column):
                 self.dates_[name] = dates
                 self.numbers_ += dates.names(name)
-                order = ORDERS.get(dates.format[:2])
                 self.notes_.append(
-                    f"Column {name} contains dates{f' with {order}' if order else ''}; it is "
+                    f"Column {name} contains dates{ORDERS.get(dates.format[:2], '')}; it is "
                     f"replaced by {', '.join(dates.names(name))}."
                 )
                 return ""
@@ -348,12 +399,12 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         names = len(values) > ALL_DIFFERENT and values.nunique() > NAMES * len(values)
         return OF_NAMES if names else ""
 
-    def transform(self, X: pd.DataFrame, which: str = "table to predict") -> pd.DataFrame:
-        """Convert a table to the clean training columns; `which` is its name in error messages."""
-        return self.read(X, which).X
+    def transform(self, X: pd.DataFrame) -> pd.DataFrame:
+        """Convert a table to the clean training columns."""
+        return self.read(X, "table to predict").X
 
     def read(self, X: pd.DataFrame, which: str) -> Cleaned:
-        """Convert a table as `transform` does, and list the cells of the wrong type."""
+        """Convert a table, called `which` in errors, and list the cells of the wrong type."""
         check_is_fitted(self)
         lacking = [name for name in self.feature_names_in_ if name not in X.columns]
         if lacking:
@@ -414,7 +465,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             if self.read_text and too_large.any():
                 values = np.where(too_large, np.nan, values)
             return {name: pd.Series(values, index=column.index)}
-        texts = texts_in(column)
+        present = column.astype(object).where(column.notna(), np.nan)
+        texts = present.map(as_text, na_action="ignore").astype(object)
         return {name: texts.replace(BOOLEAN_TEXTS) if name in self.booleans_ else texts}
 
 
@@ -441,32 +493,19 @@ def is_number(column: pd.Series) -> bool:
     return is_numeric_dtype(column) and not is_bool_dtype(column)
 
 
-def texts_in(column: pd.Series) -> pd.Series:
-    present = column.notna()
-    if infer_dtype(column, skipna=True) == "string":
-        return column.astype(object).where(present, np.nan)
-    texts = [
-        as_text(value) if known else np.nan for value, known in zip(column, present, strict=True)
-    ]
-    return pd.Series(texts, index=column.index, dtype=object)
-
-
 def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False) -> list[Cells]:
     """List of the marked cells of a column; empty if none is marked."""
     rows = np.flatnonzero(marks)
-    if len(rows) == 0:
-        return []
-    values = column.iloc[rows]
-    texts = [f"{v:g}" if isinstance(v, float) else as_text(v) for v in values]
-    return [Cells(str(column.name), rows, texts, held, read)]
+    texts = [f"{v:g}" if isinstance(v, float) else as_text(v) for v in column.iloc[rows]]
+    return [Cells(str(column.name), rows, texts, held, read)] if texts else []
 
 
 def _categorised(column: pd.Series, categories: list[Any], ordered: bool) -> pd.Series:
     """Return a clean column as pandas categorical; further values are appended to `categories`."""
     known = {as_text(value): value for value in categories}
     meaning = {value: known.get(as_text(value), value) for value in column.dropna().unique()}
-    every = [*categories, *(value for value in meaning.values() if as_text(value) not in known)]
-    return column.map(meaning).astype(pd.CategoricalDtype(every, ordered))
+    every = dict.fromkeys([*categories, *meaning.values()])
+    return column.map(meaning).astype(pd.CategoricalDtype([*every], ordered))
 
 
 def _of_kind(column: pd.Series, kind: str) -> pd.Series:
@@ -492,12 +531,10 @@ def as_integers(column: pd.Series) -> pd.Series:
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether a column numbers the rows of this table, or of a larger table that includes them.
-
-    A stored index without a name always counts as row numbers, even if most numbers are missing.
-    """
+    """Whether a column numbers the rows of this table, or of a larger table that includes them."""
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False
+    # A stored index has no name, and counts even if most of its numbers are missing.
     return name.startswith(UNNAMED) or values.max() - values.min() < DENSE * len(values)
 
 
@@ -507,22 +544,19 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
     words = texts.str.lower().isin(WORDS)
     written = texts[~words & pd.to_numeric(texts, errors="coerce").isna()]
     shown = f", such as {written.iloc[0]!r}" if len(written) else ""
-    missing = (
-        f" ({texts[words].iloc[0] or 'blank'} where a number is missing)" if words.any() else ""
-    )
-    return f"Column {column.name} contains {format.form('s')}{shown}{missing}; it is numeric."
+    if words.any():
+        shown += f" ({texts[words].iloc[0] or 'blank'} where a number is missing)"
+    return f"Column {column.name} contains {format.form('s')}{shown}; it is numeric."
 
 
 def _unread_note(values: pd.Series) -> str:
     """Warning that most texts of a column look like numbers, dates or times; "" if not."""
-    texts = texts_of(values)[0]
-    found = {text: parts_of(text) for text in texts}
-    looks = {
-        t
-        for t, each in found.items()
-        if each and not each.end and (len(each.after) > 1 or not each.glued)
-    }
-    looks |= {t for t in texts if re.fullmatch(UNREAD_TIME, t)}
+    texts, looks = texts_of(values)[0], set()
+    for text in texts:
+        each = parts_of(text)
+        is_number = each and not each.end and (len(each.after) > 1 or not each.glued)
+        if is_number or re.fullmatch(UNREAD_TIME, text):
+            looks.add(text)
     if 2 * len(looks) < len(texts):
         return ""
     shown = next((text for text in texts if text not in looks), texts[0])
@@ -531,53 +565,3 @@ def _unread_note(values: pd.Series) -> str:
         "numbers in one unit, without leading zeros, and leave missing ones empty; if it holds "
         "dates, write them as 2020-12-31."
     )
-
-
-# --- inputs of learners ----------------------------------------------------------------------
-
-
-def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
-    """Return a transformer that outputs scaled numbers and one-hot indicators of categories.
-
-    Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
-    unseen categories; it is 0 in all training rows, so training does not determine its effect.
-    """
-    # keep_empty_features: fill a column with 0 if it has no values in the training rows.
-    numeric = make_pipeline(
-        SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
-        StandardScaler(),
-    )
-    unseen = make_pipeline(_coded(), MissingIndicator(features="all"))
-    one_hot = OneHotEncoder(
-        handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
-    )
-    text = make_pipeline(_filled(), make_union(one_hot, unseen))
-    return make_column_transformer((numeric, list(numbers)), (text, _others(X, numbers)))
-
-
-def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
-    """Return a transformer for trees: numbers unchanged, categories as integer codes.
-
-    Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed:
-    in a subset of the rows, such a column may have no value at all, for which trees raise an error.
-    """
-    filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
-    constant = SimpleImputer(strategy="median", keep_empty_features=True)
-    text = make_pipeline(_filled(), _coded())
-    return make_column_transformer(
-        ("passthrough", filled),
-        (constant, [name for name in numbers if name not in filled]),
-        (text, _others(X, numbers)),
-    )
-
-
-def _others(X: pd.DataFrame, numbers: Iterable[str]) -> list[str]:
-    return [name for name in X.columns if name not in {*numbers}]
-
-
-def _filled() -> SimpleImputer:
-    return SimpleImputer(strategy="constant", fill_value=MISSING_TEXT, keep_empty_features=True)
-
-
-def _coded() -> OrdinalEncoder:
-    return OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)

@@ -17,23 +17,20 @@ from skuq.base import BoolArray, FloatArray, IntArray, PredictionInterval
 from skuq.calibration import conformal_limit
 from skuq.labels import as_text, codes_of, proportional_order
 from skuq.metrics import negative_log_likelihood
-from skuq.tables._columns import as_codes
-from skuq.tables._inputs import TableError
+from skuq.tables._columns import TableError
+from skuq.tables._training import as_codes
 
-# Maximum number of rows held out for calibration, unless a fifth of the table is less.
-MAX_HELD_OUT = 2000
-# Equal rows count as duplicates only if at least this share of the rows are distinct ...
-FEWEST_DIFFERENT = 0.25
-# ... and pairs of equal rows are this many times more frequent than they would be if columns were
-# independent.
-OFTEN = 3
+MAX_HELD_OUT = 2000  # rows held out for calibration, unless a fifth of the table is less
+# Equal rows count as duplicates only if at least this share of the rows are distinct, and pairs of
+# equal rows are OFTEN times more frequent than they would be if columns were independent.
+FEWEST_DIFFERENT, OFTEN = 0.25, 3
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
-# A log loss is suspiciously low if, divided by the log loss of predicting the class frequencies, it
-# is at most this number.
+# A log loss is suspiciously low up to this share of the log loss of predicting class frequencies.
 SURE = 0.05
 MOST_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 MOST_GROUPS, N_TENTHS = 20, 10
 PREDICTION, TARGET = "prediction", "(target)"
+SMALLEST = "The smallest possible p-value is {:.2g}."
 # A whole number. It may end in ".0", because pandas stores integers as floats if some are missing.
 WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")
 
@@ -67,27 +64,21 @@ def hold_out_part(
     fit, held = hold_out(y, regression, random_state, copies)
     found = [
         f"{len(fit)} rows were used for training; {len(held)} {'was' if len(held) == 1 else 'were'}"
-        f" held out to calibrate and to measure. {_smallest(len(held))}",
+        f" held out to calibrate and to measure. {SMALLEST.format(1 / (1 + len(held)))}",
         *repetition_notes(table, copies, id_column),
     ]
     X_fit, X_held = (X.iloc[part].reset_index(drop=True) for part in (fit, held))
     return Parts(X_fit, y[fit], X_held, y[held], found, table.index[held])
 
 
-def drop_overlap(
-    X: pd.DataFrame,
-    y: NDArray[Any],
-    X_held: pd.DataFrame,
-    y_held: NDArray[Any],
-    ids: tuple[pd.Series, pd.Series] | None,  # training, held-out
-    labels: pd.Index[Any],
-) -> Parts:
-    """Drop from the held-out table the rows that are also in the training table."""
+def drop_overlap(parts: Parts, ids: tuple[pd.Series, pd.Series] | None) -> Parts:
+    """Drop the held-out rows that are also training rows; `ids` are those of both tables."""
+    X, y, X_held, y_held, _, labels = parts
     known = overlapping_rows(X.assign(**{TARGET: y}), X_held.assign(**{TARGET: y_held}), ids)
     new = ~known
     found = [
         f"{new.sum()} rows of the held-out table are used to calibrate and to measure. "
-        f"{_smallest(int(new.sum()))}"
+        f"{SMALLEST.format(1 / (1 + new.sum()))}"
     ]
     if known.any():
         found.append(
@@ -97,47 +88,31 @@ def drop_overlap(
     return Parts(X, y, X_held[new].reset_index(drop=True), y_held[new], found, labels[new])
 
 
-def _smallest(n_held: int) -> str:
-    return f"The smallest possible p-value is {1 / (1 + n_held):.2g}."
-
-
-class Split(NamedTuple):
-    """Positions of rows."""
-
-    fit: NDArray[np.intp]
-    held: NDArray[np.intp]
-
-
 def hold_out(
     y: NDArray[Any],
     regression: bool,
     random_state: int,
     copies: Hashes | None = None,  # hashes of rows; duplicates stay on one side of the split
-) -> Split:
-    """Split rows into training rows, with at least one of each class, and held-out rows."""
-    split = _drawn(y, regression, random_state)
+) -> list[IntArray]:
+    """Positions of training rows, with at least one of each class, and of held-out rows."""
+    n_held = min(MAX_HELD_OUT, max(1, len(y) // 5))
+    if regression:
+        split = train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
+    else:
+        # The first n_held rows of `order` contain at most half of the rows of each class that has
+        # two or more rows. Thus, training rows of each of these classes remain.
+        random = np.random.RandomState(random_state)
+        order = proportional_order(y, random.permutation(len(y)), random)
+        split = [order[n_held:], order[:n_held]]
     if copies is None:
         return split
     _, first, kind = np.unique(copies, return_index=True, return_inverse=True)
-    held = np.isin(np.arange(len(y)), split.held)[first[kind]]
+    held = np.isin(np.arange(len(y)), split[1])[first[kind]]
     if not regression:
         held &= np.isin(y, y[~held])  # every class keeps training rows
     if held.all() or not held.any():
         return split
-    return Split(*(np.concatenate([part[held[part] == side] for part in split]) for side in (0, 1)))
-
-
-def _drawn(y: NDArray[Any], regression: bool, random_state: int) -> Split:
-    n_held = min(MAX_HELD_OUT, max(1, len(y) // 5))
-    if regression:
-        return Split(
-            *train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
-        )
-    # The first n_held rows of `order` contain at most half of the rows of each class that has two
-    # or more rows. Thus, training rows of each of these classes remain.
-    random = np.random.RandomState(random_state)
-    order = proportional_order(y, random.permutation(len(y)), random)
-    return Split(order[n_held:], order[:n_held])
+    return [np.concatenate([part[held[part] == side] for part in split]) for side in (0, 1)]
 
 
 def copies_in(frame: pd.DataFrame) -> Hashes | None:
@@ -151,8 +126,7 @@ def copies_in(frame: pd.DataFrame) -> Hashes | None:
 
 
 def _hashes(frame: pd.DataFrame | pd.Series) -> Hashes:
-    hashes: Any = pd.util.hash_pandas_object(frame, index=False)
-    return np.asarray(hashes, dtype=np.uint64)
+    return pd.util.hash_pandas_object(frame, index=False).to_numpy(dtype=np.uint64)
 
 
 def _coincidence(frame: pd.DataFrame, rows: Hashes) -> float:
@@ -169,18 +143,18 @@ def repetition_notes(frame: pd.DataFrame, copies: Hashes | None, ids: str | None
     """Notes on rows and ids that occur more than once."""
     notes = []
     if copies is not None:
-        n_copied = int(pd.Series(copies).duplicated(keep=False).sum())
         notes.append(
-            f"{n_copied} rows of the training table occur more than once. Equal rows were kept "
-            "on one side of the split, so that no held-out row has a copy among the training rows."
+            f"{pd.Series(copies).duplicated(keep=False).sum()} rows of the training table occur "
+            "more than once. Equal rows were kept on one side of the split, so that no held-out "
+            "row has a copy among the training rows."
         )
     names = pd.Series(dtype=object) if ids is None else frame[ids].dropna()
-    if names.duplicated().any():
+    if len(twice := names[names.duplicated()]):
         notes.append(
-            f"{names[names.duplicated()].nunique()} values of the id column {ids} occur more than "
-            f"once, such as {names[names.duplicated()].iloc[0]}. If different rows of an id belong "
-            "together, for example to one person, some of them may train the model while others "
-            "measure it, and the measured quality is too good."
+            f"{twice.nunique()} values of the id column {ids} occur more than once, such as "
+            f"{twice.iloc[0]}. If different rows of an id belong together, for example to one "
+            "person, some of them may train the model while others measure it, and the measured "
+            "quality is too good."
         )
     return notes
 
@@ -211,11 +185,11 @@ def overlapping_rows(
 def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
     """Mask of rows of the second table whose id occurs in the first; missing ids never match."""
     # Compare as text: pandas reads a whole column as text if one id is not a number.
-    names = [[None if pd.isna(v) else as_text(v) for v in each] for each in (first, second)]
-    if all(name is None or WHOLE.fullmatch(name) for each in names for name in each):
-        names = [[name and str(int(float(name))) for name in each] for each in names]
-    taken = set(names[0]) - {None}
-    return np.array([name in taken for name in names[1]], dtype=bool)
+    names = [each.map(as_text, na_action="ignore").astype(object) for each in (first, second)]
+    if all(WHOLE.fullmatch(name) for each in names for name in each.dropna()):
+        names = [each.map(lambda name: int(float(name)), na_action="ignore") for each in names]
+    known: BoolArray = (names[1].isin(names[0]) & names[1].notna()).to_numpy()
+    return known
 
 
 def leaking_columns(
@@ -248,10 +222,9 @@ def leaking_columns(
 def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
     """Mask of classes with a score up to `limit`, and the most probable class; (n_rows, n_classes).
 
-    The score of a class is one minus its probability. A quantile of the scores of held-out rows
-    bounds the score of an exchangeable new row with known probability (Vovk, Gammerman, Shafer,
-    2005; Sadinle, Lei, Wasserman, "Least Ambiguous Set-Valued Classifiers with Bounded Error
-    Levels", Journal of the American Statistical Association 114, 2019).
+    The score is one minus the probability of the class (Sadinle, Lei, Wasserman, "Least Ambiguous
+    Set-Valued Classifiers with Bounded Error Levels", Journal of the American Statistical
+    Association 114, 2019).
     """
     inside: BoolArray = 1 - proba <= limit
     inside[np.arange(len(proba)), proba.argmax(axis=1)] = True
@@ -264,13 +237,12 @@ def fewest_held_out(coverage: float) -> int:
 
 
 def check_share(coverage: float) -> None:
-    """Refuse a coverage that is not between 0 and 1."""
     if not 0 < coverage < 1:
         raise ValueError(f"`coverage` must be between 0 and 1, got {coverage}.")
 
 
 def groups_in(X: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
-    """Return the text columns with 2 to 20 categories, each of which can define groups of rows."""
+    """Text columns with 2 to 20 categories, each of which can define groups of rows."""
     names = [n for n in X if n not in numbers and 1 < X[n].nunique(dropna=False) <= MOST_GROUPS]
     return X[names].fillna("(missing)").reset_index(drop=True)
 
@@ -281,46 +253,42 @@ def groups_in(X: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
 class HeldOutMixin:
     """Mixin for `TableModel`: quality on held-out rows, and conformal limits from these rows."""
 
-    classes_: Any  # None for regression, like held_out_proba_
+    classes_: Any  # None for regression, as held_out_proba_
     held_out_proba_: Any
-    quantities_: Any  # None for classification, like _held_out_quantiles
+    quantities_: Any  # None for classification, as _held_out_quantiles
     _held_out_quantiles: Any
     _held_out_groups: pd.DataFrame
     held_out_: pd.DataFrame
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Return the loss on the held-out rows, and that of a constant prediction.
+        """Return the loss on the held-out rows, and that of the class frequencies or the mean.
 
-        The loss is the log loss in nats, or for regression the mean squared error; the constant
-        prediction is the class frequencies, or the mean.
+        The loss is the log loss in nats, or for regression the mean squared error.
         """
         label = self.held_out_["label"]
         if self.classes_ is None:
             error = ((label - self.held_out_[PREDICTION]) ** 2).mean()
             return float(error), float(label.var(ddof=0))
-        loss = negative_log_likelihood(
-            label.to_numpy(), self.held_out_proba_, classes=self.classes_
-        )
-        share = label.value_counts(normalize=True)
+        proba, share = self.held_out_proba_, label.value_counts(normalize=True)
+        loss = negative_log_likelihood(label.to_numpy(), proba, classes=self.classes_)
         return loss, float(-(share * np.log(share)).sum())
 
     def measured_coverage(self, coverage: float = 0.9, *, by: str | None = None) -> Any:
         """Measure coverage and size of prediction sets or intervals on held-out rows.
 
         The sets or intervals of each half of the held-out rows are calibrated on the other half.
-        Coverage and size are NaN if a half has fewer than ``coverage / (1 - coverage)`` rows. With
-        so few rows, sets and intervals cannot exclude any value.
+        Coverage and size are NaN if a half has fewer than ``coverage / (1 - coverage)`` rows, with
+        which sets and intervals cannot exclude any value.
 
         Parameters
         ----------
         coverage : float, default=0.9
             Nominal coverage of the sets or intervals.
         by : str, default=None
-            Groups to measure separately. "prediction" groups rows by predicted class or, for
-            regression, by tenths of the predicted values. A column of `held_out_groups_` groups
-            rows by its categories. Sets and intervals have the nominal coverage on average over
-            all rows, not in each group.
+            Groups to measure separately: "prediction" for the predicted classes or, for regression,
+            tenths of the predicted values; a column of `held_out_groups_` for its categories.
+            Coverage is nominal on average over all rows, not in each group.
 
         Returns
         -------
@@ -336,9 +304,8 @@ class HeldOutMixin:
         middle = "median" if self.classes_ is None else "mean"
         if by is None:
             return float(covered.mean()), float(getattr(np, middle)(size))
-        if by not in (PREDICTION, *self.held_out_groups_):
-            names = ", ".join(map(repr, (PREDICTION, *self.held_out_groups_)))
-            raise ValueError(f"`by` must be one of {names}, got {by!r}.")
+        if by not in (known := (PREDICTION, *self.held_out_groups_)):
+            raise ValueError(f"`by` must be one of {', '.join(map(repr, known))}, got {by!r}.")
         predicted = self.held_out_[PREDICTION].to_numpy()
         labels, name = predicted, by
         if by != PREDICTION:
@@ -365,9 +332,8 @@ class HeldOutMixin:
     def measured_by_class(self, coverage: float = 0.9) -> pd.DataFrame:
         """Measure accuracy and coverage on the held-out rows of each true class.
 
-        Prediction sets have their nominal coverage on average over all rows, not within each class:
-        the coverage of a rare class may be much lower. Returns, per class, the number of ``rows``,
-        the ``accuracy``, and the ``coverage`` as in `measured_coverage`.
+        The coverage of a rare class may be much lower than the nominal coverage of all rows.
+        Returns ``rows``, ``accuracy``, and ``coverage`` as in `measured_coverage`, per class.
         """
         if self.classes_ is None:
             raise ValueError("A regression has no classes; use `measured_coverage`.")
@@ -425,8 +391,7 @@ class HeldOutMixin:
         if self.quantities_ is None:
             return conformal_limit(self._set_scores()[rows], coverage)
         y = self.held_out_["label"].to_numpy()[rows]
-        limit: float = self.quantities_.limit(y, self._held_out_quantiles[rows], coverage)
-        return limit
+        return float(self.quantities_.limit(y, self._held_out_quantiles[rows], coverage))
 
     def _set_scores(self) -> FloatArray:
         """One minus the predicted probability of each held-out row's true class; (n_held_out,)."""

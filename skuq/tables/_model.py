@@ -10,20 +10,41 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import is_bool_dtype, is_integer_dtype
+from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
+from sklearn.metrics import r2_score
+from sklearn.utils import ClassifierTags, RegressorTags, get_tags
 from sklearn.utils._param_validation import Interval, StrOptions
+from sklearn.utils.metadata_routing import UNUSED
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import FloatArray, PredictionInterval, predict_uncertainty
+from skuq.base import (
+    PARTS,
+    FloatArray,
+    PredictionInterval,
+    Uncertainty,
+    UncertaintyMixin,
+    predict_uncertainty,
+    with_index_of,
+)
 from skuq.explanations import TrainingValues, explained, marked_names, rows_to_explain
-from skuq.files import stored
-from skuq.labels import classes_of_columns, probability_columns
+from skuq.labels import as_text, classes_of_columns, probability_columns
 from skuq.ood import Combination
 from skuq.quantities import checked_levels
 from skuq.residuals import LEVELS, interpolated
 from skuq.tables import _notes as notes
-from skuq.tables._columns import TOO_LARGE, CleanColumns, Cleaned, format_note
-from skuq.tables._estimator import NEW, TableEstimator
+from skuq.tables._columns import (
+    TOO_LARGE,
+    CleanColumns,
+    Cleaned,
+    NewValuesWarning,
+    TableError,
+    as_frame,
+    format_note,
+    is_other_table,
+    require,
+)
 from skuq.tables._held_out import (
     HeldOutMixin,
     Parts,
@@ -34,24 +55,18 @@ from skuq.tables._held_out import (
     leaking_columns,
     prediction_sets,
 )
-from skuq.tables._inputs import (
-    NewValuesWarning,
-    TableError,
-    as_frame,
-    feature_names,
-    in_library_of,
-    require,
-    with_target,
-)
 from skuq.tables._storage import StorageMixin
 from skuq.tables._target import (
     Quantities,
     TargetScale,
     classes_as_given,
+    feature_names,
     quantity_notes,
     rows_with_target,
     target_format,
     target_values,
+    true_values,
+    with_target,
 )
 from skuq.tables._training import (
     Comparison,
@@ -61,9 +76,11 @@ from skuq.tables._training import (
     trained,
     trained_columns,
 )
-from skuq.validation import warn_user
+from skuq.validation import as_table_of, warn_user
 from skuq.written_numbers import FEW
 
+TRAINING, HELD_OUT, NEW = "training table", "held-out table", "table to predict"
+ESTIMATOR_TYPES = {"classification": "classifier", "regression": "regressor"}
 N_TYPICAL = 20  # number of training rows whose values are substituted to explain a row
 # A table is refused if at least this number, and more than half of its rows, are unreadable.
 FEWEST_UNREAD = 5
@@ -104,7 +121,7 @@ TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" for unscor
         "_typical_rows": pd.DataFrame,
     },
 )
-class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
+class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
     """Model of a table, which quantifies the uncertainty of each of its predictions.
 
     `fit` encodes the columns, selects and trains a learner, and searches for adversarial models of
@@ -152,8 +169,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         ``label``, with the row's index in the original table (after `load`: from 0).
     notes_, warnings_ : list of str
         Sentences on how the training table was processed. Warnings, which come first in ``notes_``,
-        concern columns that may reveal the target, and data that may have been misread or were
-        dropped.
+        concern columns that may reveal the target, and data that were misread or dropped.
 
     References
     ----------
@@ -170,6 +186,13 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     >>> rows["out_of_range"].tolist()
     ['', '', 'petal width (cm)']
     """
+
+    # The parameters `table` and `target` are X and y under different names. They are not metadata
+    # for scikit-learn's metadata routing.
+    __metadata_request__fit: ClassVar[dict[str, str]] = {"train": UNUSED, "target": UNUSED}
+    __metadata_request__predict: ClassVar[dict[str, str]] = {"table": UNUSED}
+    __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}
+    __metadata_request__score: ClassVar[dict[str, str]] = {"table": UNUSED, "target": UNUSED}
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",  # checked in `fit`; in a loaded model it is only a name
@@ -205,8 +228,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     ) -> Self:
         """Train on a table.
 
-        Rows without a target are dropped. Uninformative columns are dropped too: columns without
-        values, text columns whose values hardly repeat, and row numbers. ``notes_`` lists them.
+        Rows without a target are dropped, and uninformative columns: columns without values, text
+        columns whose values hardly repeat, and row numbers. ``notes_`` lists them.
 
         Parameters
         ----------
@@ -221,9 +244,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             Column that identifies rows; not a feature, but included in the results.
         held_out : table as `train`, with the target as a column; default=None
             Labelled rows for calibration and measurement, instead of a part of `train`. Pass such
-            rows if the estimator is already fitted and was trained on `train`: measured on its own
-            training rows, its quality would be overstated. Rows that are also in `train` are
-            dropped from `held_out`.
+            rows if the estimator was trained on `train`: on its own training rows, its quality
+            would be overstated. Rows that are also in `train` are dropped.
 
         Returns
         -------
@@ -236,8 +258,7 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             If the tables, the target or the estimator cannot be used. It is a `ValueError`.
         """
         self._validate_params()
-        which = "training table"
-        train, target = with_target(as_frame(train, which), target, which)
+        train, target = with_target(as_frame(train, TRAINING), target, TRAINING)
         features = feature_names(train, target, drop, id_column)
         if id_column in OUTPUTS or classes_of_columns([id_column or ""]):
             raise TableError(
@@ -251,27 +272,27 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         own = train.attrs.get("decimal")
         format = target_format(train[target], task, own)
         found = [] if format is None else [format_note(train[target], format)]
-        train, warned = rows_with_target(train, target, format, which, own)
+        train, warned = rows_with_target(train, target, format, TRAINING, own)
         if held_out is not None:
-            held_out = as_frame(held_out, "held-out table")
-            held_out, told = rows_with_target(held_out, target, format, "held-out table", own)
+            held_out = as_frame(held_out, HELD_OUT)
+            held_out, told = rows_with_target(held_out, target, format, HELD_OUT, own)
             warned += told
         regression = checked_task(self.estimator, self.task, train[target])
-        y = target_values(train[target], regression, which)
+        y = target_values(train[target], regression, TRAINING)
         # Clean rows.
         given = is_given(self.estimator)
         wanted = trained_columns(self.estimator, features)
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
         if not len(columns.feature_names_in_):
             raise TableError("The training table has no feature column left.")
-        cleaned = columns.read(train, which)
+        cleaned = columns.read(train, TRAINING)
         X = cleaned.X
         if X.empty:
-            raise TableError(f"The {which} has no rows.")
+            raise TableError(f"The {TRAINING} has no rows.")
         _refuse_large(cleaned, given)
         columns.accept(cleaned.cells)
         warned += notes.cell_notes(cleaned.cells, train) + columns.warnings_
-        found += notes.missing_notes(X.isna().sum(), which)
+        found += notes.missing_notes(X.isna().sum(), TRAINING)
         found += [] if given else columns.notes_
         if regression and self.task == "auto" and known:
             told, doubts = quantity_notes(y, target)
@@ -290,13 +311,13 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         self.training_values_ = TrainingValues.of_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
         self._typical_rows = parts.X.iloc[typical].reset_index(drop=True)
-        options: dict[str, Any] = {
-            "seed": self.random_state,
-            "n_jobs": self.n_jobs,
-            "tell": self._tell,
-        }
-        made = trained(self.estimator, columns, parts.X, parts.y, regression=regression, **options)
-        self.encoder_, self.estimator_, self.name_, self.comparison_, scale = made
+        self.encoder_, self.estimator_, self.name_, self.comparison_, scale = trained(
+            *(self.estimator, columns, parts.X, parts.y),
+            regression=regression,
+            seed=self.random_state,
+            n_jobs=self.n_jobs,
+            tell=self._tell,
+        )
         self.classes_ = None
         if not regression:
             self.classes_ = classes_as_given(np.asarray(self.estimator_.classes_), train[target])
@@ -322,10 +343,10 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
     ) -> Any:
         """Predict each row of a table, with its uncertainty.
 
-        The results for a row do not depend on the other rows in the table. Only the selection of
-        rows to explain depends on other rows. A row with an unreadable cell, such as a word in a
-        numeric column, is not scored: its outputs are missing, and its ``reasons`` are "not scored:
-        ...". A table with many such rows, as with a wrong decimal mark, is refused.
+        Except for the selection of rows to explain, results do not depend on other rows. A row with
+        an unreadable cell, such as a word in a numeric column, is not scored: its outputs are
+        missing, and its ``reasons`` are "not scored: ...". A table with many such rows, as with a
+        wrong decimal mark, is refused.
 
         Parameters
         ----------
@@ -349,18 +370,17 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
             - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. For regression, these are
               variances in squared units of the target, and ``std`` is the square root of the total;
             - ``conformal_p_value``, the share of rows that are at least as unusual as the row,
-              counted among the held-out rows and the row itself. At most a share p of rows from the
-              training distribution is expected to have a p-value of p or less. Rows are compared
-              by their number of columns with an unseen value or a number far out of range, and
-              by their epistemic uncertainty, as in `skuq.OODDetector`;
+              among the held-out rows and the row itself: by their number of columns with an unseen
+              value or a number far out of range, and by their epistemic uncertainty, as in
+              `skuq.OODDetector`. At most a share p of rows from the training distribution is
+              expected to have a p-value of p or less;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns with a category that no training row has, or with a missing number
               if the column has a number in every training row;
             - ``out_of_range``, columns with numbers outside the range of the training rows;
             - ``reasons``, up to three columns with their values: columns with unseen values, and
               columns that contribute most to the epistemic uncertainty;
-            - for classification, the probability of each class, in columns such as ``p(yes)``,
-              which `skuq.audit.audit_files` recognises.
+            - for classification, the probability of each class, in columns such as ``p(yes)``.
 
         Raises
         ------
@@ -370,14 +390,12 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         Warns
         -----
         NewValuesWarning
-            If a table has at least 10 rows, and nearly all of them have unseen values or numbers
-            out of range in the same column.
+            If nearly all of at least 10 rows have new values in the same column.
         """
         given, table = table, as_frame(table, NEW)
         check_share(coverage)
         cleaned, unscored = self._rows(table)
-        n_unread = len(unscored)
-        if unscored and (strict or FEWEST_UNREAD <= n_unread > len(table) / 2):
+        if unscored and (strict or FEWEST_UNREAD <= len(unscored) > len(table) / 2):
             _refuse_unread(unscored, NEW, len(table))
         X = cleaned.without(unscored)
         if X.empty:  # score a training row instead, to obtain the columns of the results
@@ -402,15 +420,42 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         scored = _with_unscored(scored[: len(table) - len(unscored)], unscored, len(table))
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
-        same = [] if self.id_ is None else [self.id_]
-        return in_library_of(given, scored.set_axis(table.index), same)
+        scored = scored.set_axis(table.index)
+        if not is_other_table(given):
+            return scored
+        return as_table_of(given.select([] if self.id_ is None else [self.id_]), scored)
+
+    def predict_uncertainty(self, table: Any) -> Uncertainty:
+        """Predict the uncertainty of each row, as in the columns of `predict`."""
+        rows = self.predict(as_frame(table, NEW), n_explained=0)
+        found = Uncertainty(*(rows[name].to_numpy(dtype=np.float64) for name in PARTS))
+        return with_index_of(table, found)
+
+    @available_if(lambda model: get_tags(model).estimator_type != "regressor")
+    def predict_proba(self, table: Any) -> FloatArray:
+        """Predict class probabilities, (n_rows, n_classes); not available for regression."""
+        rows = self.predict(as_frame(table, NEW), n_explained=0)
+        return rows[probability_columns(self.classes_)].to_numpy(dtype=np.float64)
+
+    def score(self, table: Any, target: Any) -> float:
+        """Return the accuracy of the predicted classes, or R² for regression.
+
+        `target` is the name of the column with the true values, or these values.
+        """
+        frame = as_frame(table, NEW)
+        truth = true_values(frame, target, NEW)
+        predicted = self.predict(frame, n_explained=0)["prediction"]
+        if self.classes_ is None:
+            return float(r2_score(truth.to_numpy(dtype=float), predicted))
+        # Compare as text: the same class may be stored with different types in the two tables.
+        right = [as_text(a) == as_text(b) for a, b in zip(predicted, truth, strict=True)]
+        return float(np.mean(right))
 
     def predict_quantiles(self, table: Any, levels: ArrayLike | None = None) -> FloatArray:
         """Predict quantiles of the target (regression only), without conformal calibration.
 
-        None means 25 levels from 0.005 to 0.995; levels outside of this range return the outermost
-        quantiles. Returns quantiles in units of the target, (n_rows, n_levels); NaN in rows that
-        cannot be scored.
+        None means 25 levels from 0.005 to 0.995, which bound other levels. Returns quantiles in
+        units of the target, (n_rows, n_levels); NaN in rows that cannot be scored.
         """
         if self.quantities_ is None:
             raise ValueError("A classification has no quantiles; use `predict`.")
@@ -452,30 +497,40 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         names = [*X.columns, *self.columns_.dates_]
         return pd.DataFrame(counts, index=names).fillna(0).astype(int)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        task = getattr(self, "task_", self.task)
+        tags.estimator_type = ESTIMATOR_TYPES.get(task)
+        if task == "auto" and hasattr(self.estimator, "__sklearn_tags__"):
+            tags.estimator_type = get_tags(self.estimator).estimator_type
+        kind = tags.estimator_type
+        tags.classifier_tags = ClassifierTags() if kind == "classifier" else None
+        tags.regressor_tags = RegressorTags() if kind == "regressor" else None
+        tags.target_tags.required = True
+        tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
+        return tags
+
     # --- training ----------------------------------------------------------------------------
 
     def _tell(self, step: int, text: str) -> None:
         """Report the start of one of three steps; only "auto" has the first, a comparison."""
         if self.progress is not None:
-            skipped = 0 if isinstance(self.estimator, str) and self.estimator == "auto" else 1
+            skipped = int(not isinstance(self.estimator, str) or self.estimator != "auto")
             self.progress(f"{step - skipped} of {3 - skipped}: {text}")
 
     def _given_rows(
         self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame
     ) -> tuple[Parts, list[str]]:
         """Training rows; rows of a held-out table that are not training rows; and warnings."""
-        which = "held-out table"
-        cleaned = self.columns_.read(table, which)
+        cleaned = self.columns_.read(table, HELD_OUT)
         unread = cleaned.unread(table)
         if len(unread) == len(table):
-            _refuse_unread(unread, which, len(table))
+            _refuse_unread(unread, HELD_OUT, len(table))
         table = table[[row not in unread for row in range(len(table))]]
-        y_held = target_values(table[self.target_], self.task_ == "regression", which, y)
-        ids = None
-        if self.id_ is not None and self.id_ in table:
-            ids = train[self.id_], table[self.id_]
-        parts = drop_overlap(X, y, cleaned.without(unread), y_held, ids, table.index)
-        return parts, notes.unread_notes(unread, which)
+        y_held = target_values(table[self.target_], self.task_ == "regression", HELD_OUT, y)
+        ids = (train[self.id_], table[self.id_]) if self.id_ in table else None
+        parts = Parts(X, y, cleaned.without(unread), y_held, [], table.index)
+        return drop_overlap(parts, ids), notes.unread_notes(unread, HELD_OUT)
 
     def _leaking_columns(self, parts: Parts) -> list[str]:
         """Columns of the training table that predict the class on their own."""
@@ -486,14 +541,14 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return list(dict.fromkeys(self.columns_.original(name) for name in columns))
 
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any], scale: TargetScale | None) -> None:
-        self.quantities_ = None
-        if scale is not None:
-            self.quantities_ = Quantities(scale)
-            if self.encoder_ is None or not hasattr(self.estimator_, "predict_quantiles"):
-                with table_errors(self.name_, X):
-                    self.quantities_ = Quantities.of_held_out(
-                        self.estimator_, self._encoded(X), y, scale, self.random_state
-                    )
+        self.quantities_ = None if scale is None else Quantities(scale)
+        if scale is not None and (
+            self.encoder_ is None or not hasattr(self.estimator_, "predict_quantiles")
+        ):
+            with table_errors(self.name_, X):
+                self.quantities_ = Quantities.of_held_out(
+                    self.estimator_, self._encoded(X), y, scale, self.random_state
+                )
         scored, outputs, disagreement = self._scored(X, held_out=True)
         scored["n_unsupported"] = self.training_values_.unsupported(X).sum(axis=1).to_numpy()
         scored["label"] = y
@@ -532,11 +587,8 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
         return explained(X, unsupported, self._typical_rows, disagreement)
 
     def _disagreement(self, inputs: Any) -> FloatArray:
-        """Uncertainty that `reasons` explain: the spread of the models, or the epistemic part.
-
-        For regressors, the spread is used. The epistemic part increases with the spread, but its
-        computation would need a quadrature for each row.
-        """
+        """Uncertainty that `reasons` explain: the spread of regressors, or the epistemic part."""
+        # The epistemic part increases with the spread, but would need a quadrature for each row.
         if hasattr(self.estimator_, "predict_model_std"):
             spread: FloatArray = self.estimator_.predict_model_std(inputs)
             return spread
@@ -571,17 +623,14 @@ class TableModel(StorageMixin, HeldOutMixin, TableEstimator):
 
 def _scores(n_unsupported: pd.Series, disagreement: FloatArray) -> dict[str, FloatArray]:
     """Scores of each row by name, larger for more unusual rows; (n_rows,) each."""
-    return {
-        "support": n_unsupported.to_numpy(dtype=np.float64),
-        "epistemic": np.asarray(disagreement, np.float64),
-    }
+    scores = {"support": n_unsupported, "epistemic": disagreement}
+    return {name: np.asarray(score, np.float64) for name, score in scores.items()}
 
 
 def _refuse_large(cleaned: Cleaned, given: bool) -> None:
     """Refuse training columns in which more than a few numbers are infinite or too large.
 
-    For a given (external) estimator, a single such number is refused, because the inputs of the
-    estimator are not changed.
+    A given estimator gets the columns as they are stored, so one such number is refused.
     """
     for each in cleaned.cells:
         if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):

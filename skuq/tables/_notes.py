@@ -12,15 +12,13 @@ import pandas as pd
 from skuq.calibration import clopper_pearson
 from skuq.explanations import SEPARATOR
 from skuq.labels import as_text, counted
-from skuq.tables._columns import Cells
+from skuq.tables._columns import Cells, place
 from skuq.tables._held_out import HeldOutMixin, fewest_held_out
-from skuq.tables._inputs import place
 from skuq.tables._training import LABELS, Comparison
 
 MISTAKEN = 0.05  # probability of at least one false warning about a class
 SHOWN_CLASSES = 5
-# A column as a whole counts as new if a table has at least FEWEST_ROWS rows, and if the share of
-# rows with a new value in this column is above NEARLY_ALL.
+# A column is new if a larger share of at least FEWEST_ROWS rows has a new value in it.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
 # End of the name of a numeric column that was made from a date column.
 PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")
@@ -34,7 +32,6 @@ HELD_OUT_MAY_HAVE_TRAINED = (
 
 
 def missing_notes(counts: pd.Series, which: str) -> list[str]:
-    """Note the number of missing values by column."""
     return [f"Missing values in the {which}: {_listed(counts)}."] if counts.any() else []
 
 
@@ -57,28 +54,25 @@ def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
     """Note which cells do not have their column's type, and how they were treated."""
     notes = []
     for each in cells:
-        one = len(each.rows) == 1
+        verbs = ("holds", "counts", "is read as its midpoint")
+        if len(each.rows) > 1:
+            verbs = ("hold", "count", "are read as their midpoints")
         held = each.held if each.read else f"something {each.held.replace('not ', 'other than ')}"
-        if each.read:
-            became = "is read as its midpoint" if one else "are read as their midpoints"
-        else:
-            became = "counts as missing" if one else "count as missing"
-        verb = "holds" if one else "hold"
         notes.append(
-            f"{counted(len(each.rows), 'cell')} in column {each.column} {verb} {held}, such as "
-            f"{each.texts[0]!r} ({place(table, int(each.rows[0]))}), and {became}."
+            f"{counted(len(each.rows), 'cell')} in column {each.column} {verbs[0]} {held}, such as "
+            f"{each.texts[0]!r} ({place(table, int(each.rows[0]))}), and "
+            f"{verbs[2] if each.read else f'{verbs[1]} as missing'}."
         )
     return notes
 
 
 def unread_notes(unread: Mapping[int, str], which: str) -> list[str]:
     """Note how many rows were dropped because of an unreadable cell."""
-    if not unread:
-        return []
+    were = "was" if len(unread) == 1 else "were"
     return [
-        f"{counted(len(unread), 'row')} of the {which} {'was' if len(unread) == 1 else 'were'} "
-        "dropped because of an unreadable cell; the first is in "
-        f"{next(iter(unread.values()))}."
+        f"{counted(len(unread), 'row')} of the {which} {were} dropped because of an unreadable "
+        f"cell; the first is in {first}."
+        for first in [*unread.values()][:1]
     ]
 
 
@@ -94,11 +88,11 @@ def class_notes(classes: Any) -> list[str]:
 
 def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[str]:
     """Note which learner was selected, and the losses of all compared learners."""
-    label = LABELS.get(name, name)
-    if not comparison.losses:
+    losses, label = comparison.losses, LABELS.get(name, name)
+    if not losses:
         return [f"The model is {label}."]
-    ranked = sorted(comparison.losses.items(), key=lambda item: item[1])
-    listed = ", ".join(f"{LABELS[other]} {loss:.3f}" for other, loss in ranked)
+    ranked = sorted(losses, key=losses.__getitem__)
+    listed = ", ".join(f"{LABELS[other]} {losses[other]:.3f}" for other in ranked)
     measure = "mean squared error (relative to the mean)" if regression else "log loss"
     guessing = "" if regression else f"; the class frequencies alone {comparison.guessing:.3f}"
     return [
@@ -108,7 +102,7 @@ def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[st
 
 
 def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
-    """Warn if most held-out rows have values absent from training, and name the columns."""
+    """Warn if most held-out rows have values absent from training."""
     n_rows = int(unsupported.any(axis=1).sum())
     if 2 * n_rows <= len(unsupported):
         return []
@@ -123,10 +117,7 @@ def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
 
 
 def table_notes(counts: pd.DataFrame) -> list[str]:
-    """Describe missing, unreadable, unseen and out-of-range values in a predicted table.
-
-    `counts` is the result of `TableModel.count`, or a sum of such results.
-    """
+    """Describe missing, unreadable and new values, from results of `TableModel.count`."""
     notes = []
     if counts["unread"].any():
         notes.append(
@@ -154,8 +145,7 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
 def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
     """Advise to leave out columns whose values are new in nearly all rows, such as dates.
 
-    `counts` contains the number of new values of each clean column. For a column of dates, it also
-    has an entry under the original name of the column.
+    `counts` are numbers of new values by clean column, and by the own names of columns of dates.
     """
     if n_rows < FEWEST_ROWS:
         return []
@@ -179,8 +169,7 @@ def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
 def guessing_note(model: HeldOutMixin) -> str:
     """Warn of a model that is not better than a constant prediction on the held-out rows."""
     loss, guessing = model.measured_loss()
-    # If all held-out targets are equal, such as the target of a single row, a constant prediction
-    # has a loss of 0.
+    # If all held-out targets are equal, a constant prediction has a loss of 0.
     if loss < guessing or model.held_out_["label"].nunique() == 1:
         return ""
     if model.classes_ is None:
@@ -194,10 +183,9 @@ def guessing_note(model: HeldOutMixin) -> str:
 def weak_class_notes(model: HeldOutMixin, coverage: float) -> list[str]:
     """Warn of classes whose accuracy or coverage is much lower than the average suggests.
 
-    A class is named if its held-out accuracy is less than half of the accuracy over all held-out
-    rows, or if prediction sets miss it more than twice as often as `coverage` allows. Only
-    significant differences count, according to exact binomial limits that hold jointly for all
-    classes.
+    Named are classes with less than half of the accuracy over all held-out rows, and classes that
+    prediction sets miss more than twice as often as `coverage` allows; both significantly, by exact
+    binomial limits that hold jointly for all classes.
     """
     if model.classes_ is None:
         return []

@@ -26,7 +26,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq import __version__
 from skuq.files import StoredError, atomic_path, from_stored, to_stored, untrusted
 from skuq.imports import import_optional
-from skuq.tables._inputs import TableError
+from skuq.tables._columns import TableError
 
 FORMAT = 11  # version of the folder format
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"

@@ -1,7 +1,8 @@
-"""The target of a table: classes or quantities, the scale of a quantity, and its distributions."""
+"""The target of a table: by name or as values; classes or quantities; scale and distributions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
@@ -24,24 +25,66 @@ from skuq.residuals import (
     stretched,
     widened,
 )
-from skuq.tables._columns import is_number
-from skuq.tables._inputs import TableError, place, require
+from skuq.tables._columns import TableError, is_number, place, require
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 
+TARGET = "target"  # column name of a target passed as values without a name
 MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
-# If the number of rows, divided by the number of distinct integers, is at least this number, it is
-# doubtful whether the task is a regression.
-OFTEN = 10
+OFTEN = 10  # with as many rows per distinct integer, it is doubtful that these are quantities
 SKEWED = 1.0  # smallest skewness for which other scales are tried
 SMALLEST_GAIN = 0.01  # relative improvement of the interval score needed to change the scale
-# The smallest or largest target is a bound if many rows have this value: at least this share of the
-# rows, and at least this number of rows.
+# The smallest or largest target is a bound if this share, and this number, of the rows have it.
 PILED_UP, FEWEST_PILED_UP = 0.01, 5
 NAMES = {1.0: "target", 0.5: "square root of the target", 0.0: "logarithm of the target"}
 _MEDIAN = int(np.flatnonzero(LEVELS == 0.5)[0])
 
 
 # --- values of the target ----------------------------------------------------------------------
+
+
+def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFrame, str]:
+    """Return the table with the target as a column, and the name of that column."""
+    column = true_values(table, target, which)
+    if isinstance(target, str):
+        return table, target
+    name = getattr(target, "name", None)
+    # A Series that was computed from a column of the table still has the name of this column.
+    name = name if isinstance(name, str) and name and name not in table else TARGET
+    if name in table or any(table[other].equals(column) for other in table):
+        raise TableError(
+            f"The target values are also a column of the {which}, or it has a column {name!r}; "
+            "pass the name of the column, or rename or remove it."
+        )
+    return table.assign(**{name: column}), name
+
+
+def true_values(table: pd.DataFrame, target: Any, which: str) -> pd.Series:
+    """Return the target of each row, looked up by column name or passed as values."""
+    if isinstance(target, str):
+        require(table, target, which)
+        return table[target]
+    values: Any = target.array if isinstance(target, pd.Series) else np.asarray(target)
+    if np.ndim(values) != 1 or len(values) != len(table):
+        raise TableError(
+            f"The target must be a column name of the {which}, or one value for each of its "
+            f"{len(table)} rows, got shape {np.shape(values)}."
+        )
+    return pd.Series(values, index=table.index)
+
+
+def feature_names(
+    train: pd.DataFrame, target: str, drop: Sequence[str], id_column: str | None
+) -> list[str]:
+    """Columns to learn from; target, dropped columns and the id column must exist."""
+    set_apart = [*drop] if id_column is None else [*drop, id_column]
+    for name in (target, *set_apart):
+        require(train, name, "training table")
+    if target in set_apart:
+        raise TableError(f"The target {target!r} cannot be dropped or used as the id column.")
+    features = [name for name in train.columns if name != target and name not in set_apart]
+    if not features:
+        raise TableError("The training table has no feature column left.")
+    return features
 
 
 def is_regression(column: pd.Series, task: str) -> bool:
@@ -72,9 +115,9 @@ def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFo
     if task == "classification" or is_number(column):
         return None
     format = number_format(column, decimal)
-    if format is None or task == "regression":
+    if format and is_regression(pd.Series(read_column(column, format)[0]), task):
         return format
-    return format if is_regression(pd.Series(read_column(column, format)[0]), task) else None
+    return None
 
 
 def rows_with_target(
@@ -82,8 +125,7 @@ def rows_with_target(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Return the rows with a target, and warnings about the other rows.
 
-    A target stored as text is parsed with `format`, which was detected in a file with the decimal
-    mark `decimal`.
+    Text is parsed with `format`, which was detected in a file with the decimal mark `decimal`.
     """
     require(table, target, which)
     warned = []
@@ -126,7 +168,7 @@ def target_values(
     target, column = str(column.name), column.infer_objects()
     if regression:
         return _quantities(column, target, which)
-    labels = _plain_labels(column)
+    labels = _labels(column)
     if known is None:
         _check_classes(labels, target)
         return labels
@@ -179,13 +221,10 @@ def classes_as_given(values: NDArray[Any], column: pd.Series) -> NDArray[Any]:
     return values.astype("datetime64[ns]") if dates else values
 
 
-def _plain_labels(column: pd.Series) -> NDArray[Any]:
-    if is_bool_dtype(column):
-        return column.to_numpy(dtype=bool)
-    if is_integer_dtype(column):
-        return column.to_numpy(dtype=np.int64)
-    if is_number(column):
-        return column.to_numpy(dtype=float)
+def _labels(column: pd.Series) -> NDArray[Any]:
+    for fits, kind in ((is_bool_dtype, bool), (is_integer_dtype, np.int64), (is_number, float)):
+        if fits(column):
+            return column.to_numpy(dtype=kind)
     return np.array([as_text(value) for value in column])
 
 
@@ -211,9 +250,8 @@ class TargetScale:
         enough = max(PILED_UP * len(y), FEWEST_PILED_UP)
         low = smallest if (y == smallest).sum() >= enough else -np.inf
         high = largest if (y == largest).sum() >= enough else np.inf
-        whole = bool((y == np.round(y)).all())
         low = max(low, 0.0) if smallest >= 0 else low
-        return cls(1.0, low, high, whole, smallest, largest)
+        return cls(1.0, low, high, bool((y == np.round(y)).all()), smallest, largest)
 
     def others(self, y: FloatArray) -> list[TargetScale]:
         """Candidate scales for a skewed, non-negative target; else an empty list."""
@@ -231,8 +269,7 @@ class TargetScale:
     def inverse(self, z: FloatArray) -> FloatArray:
         """Transform values back to units of the target, clipped to its bounds."""
         if self.power != 1:
-            # Powers extrapolate badly. Therefore, clip to the training range, extended by its width
-            # on each side.
+            # Powers extrapolate badly: clip to the training range, extended by its width each way.
             ends = self.transformed(np.array([self.smallest, self.largest]))
             z = np.clip(z, ends[0] - np.ptp(ends), ends[1] + np.ptp(ends))
             z = np.exp(z) if self.power == 0 else np.maximum(z, 0) ** (1 / self.power)
@@ -279,9 +316,7 @@ class Quantities:
     """Distributions of the target from the outputs of a regressor that was fitted on `scale`."""
 
     scale: TargetScale
-    # Distribution of the residuals, learnt from held-out rows; None if the regressor itself
-    # predicts quantiles.
-    noise: RowNoise | None = None
+    noise: RowNoise | None = None  # from held-out rows; None if the regressor predicts quantiles
 
     @classmethod
     def of_held_out(

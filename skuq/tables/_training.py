@@ -6,12 +6,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import (
     ExtraTreesRegressor,
     HistGradientBoostingClassifier,
@@ -20,19 +22,26 @@ from sklearn.ensemble import (
 )
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from skuq.base import FloatArray
+from skuq.explanations import MISSING_TEXT
 from skuq.files import stored
 from skuq.metrics import interval_score, negative_log_likelihood
 from skuq.residuals import LEVELS, RowNoise, central_interval
-from skuq.tables._columns import CleanColumns, as_codes, as_indicators, as_integers
-from skuq.tables._inputs import TableError
+from skuq.tables._columns import CleanColumns, TableError, as_integers
 from skuq.tables._target import SMALLEST_GAIN, TargetScale, is_regression
 
 N_FOLDS = 3
 MAX_COMPARED = 3000  # maximum number of rows on which learners are compared
+MAX_CATEGORIES = 50  # indicators of a text column; the rarest categories share one indicator
+# If fewer values of a numeric column are present, every leaf of boosted trees contains rows in
+# which the value is missing.
+FEW_NUMBERS = 20
 ENOUGH_TO_STOP = 500  # minimum number of rows for early stopping of boosting
 LEAF = 3
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of inputs without new categories
@@ -92,10 +101,9 @@ class Learner(BaseEstimator):
         if self.model_ is None:
             from skuq.models import fit_model
 
-            network = fit_model(
-                None, inputs, y, regression=self.regression, seed=self.seed, device="auto"
-            )
-            self.model_, self.classes_ = network, network.classes
+            options = {"regression": self.regression, "seed": self.seed, "device": "auto"}
+            self.model_ = fit_model(None, inputs, y, **options)
+            self.classes_ = self.model_.classes
             return self
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -114,13 +122,62 @@ class Learner(BaseEstimator):
         return predicted
 
 
+# --- inputs of learners ----------------------------------------------------------------------
+
+
+def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+    """Return a transformer that outputs scaled numbers and one-hot indicators of categories.
+
+    Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
+    unseen categories; it is 0 in all training rows, so training does not determine its effect.
+    """
+    # keep_empty_features: fill a column with 0 if it has no values in the training rows.
+    numeric = make_pipeline(
+        SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
+        StandardScaler(),
+    )
+    unseen = make_pipeline(_coded(), MissingIndicator(features="all"))
+    one_hot = OneHotEncoder(
+        handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
+    )
+    text = make_pipeline(_filled(), make_union(one_hot, unseen))
+    return make_column_transformer((numeric, list(numbers)), (text, _others(X, numbers)))
+
+
+def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+    """Return a transformer for trees: numbers unchanged, categories as integer codes.
+
+    Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed:
+    in a subset of the rows, such a column may have no value at all, for which trees raise an error.
+    """
+    filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
+    constant = SimpleImputer(strategy="median", keep_empty_features=True)
+    text = make_pipeline(_filled(), _coded())
+    return make_column_transformer(
+        ("passthrough", filled),
+        (constant, [name for name in numbers if name not in filled]),
+        (text, _others(X, numbers)),
+    )
+
+
+def _others(X: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
+    return [name for name in X.columns if name not in {*numbers}]
+
+
+def _filled() -> SimpleImputer:
+    return SimpleImputer(strategy="constant", fill_value=MISSING_TEXT, keep_empty_features=True)
+
+
+def _coded() -> OrdinalEncoder:
+    return OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
+
+
 @stored("tables.comparison")
 @dataclass(frozen=True)
 class Comparison:
-    """Cross-validation losses of the learners that were compared."""
+    """Cross-validation losses: log loss in nats, or mean squared error divided by the variance."""
 
-    # Loss of each learner: log loss in nats, or mean squared error divided by the variance.
-    losses: dict[str, float] = field(default_factory=dict)
+    losses: dict[str, float] = field(default_factory=dict)  # of each learner
     guessing: float = float("nan")  # log loss of predicting the class frequencies; or 1
     n_rows: int = 0
     n_folds: int = 0
@@ -131,60 +188,48 @@ class Comparison:
         return min(self.losses, key=self.losses.__getitem__, default="logistic")
 
 
-@dataclass(frozen=True)
 class Folds:
     """Sample of at most `MAX_COMPARED` rows of a table, with its cross-validation folds."""
 
-    X: pd.DataFrame
-    y: NDArray[Any]
-    learner: Learner  # of any name
-    parts: list[tuple[NDArray[Any], NDArray[Any]]]  # empty if there are too few rows
-
-    @classmethod
-    def of(cls, X: pd.DataFrame, y: NDArray[Any], learner: Learner) -> Folds:
-        regression, seed = learner.regression, learner.seed
-        rows = np.sort(np.random.default_rng(seed).permutation(len(y))[:MAX_COMPARED])
+    def __init__(self, X: pd.DataFrame, y: NDArray[Any], learner: Learner) -> None:
+        """`learner` is of any name; there are no folds if there are too few rows."""
+        rows = np.sort(np.random.default_rng(learner.seed).permutation(len(y))[:MAX_COMPARED])
         n_folds = N_FOLDS
-        if not regression:  # without classes that have a single row in the sample
+        if not learner.regression:  # without classes that have a single row in the sample
             _, codes, counts = np.unique(y[rows], return_inverse=True, return_counts=True)
             rows = rows[counts[codes] >= 2]
-            n_folds = min(N_FOLDS, counts[counts >= 2].min(initial=N_FOLDS))
-        X, y = X.iloc[rows].reset_index(drop=True), y[rows]
-        if len(y) < 3 * n_folds or len(np.unique(y)) < 2:
-            return cls(X, y, learner, [])
-        kind = KFold if regression else StratifiedKFold
-        folding = kind(n_folds, shuffle=True, random_state=seed)
-        return cls(X, y, learner, list(folding.split(X, None if regression else y)))
+            n_folds = int(counts[counts >= 2].min(initial=N_FOLDS))
+        self.X, self.y, self.learner = X.iloc[rows].reset_index(drop=True), y[rows], learner
+        kind = KFold if learner.regression else StratifiedKFold
+        self.folds: Any = None
+        if len(rows) >= 3 * n_folds and len(np.unique(self.y)) >= 2:
+            self.folds = kind(n_folds, shuffle=True, random_state=learner.seed)
 
     def predicted(self, name: str, y: NDArray[Any]) -> FloatArray:
         """Out-of-fold predictions of a learner; (n_rows,) or (n_rows, n_classes)."""
-        found: FloatArray = cross_val_predict(
-            clone(self.learner).set_params(name=name), self.X, y, cv=self.parts
-        )
+        learner = clone(self.learner).set_params(name=name)
+        found: FloatArray = cross_val_predict(learner, self.X, y, cv=self.folds)
         return found
 
     def compare(self, names: Sequence[str]) -> Comparison:
         """Cross-validate the named learners; an empty comparison if there are too few rows."""
-        if not self.parts:
+        if self.folds is None:
             return Comparison()
-        y, n_rows, n_folds = self.y, len(self.y), len(self.parts)
+        y, size = self.y, (len(self.y), self.folds.get_n_splits())
         found = {name: self.predicted(name, y) for name in names}
         if self.learner.regression:
             losses = {name: float(((p - y) ** 2).mean() / y.var()) for name, p in found.items()}
-            return Comparison(losses, 1.0, n_rows, n_folds)
+            return Comparison(losses, 1.0, *size)
         classes, counts = np.unique(y, return_counts=True)
-        losses = {
-            name: negative_log_likelihood(y, proba, classes=classes)
-            for name, proba in found.items()
-        }
-        share = counts / n_rows
-        return Comparison(losses, float(-(share * np.log(share)).sum()), n_rows, n_folds)
+        losses = {n: negative_log_likelihood(y, p, classes=classes) for n, p in found.items()}
+        share = counts / len(y)
+        return Comparison(losses, float(-(share * np.log(share)).sum()), *size)
 
     def best_scale(self, name: str) -> TargetScale:
         """Scale of the target with the smallest interval score in cross-validation."""
         original = TargetScale.of(self.y)
         scales = [original, *original.others(self.y)]
-        if len(scales) == 1 or not self.parts:
+        if len(scales) == 1 or self.folds is None:
             return original
         scores = {scale: self._interval_score(name, scale) for scale in scales}
         best = min(scores, key=scores.__getitem__)
@@ -229,14 +274,11 @@ def checked_task(estimator: Any, task: str, column: pd.Series) -> bool:
 
 
 def trained_columns(estimator: Any, features: list[str]) -> dict[str, str]:
-    """Map column names of the table to the feature names of the estimator.
-
-    Column names map to themselves if the estimator has no feature names. Spaces around feature
-    names are ignored, because column names read from files have no surrounding spaces.
-    """
+    """Map column names of the table to the feature names of the estimator, if it has any."""
     names = getattr(estimator, "feature_names_in_", None)
     if names is None:
         return dict(zip(features, features, strict=True))
+    # Column names read from files have no surrounding spaces.
     known = {name if name in features else name.strip(): name for name in names}
     lacking = [name for name in known if name not in features]
     if lacking:
@@ -249,7 +291,7 @@ def trained_columns(estimator: Any, features: list[str]) -> dict[str, str]:
 
 @contextmanager
 def table_errors(name: str, X: pd.DataFrame) -> Iterator[None]:
-    """Re-raise errors of an external estimator as `TableError`; `name` is `TableModel.name_`."""
+    """Raise errors of an external estimator as `TableError`; `name` is `TableModel.name_`."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -290,7 +332,7 @@ def trained(
     """Select and train a learner, and search for adversarial models of this learner."""
     learner = Learner(numbers=columns.numbers_, regression=regression, seed=seed)
     comparison, name, scale = Comparison(), given, None
-    folds = Folds.of(X, y, learner)
+    folds = Folds(X, y, learner)
     if given == "auto":
         tell(1, "comparing learners.")
         comparison = folds.compare([n for n in LABELS if regression or n != "forest"])
@@ -300,10 +342,13 @@ def trained(
         if isinstance(name, str):
             scale = replace(scale, power=folds.best_scale(name).power)
             y = scale.transformed(y)
+    from skuq.quam import QUAMClassifier, QUAMRegressor, make_pool
+
     encoder: Any = None
+    quam = partial(QUAMRegressor if regression else QUAMClassifier, random_state=seed)
     if isinstance(name, str):
         learner.set_params(name=name)
-        encoder, estimator = learner.encoder(X), _quam(learner.model(y), regression, seed, n_jobs)
+        encoder, estimator = learner.encoder(X), quam(learner.model(y), n_jobs=n_jobs)
         tell(2, f"training {LABELS[name]} and searching for adversarial models.")
     elif hasattr(given, "predict_uncertainty"):
         encoder, estimator = as_indicators(X, columns.numbers_), clone(given)
@@ -311,32 +356,24 @@ def trained(
         tell(2, f"training {name}.")
     else:
         frozen = given if isinstance(given, FrozenEstimator) else FrozenEstimator(given)
-        estimator = _quam(frozen, regression, seed, n_jobs)
+        estimator = quam(frozen, n_jobs=n_jobs)
         name = f"{GIVEN}{type(frozen.estimator).__name__}"
         tell(2, f"searching for adversarial models of {name}.")
     # An external estimator expects the columns as they were stored.
     known = columns.inverse_transform(X) if encoder is None else encoder.fit_transform(X)
-    pool = {}
-    if _makes_pool(estimator):
-        from skuq.quam import make_pool
-
-        if encoder is None:
-            pool["X_pool"] = _pool_of_stored(given, known, seed)
-        else:
-            pool["X_pool"] = encoder.transform(make_pool(X, random_state=seed))
+    pool: dict[str, Any] = {}
+    if isinstance(estimator, QUAMClassifier | QUAMRegressor):
+        search = estimator.search
+        # QUAM would generate a candidate pool from encoded instead of raw rows.
+        if search in (None, "pool", "refit") or getattr(search, "pool", None) == "auto":
+            pool["X_pool"] = (
+                _pool_of_stored(given, known, seed)
+                if encoder is None
+                else encoder.transform(make_pool(X, random_state=seed))
+            )
     with table_errors(name, X):
         estimator.fit(known, y, **pool)
     return Trained(encoder, estimator, name, comparison, scale)
-
-
-def _makes_pool(estimator: Any) -> bool:
-    """Whether QUAM would generate its own candidate pool, from encoded instead of raw rows."""
-    from skuq.quam import QUAMClassifier, QUAMRegressor
-
-    if not isinstance(estimator, QUAMClassifier | QUAMRegressor):
-        return False
-    search = estimator.search
-    return search in (None, "pool", "refit") or getattr(search, "pool", None) == "auto"
 
 
 def _pool_of_stored(estimator: Any, rows: Any, seed: int) -> pd.DataFrame:
@@ -357,11 +394,3 @@ def _pool_of_stored(estimator: Any, rows: Any, seed: int) -> pd.DataFrame:
     except Exception:  # models that refuse unknown categories may raise any exception
         pool = made(KNOWN_VALUES)
     return pool
-
-
-def _quam(estimator: Any, regression: bool, seed: int, n_jobs: int | None) -> Any:
-    from skuq.quam import QUAMClassifier, QUAMRegressor
-
-    return (QUAMRegressor if regression else QUAMClassifier)(
-        estimator, random_state=seed, n_jobs=n_jobs
-    )

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 
 from skuq import CalibrationAuditor, extras
 from skuq._table_files import write_table
+from skuq.cli._io import as_options
 from skuq.cli._main import FAILED, main
-from skuq.cli._printing import as_options
 from skuq.reporting import audit_data
 
 

@@ -13,9 +13,8 @@ from click.testing import CliRunner
 import skuq
 from skuq import QUAMClassifier
 from skuq.cli._audit import audit
+from skuq.cli._io import OPTIONS, as_options
 from skuq.cli._main import FAILED, main
-from skuq.cli._printing import OPTIONS, as_options
-from skuq.imports import Plugin, discover, estimator_names
 
 
 def run(*arguments):
@@ -137,9 +136,9 @@ CRASHES = {
     "no numpy": "sys.modules['numpy'] = None",
     "broken command": "sys.modules['skuq.cli._audit'] = None",
     "broken subcommand": "sys.modules['skuq.cli._proofs_verify'] = None",
-    "defect": "import skuq.cli._files as f\nf.check_outputs = lambda *a: 1 / 0",
+    "defect": "import skuq.cli._io as f\nf.check_outputs = lambda *a: 1 / 0",
     "defect in proofs": "import skuq.cli._proof_options as o\no.require_zk = lambda: 1 / 0",
-    "exit": "import skuq.cli._files as f\nf.check_outputs = lambda *a: sys.exit(10)",
+    "exit": "import skuq.cli._io as f\nf.check_outputs = lambda *a: sys.exit(10)",
     "exit in proofs": "import skuq.cli._proof_options as o\no.require_zk = lambda: sys.exit(10)",
 }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.cli._files import InputError
+from skuq.cli._io import InputError
 from skuq.cli._proofs import (
     VerificationFailed,
     classes_of,

@@ -20,7 +20,7 @@ def table(kind, n=600, seed=0):
 
 def compared(X, y, *, regression, names):
     learner = Learner(numbers=list(X), regression=regression)
-    return Folds.of(X, y, learner).compare(names)
+    return Folds(X, y, learner).compare(names)
 
 
 @pytest.mark.parametrize(("kind", "best"), [("line", "logistic"), ("corners", "hgb")])
