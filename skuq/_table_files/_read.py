@@ -152,13 +152,14 @@ class CsvFile(TableFile):
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
         # Values become numbers, booleans or text, depending on all values together.
-        text = pd.DataFrame({"values": texts}).to_csv(index=False, quoting=csv.QUOTE_ALL)
+        lines = io.StringIO()
+        csv.writer(lines, quoting=csv.QUOTE_ALL).writerows([["values"], *([t] for t in texts)])
         options: dict[str, Any] = {"low_memory": False, "decimal": self.format.decimal}
-        column = pd.read_csv(io.StringIO(text), **options)["values"]
+        column = pd.read_csv(io.StringIO(lines.getvalue()), **options)["values"]
         if not (is_numeric_dtype(column) and column.notna().any()):
             # In a text column, words such as "NA" are values, not missing values.
             options |= {"keep_default_na": False, "na_values": [""]}
-            column = pd.read_csv(io.StringIO(text), **options)["values"]
+            column = pd.read_csv(io.StringIO(lines.getvalue()), **options)["values"]
         return column.tolist()
 
     def _frames(

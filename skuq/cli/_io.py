@@ -259,7 +259,8 @@ def read_csv(
         table = open_table(path, CsvFormat(",", ".", "utf-8"))
         table.require(needed or ())
         frame = table.read(dtype={} if like is None else text_columns(like))
-        known = frame[label].notna() if label is not None else None
-        if known is None or known.all() or (is_numeric_dtype(frame[label]) and known.any()):
+        if label is None or frame[label].notna().all():
+            return frame
+        if is_numeric_dtype(frame[label]) and frame[label].notna().any():
             return frame
         return frame.assign(**{label: table.read(text_columns=True)[label]})

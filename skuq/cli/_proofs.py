@@ -31,7 +31,6 @@ from skuq.cli._io import (
     visible,
 )
 from skuq.cli._main import NO_VERDICT, exit_with_verdict
-from skuq.files import write_atomically
 
 if TYPE_CHECKING:
     import numpy as np
@@ -494,6 +493,8 @@ def proofs(json_path: Path | None = None) -> Iterator[Any]:
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
+    from skuq.files import write_atomically
+
     text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
     with refusing_writes():
         write_atomically(path, text + "\n")

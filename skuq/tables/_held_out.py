@@ -126,7 +126,8 @@ def copies_in(frame: pd.DataFrame) -> Hashes | None:
 
 
 def _hashes(frame: pd.DataFrame | pd.Series) -> Hashes:
-    return pd.util.hash_pandas_object(frame, index=False).to_numpy(dtype=np.uint64)
+    hashes: Any = pd.util.hash_pandas_object(frame, index=False)
+    return np.asarray(hashes, dtype=np.uint64)
 
 
 def _coincidence(frame: pd.DataFrame, rows: Hashes) -> float:

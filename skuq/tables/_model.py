@@ -29,6 +29,7 @@ from skuq.base import (
     with_index_of,
 )
 from skuq.explanations import TrainingValues, explained, marked_names, rows_to_explain
+from skuq.files import stored
 from skuq.labels import as_text, classes_of_columns, probability_columns
 from skuq.ood import Combination
 from skuq.quantities import checked_levels

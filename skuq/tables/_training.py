@@ -101,8 +101,12 @@ class Learner(BaseEstimator):
         if self.model_ is None:
             from skuq.models import fit_model
 
-            options = {"regression": self.regression, "seed": self.seed, "device": "auto"}
-            self.model_ = fit_model(None, inputs, y, **options)
+            options: dict[str, Any] = {
+                "regression": self.regression,
+                "seed": self.seed,
+                "device": "auto",
+            }
+            self.model_ = fit_model(None, inputs, y, regression=self.regression, **options)
             self.classes_ = self.model_.classes
             return self
         with warnings.catch_warnings():

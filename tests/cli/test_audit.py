@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from skuq import CalibrationAuditor, extras
+from skuq import CalibrationAuditor, imports
 from skuq._table_files import write_table
 from skuq.cli._io import as_options
 from skuq.cli._main import FAILED, main
@@ -384,7 +384,7 @@ def test_without_matplotlib_only_the_page_is_refused(folder, monkeypatch):
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(extras, "import_module", absent)
+    monkeypatch.setattr(imports, "import_module", absent)
     before = files(folder)
     message = refused(audit("--report", "r.html"), folder, before)
     assert message.startswith("--report: matplotlib is needed for this and is not installed")

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
+from skuq import imports
 from skuq.cli._io import InputError, check_outputs, files_of, read_csv, require_plots
 from skuq.cli._main import main
 

@@ -15,6 +15,7 @@ from skuq import QUAMClassifier
 from skuq.cli._audit import audit
 from skuq.cli._io import OPTIONS, as_options
 from skuq.cli._main import FAILED, main
+from skuq.imports import Plugin, discover, estimator_names
 
 
 def run(*arguments):

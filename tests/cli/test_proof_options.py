@@ -10,8 +10,8 @@ from skuq.cli._io import InputError
 from skuq.cli._proofs import (
     VerificationFailed,
     classes_of,
-    errors_in_one_line,
     labels_of,
+    proofs,
 )
 from skuq.zk import VerificationError
 
@@ -81,7 +81,7 @@ def test_classes_are_given_as_a_row_of_a_csv_file(text, classes, expected):
 def test_the_result_of_an_earlier_call_is_removed(tmp_path, error, raised, message):
     path = tmp_path / "verdict.json"
     path.write_text('{"passed":true}', encoding="utf-8")
-    with pytest.raises(raised, match=message), errors_in_one_line(path):
+    with pytest.raises(raised, match=message), proofs(path):
         raise error
     assert not path.exists()
 
@@ -89,6 +89,6 @@ def test_the_result_of_an_earlier_call_is_removed(tmp_path, error, raised, messa
 def test_the_reason_of_a_failed_verification_replaces_it(tmp_path):
     path = tmp_path / "verdict.json"
     path.write_text('{"passed":true}', encoding="utf-8")
-    with pytest.raises(VerificationFailed, match="was changed"), errors_in_one_line(path):
+    with pytest.raises(VerificationFailed, match="was changed"), proofs(path):
         raise VerificationError("The file was changed.")
     assert path.read_text(encoding="utf-8") == '{"verification_error":"The file was changed."}\n'

@@ -15,7 +15,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from skuq import Uncertainty, UncertaintyMixin, extras
+from skuq import Uncertainty, UncertaintyMixin, imports
 from skuq._table_files import write_table
 from skuq.cli import _quantify
 from skuq.cli._main import main
@@ -371,7 +371,7 @@ def test_without_matplotlib_a_report_is_refused_naming_the_extra(
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
-    monkeypatch.setattr(extras, "import_module", absent)
+    monkeypatch.setattr(imports, "import_module", absent)
     before = files(folder)
     result = run("demo") if what == "skuq demo" else quantify("--report", "report.html")
     message = refused(result, folder, before)
@@ -546,7 +546,7 @@ def test_without_pyarrow_parquet_is_refused_naming_the_extra(folder, monkeypatch
     def absent(name):
         raise ModuleNotFoundError(f"No module named {name!r}", name="pyarrow")
 
-    monkeypatch.setattr(extras, "import_module", absent)
+    monkeypatch.setattr(imports, "import_module", absent)
     before = files(folder)
     message = refused(quantify(out="out.parquet"), folder, before)
     assert message.endswith("pip install 'skuq[parquet]'")
