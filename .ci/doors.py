@@ -87,7 +87,7 @@ def main() -> int:
     for ring in rings:
         print("circle:", ", ".join(ring))
     print(f"{found} private imports across packages, {len(rings)} circles")
-    return int(found > 0)
+    return int(found + len(rings) > 0)
 
 
 if __name__ == "__main__":

@@ -5,11 +5,6 @@ import sys
 from dataclasses import replace
 
 import pytest
-from hypothesis import settings
-
-# How long an example takes depends on what else the machine does.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 if kind := os.environ.get("PRETEND_DEVICE"):
     from tests import pretend_device

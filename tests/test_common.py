@@ -131,7 +131,7 @@ CONFIGURATIONS = [
 # scikit-learn's checks are about parameters, tags and input: one configuration is enough.
 FIRST = [configurations[0] for configurations in CONFIGURATIONS]
 REST = list(chain.from_iterable(configurations[1:] for configurations in CONFIGURATIONS))
-# Those that are there to be compared with, or as attacks, are checked in the slow tests.
+# Those that are there to be compared with, or as attacks, are not checked each day.
 OTHERS = ("skuq.baselines.", "skuq.mirage.", "skuq.uadqn._regressor")
 COMPARED = [each for each in FIRST if type(each).__module__.startswith(OTHERS)]
 
@@ -152,7 +152,7 @@ def test_scikit_learn_checks_pass(estimator, check):
     check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @parametrize_with_checks([*COMPARED, *REFITTED])
 def test_scikit_learn_checks_pass_for_others(estimator, check):
     check(estimator)
@@ -187,7 +187,7 @@ def test_uncertainty_checks_pass(estimator, check):
     check(estimator)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @parametrize_with_uncertainty_checks(REST)
 def test_uncertainty_checks_pass_with_other_parameters(estimator, check):
     check(estimator)

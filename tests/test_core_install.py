@@ -29,7 +29,6 @@ OPTIONAL += ["stable_baselines3", "sb3_contrib", "gymnasium", "minatar"]
 WITHOUT_GEOMETRIC = "import sys; sys.modules['torch_geometric'] = None\n"
 
 
-@pytest.mark.slow
 def test_no_module_imports_or_needs_what_only_an_extra_brings(tmp_path):
     modules = [f"skuq.{each.name}" for each in iter_modules(skuq.__path__)]
     # `_demo` draws; it is imported by the command `demo` alone.

@@ -11,7 +11,6 @@ from skuq import QUAMClassifier, RobustGPC
 from skuq.quam import PointwiseSearch
 
 distributed = pytest.importorskip("distributed")
-pytestmark = pytest.mark.slow
 X, y = load_iris(return_X_y=True)
 X = scale(X)
 

@@ -70,13 +70,11 @@ print(json.dumps({"found": {name: c.__module__ for name, c in found}, "said": sa
     return run(code, tmp_path_factory.mktemp("cwd"), site)
 
 
-@pytest.mark.slow
 def test_built_in_and_third_party_estimators_are_listed_together(listed):
     assert listed["found"]["NeighbourUncertainty"] == "skuq_neighbours"
     assert listed["found"]["QUAMClassifier"].startswith("skuq.quam")
 
 
-@pytest.mark.slow
 def test_a_broken_plugin_is_left_out_with_a_warning_that_says_which_and_why(listed):
     assert "BrokenUncertainty" not in listed["found"]
     (message,) = listed["said"]
@@ -86,7 +84,6 @@ def test_a_broken_plugin_is_left_out_with_a_warning_that_says_which_and_why(list
     )
 
 
-@pytest.mark.slow
 def test_a_third_party_estimator_is_imported_from_skuq_when_first_asked_for(site, tmp_path):
     code = """
 import json, sys
@@ -99,7 +96,6 @@ print(json.dumps([before, same, "NeighbourUncertainty" in dir(skuq)]))
     assert run(code, tmp_path, site) == [False, True, True]
 
 
-@pytest.mark.slow
 def test_asking_for_a_broken_plugin_says_why_it_is_broken(site, tmp_path):
     code = """
 import json
@@ -113,7 +109,6 @@ except ImportError as error:
     assert cause == "RuntimeError"
 
 
-@pytest.mark.slow
 def test_the_third_party_estimator_passes_both_suites_of_checks(site, tmp_path):
     code = """
 import json, warnings

@@ -2,7 +2,6 @@
 
 import shutil
 import threading
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -26,17 +25,17 @@ from tests.zk.tampering import (
     N_BINS,
     VERDICT_LEVEL,
     N,
-    files_of,
 )
 
 pytestmark = pytest.mark.slow  # they share one run of the protocol, which takes minutes
 
 
 def test_an_interrupted_audit_goes_on_where_it_was(run):
-    left = {path.relative_to(run.interrupted) for path in files_of(run.interrupted)}
-    assert left == {Path("statement.json"), Path("chunks/00000.json")}
-    for name in left:
-        assert (run.bins / name).read_bytes() == (run.interrupted / name).read_bytes()
+    assert len(run.calls) == 2
+    assert set(run.left) == {"statement.json", "00000.json"}
+    for name in ("statement.json", "chunks/00000.json"):
+        assert (run.bins / name).read_bytes() == run.left[name.split("/")[-1]]
+    assert run.bundle == (run.bins, 2, True)
 
 
 @pytest.mark.parametrize("level", ["bins", "verdict"])
@@ -97,6 +96,10 @@ def test_confidences_that_were_reported_of_other_data_are_not_proven(run, monkey
             challenge=answer,
             **arguments,
         )
+
+
+def test_an_audit_of_predictions_waits_for_its_challenge(run):
+    assert run.waiting == (run.predictions, 0, False)
 
 
 @pytest.mark.parametrize(

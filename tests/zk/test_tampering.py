@@ -323,11 +323,11 @@ VERDICTS = {
         lambda w, b: changed(b / VERDICT, outputs=["0", "1", "1"]),
     ),
     "few flags": ("does not hold a verdict", lambda w, b: changed(b / VERDICT, outputs=["1"])),
-    "other alpha": (NOT_HELD, lambda w, b: shutil.copy(w.other_verdict, b / VERDICT)),
+    "other alpha": (NOT_HELD, lambda w, b: write_json(b / VERDICT, w.other_verdict)),
     "other alpha, stated": (
         "made with alpha=0.2",
         lambda w, b: (
-            shutil.copy(w.other_verdict, b / VERDICT),
+            write_json(b / VERDICT, w.other_verdict),
             changed(b / "statement.json", alpha=0.2),
         ),
     ),
