@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,13 +18,7 @@ from torch import Tensor, nn
 
 from skuq._networks import on_device
 from skuq.base import FloatArray
-from skuq.baselines._sampled import (
-    AT_LEAST_ONE,
-    COMMON_CONSTRAINTS,
-    SampledModelsClassifier,
-    log_proba_there,
-    on_its_device,
-)
+from skuq.baselines._sampled import AT_LEAST_ONE, SampledModelsClassifier, log_proba_there
 from skuq.models import Given, Model, fit_model, look_at
 from skuq.validation import refuse_ineffective, warn_user
 from skuq.wrappers import unwrap
@@ -112,7 +106,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
 
     _supports_ids = True
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **COMMON_CONSTRAINTS,
+        **SampledModelsClassifier._parameter_constraints,
         "n_members": AT_LEAST_ONE,
         "members": [list, tuple, nn.ModuleList, None],
         "n_jobs": [Integral, None],
@@ -135,7 +129,14 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         return {"form": "natural", "fit": self._take_members}
 
     def _take_members(self, given: Given, X: Any, y: NDArray[Any], **training: Any) -> Model:
-        self.members_ = [_taken(member, X, y) for member in self.members or ()]
+        frozen = [
+            each if isinstance(each, FrozenEstimator) else FrozenEstimator(each)
+            for each in self.members or ()
+        ]
+        self.members_ = [
+            fit_model(each, X, y, seed=0, as_learner=not look_at(each).is_naturally_network)
+            for each in frozen
+        ]
         _check_same_classes(self.members_, X, y)
         return self.members_[0]
 
@@ -145,12 +146,12 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         more = np.random.RandomState(self._sampling_seed)
         seeds = [seed, *map(int, more.randint(2**31 - 1, size=self.n_members - 1))]
         unfitted = _unfitted(given, seeds)
-        whole = _TrainingRows(X, y, training.pop("sample_weight"))
-        members = self._trained(unfitted, [whole] * len(seeds), seeds, training)
+        whole = X, y, training.pop("sample_weight")
+        jobs = [(each, whole, k) for each, k in zip(unfitted, seeds, strict=True)]
+        members = self._trained(jobs, training)
         if repeated := _repeated(members, X):
-            chosen = [seeds[k] for k in repeated]
-            parts = [whole.resampled(each) for each in chosen]
-            again = self._trained([unfitted[k] for k in repeated], parts, chosen, training)
+            jobs = [(unfitted[k], _resampled(*whole, seeds[k]), seeds[k]) for k in repeated]
+            again = self._trained(jobs, training)
             for k, member in zip(repeated, again, strict=True):
                 members[k] = member
             if same := _repeated(members, X):
@@ -159,29 +160,26 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
                     "training rows as an earlier member, even after training on resampled rows: an "
                     f"ensemble of {type(given.estimator).__name__} says little about uncertainty."
                 )
-        self.members_ = _on_one_graph(members)
+        # Each process returned its own copy of the graph of node models; keep one.
+        shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
+        self.members_ = [replace(member, **shared) for member in members]
         _check_same_classes(self.members_, X, y)
         return self.members_[0]
 
-    def _trained(
-        self,
-        estimators: Sequence[Any],
-        rows: Sequence[_TrainingRows],
-        seeds: Sequence[int],
-        training: dict[str, Any],
-    ) -> list[Model]:
-        """Train each member on its rows."""
+    def _trained(self, jobs: Sequence[Any], training: dict[str, Any]) -> list[Model]:
+        """Train the estimator of each job on its rows, with its seed."""
         # Members are trained in processes, because a seed sets the random state that all threads
         # share. Processes of scikit-learn's `Parallel` receive its configuration, such as metadata
         # routing.
         members: list[Model] = Parallel(n_jobs=self.n_jobs)(
             delayed(fit_model)(each, X, y, sample_weight=weight, seed=seed, **training)
-            for each, (X, y, weight), seed in zip(estimators, rows, seeds, strict=True)
+            for each, (X, y, weight), seed in jobs
         )
         return members
 
     def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
-        members = [on_its_device(member, device) for member in self.members_]
+        held: list[Any] = self.members_
+        members = [each if each.network is None else each.to(device) for each in held]
 
         def sample(X: Any) -> Tensor:
             inputs: dict[Any, Any] = {}  # shared by members with equal transform and dtype
@@ -197,24 +195,10 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         return sample
 
 
-class _TrainingRows(NamedTuple):
-    """Training data of a member."""
-
-    X: Any
-    y: NDArray[Any]
-    weight: FloatArray | None
-
-    def resampled(self, seed: int) -> _TrainingRows:
-        """Bootstrap resample of the rows of each class."""
-        rows = resample(np.arange(len(self.y)), stratify=self.y, random_state=seed)
-        weight = None if self.weight is None else self.weight[rows]
-        return _TrainingRows(_safe_indexing(self.X, rows), self.y[rows], weight)
-
-
-def _taken(member: Any, X: Any, y: NDArray[Any]) -> Model:
-    """Adopt a fitted model without retraining."""
-    frozen = member if isinstance(member, FrozenEstimator) else FrozenEstimator(member)
-    return fit_model(frozen, X, y, seed=0, as_learner=not look_at(member).is_naturally_network)
+def _resampled(X: Any, y: NDArray[Any], weight: FloatArray | None, seed: int) -> tuple[Any, ...]:
+    """Bootstrap resample of the rows of each class."""
+    rows = resample(np.arange(len(y)), stratify=y, random_state=seed)
+    return _safe_indexing(X, rows), y[rows], None if weight is None else weight[rows]
 
 
 def _repeated(members: Sequence[Model], X: Any) -> list[int]:
@@ -223,13 +207,11 @@ def _repeated(members: Sequence[Model], X: Any) -> list[int]:
         return []
     X = _safe_indexing(X, slice(0, _N_COMPARED))
     proba = [np.exp(np.asarray(each.log_proba(each.inputs(X)))) for each in members]
-    return [
-        k
-        for k, own in enumerate(proba)
-        if any(
-            own.shape == other.shape and np.abs(own - other).max() < _SAME for other in proba[:k]
-        )
-    ]
+
+    def same(a: FloatArray, b: FloatArray) -> bool:
+        return a.shape == b.shape and bool(np.abs(a - b).max() < _SAME)
+
+    return [k for k, own in enumerate(proba) if any(same(own, each) for each in proba[:k])]
 
 
 def _unfitted(given: Given, seeds: Sequence[int]) -> list[Any]:
@@ -245,13 +227,16 @@ def _unfitted(given: Given, seeds: Sequence[int]) -> list[Any]:
             f"{fixed} is used without retraining, so no further members can be trained; pass "
             "fitted models as `members`."
         )
-    _warn_of_equal_starts(inner, len(seeds))
-    if given.is_prefit:
-        first = estimator
-    else:
+    if len(seeds) > 1 and isinstance(getattr(inner, "module", None), nn.Module):
+        warn_user(
+            f"The module of this {type(inner).__name__} is an instance, so all members "
+            "start from its weights. Pass the class of the module instead, with `module__...` "
+            "parameters; members then start from different weights."
+        )
+    if not given.is_prefit:
         given.check_trainable()
-        first = _reseeded(estimator, seeds[0])
-    return [first, *(_reseeded(inner, seed) for seed in seeds[1:])]
+        estimator = _reseeded(estimator, seeds[0])
+    return [estimator, *(_reseeded(inner, seed) for seed in seeds[1:])]
 
 
 def _fixed_inside(estimator: Any) -> str:
@@ -268,27 +253,12 @@ def _fixed_inside(estimator: Any) -> str:
     return f"{type(learner).__name__}{where}"
 
 
-def _warn_of_equal_starts(estimator: Any, n_members: int) -> None:
-    if n_members > 1 and isinstance(getattr(estimator, "module", None), nn.Module):
-        warn_user(
-            f"The module of this {type(estimator).__name__} is an instance, so all members "
-            "start from its weights. Pass the class of the module instead, with `module__...` "
-            "parameters; members then start from different weights."
-        )
-
-
 def _reseeded(estimator: Any, seed: int) -> Any:
     if not hasattr(estimator, "get_params"):  # cannot be trained; `fit_model` raises an error
         return estimator
     copy = clone(estimator)
     names = [name for name in copy.get_params() if name.split("__")[-1] == "random_state"]
     return copy.set_params(**dict.fromkeys(names, seed))
-
-
-def _on_one_graph(members: list[Model]) -> list[Model]:
-    """Let node models share one graph; each process returned its own copy of the graph."""
-    shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
-    return [replace(member, **shared) for member in members]
 
 
 def _check_same_classes(members: Sequence[Model], X: Any, y: NDArray[Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any, ClassVar
@@ -14,12 +14,7 @@ from torch import Tensor, nn
 from torch.func import jacrev
 
 from skuq._networks import Cut, HeldOnDevice, cut_network, device_with_memory, evaluate
-from skuq.baselines._sampled import (
-    AT_LEAST_ONE,
-    COMMON_CONSTRAINTS,
-    SampledModelsClassifier,
-    TrainingRows,
-)
+from skuq.baselines._sampled import AT_LEAST_ONE, SampledModelsClassifier, TrainingRows
 
 # Largest number of elements of an intermediate result: 64 MiB in double precision.
 _CHUNK = 2**23
@@ -93,7 +88,7 @@ class LaplaceClassifier(SampledModelsClassifier):
     prior_precision: float | str = "auto"
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **COMMON_CONSTRAINTS,
+        **SampledModelsClassifier._parameter_constraints,
         "n_samples": AT_LEAST_ONE,
         "prior_precision": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
     }
@@ -119,26 +114,23 @@ class LaplaceClassifier(SampledModelsClassifier):
         curvature = _of_outputs(curvature, self._to_logits.to(there))
         # Decompositions need a few matrices of the same size.
         curvature = curvature.to(device_with_memory(6 * curvature.nbytes, there))
-        self.prior_precision_ = self._prior_precision(curvature, layer)
+        if self.prior_precision == "auto":
+            squares = sum(float(p.detach().double().square().sum()) for p in layer.parameters())
+            eigenvalues = torch.linalg.eigvalsh(curvature).cpu()
+            self.prior_precision_ = evidence_prior_precision(eigenvalues, squares)
+        else:
+            self.prior_precision_ = float(self.prior_precision)
         posterior = last_layer_posterior(layer.weight, layer.bias, curvature, self.prior_precision_)
         self.posterior_ = posterior.on("cpu")
-
-    def _prior_precision(self, curvature: Tensor, layer: nn.Linear) -> float:
-        if self.prior_precision != "auto":
-            return float(self.prior_precision)
-        squares = sum(float(p.detach().double().square().sum()) for p in layer.parameters())
-        return evidence_prior_precision(torch.linalg.eigvalsh(curvature).cpu(), squares)
 
     def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
         body = replace(self.model_, module=self._body).to(device)
         there = _with_double(device)
         posterior = self.posterior_.on(there)
         to_logits, shift = self._to_logits.to(there), self._shift.to(there)
-        n_outputs, generator = len(posterior.mean), torch.Generator()
-        generator.manual_seed(self._sampling_seed)
-        size = (self.n_samples, n_outputs)
-        noise = torch.randn(size, generator=generator, dtype=torch.float64, device="cpu")
-        noise = noise.to(there)
+        generator = torch.Generator().manual_seed(self._sampling_seed)
+        size = self.n_samples, len(posterior.mean)
+        noise = torch.randn(size, generator=generator, dtype=torch.float64, device="cpu").to(there)
 
         def sample(X: Any) -> Tensor:
             features = body.outputs_there(self.model_.inputs(X)).to(there)
@@ -203,11 +195,6 @@ def _of_outputs(curvature: Tensor, to_logits: Tensor) -> Tensor:
     return blocks.reshape(n_outputs * width, n_outputs * width)
 
 
-def _chunks(n_samples: int, numbers_per_sample: int) -> Iterator[slice]:
-    step = max(1, _CHUNK // max(1, numbers_per_sample))
-    return (slice(start, start + step) for start in range(0, n_samples, step))
-
-
 def _with_constant(features: Tensor, bias: bool) -> Tensor:
     features = features.double()
     return torch.nn.functional.pad(features, (0, 1), value=1.0) if bias else features
@@ -222,29 +209,25 @@ def last_layer_curvature(
     appended for the bias (Bishop, 2006, Eq. 4.110; Daxberger et al., NeurIPS 2021, Section 2). For
     a linear layer it is the generalised Gauss-Newton matrix, which is positive semidefinite.
 
-    Shapes: `features` (n_samples, n_features), `log_proba` (..., n_samples, n_classes),
-    `weight` (n_samples,); returns (..., n_classes * width, n_classes * width).
+    Shapes: `features` (n_samples, n_features), `log_proba` (n_samples, n_classes), `weight`
+    (n_samples,); returns (n_classes * width, n_classes * width).
     """
     phi, p, weight = _with_constant(features, bias), log_proba.double().exp(), weight.double()
-    models, n_classes, width = p.shape[:-2], p.shape[-1], phi.shape[1]
-    total = phi.new_zeros(*models, n_classes, width, n_classes, width)
-    for rows in _chunks(len(phi), math.prod(models) * n_classes * width):
-        total += _softmax_curvature(phi[rows], p[..., rows, :], weight[rows])
-    return total.reshape(*models, n_classes * width, n_classes * width)
-
-
-def _softmax_curvature(phi: Tensor, p: Tensor, weight: Tensor) -> Tensor:
-    """Sum over one chunk, shape (..., n_classes, width, n_classes, width)."""
-    # Eq. 4.110 (Bishop)
     n_classes, width = p.shape[-1], phi.shape[1]
-    crossed = ((weight.sqrt()[:, None] * p)[..., None] * phi[:, None]).flatten(-2)
-    total = -(crossed.mT @ crossed).reshape(*p.shape[:-2], n_classes, width, n_classes, width)
-    # Compute 1 - p as the sum of the probabilities of the other classes. This sum is accurate even
-    # if p is close to 1.
-    others = p @ (1 - torch.eye(n_classes, dtype=p.dtype, device=p.device))
-    own = (weight[:, None] * p * others).mT[..., None] * phi
-    total.diagonal(dim1=-4, dim2=-2).copy_((own.mT @ phi).movedim(-3, -1))
-    return total
+    all_others = 1 - torch.eye(n_classes, dtype=p.dtype, device=p.device)
+    total = phi.new_zeros(n_classes, width, n_classes, width)
+    step = max(1, _CHUNK // max(1, n_classes * width))
+    chunks = (torch.split(part, step) for part in (phi, p, weight[:, None]))
+    for f, own, w in zip(*chunks, strict=True):
+        crossed = ((w.sqrt() * own)[..., None] * f[:, None]).flatten(-2)
+        # Eq. 4.110 (Bishop)
+        part = -(crossed.mT @ crossed).reshape(n_classes, width, n_classes, width)
+        # 1 - p, as the sum of the probabilities of the other classes, is accurate even if p is
+        # close to 1.
+        within = (w * own * (own @ all_others)).mT[..., None] * f
+        part.diagonal(dim1=0, dim2=2).copy_((within.mT @ f).movedim(0, -1))
+        total += part
+    return total.reshape(n_classes * width, n_classes * width)
 
 
 def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
@@ -264,18 +247,6 @@ def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
         target = math.log(max(gamma, 1e-300)) - math.log(max(squared_norm, 1e-300))
         log_precision = min(max((log_precision + target) / 2, low), high)
     return math.exp(log_precision)
-
-
-def _factor(precision: Tensor) -> Tensor:
-    """Matrix F such that ``F^T F`` is the inverse of a precision matrix."""
-    cholesky, failed = torch.linalg.cholesky_ex(precision)
-    if bool(failed.any()):
-        raise ValueError(
-            "The posterior precision is not positive definite; scale the features, for instance "
-            "with StandardScaler, or use a larger `prior_precision`."
-        )
-    identity = torch.eye(len(precision), dtype=precision.dtype, device=precision.device)
-    return torch.linalg.solve_triangular(cholesky, identity, upper=False)
 
 
 @dataclass(frozen=True)
@@ -315,6 +286,13 @@ def last_layer_posterior(
     """
     columns = [weight] if bias is None else [weight, bias[:, None]]
     mean = torch.cat(columns, dim=1).detach().to(curvature.device).double()
-    prior = prior_precision * torch.eye(mean.numel(), dtype=mean.dtype, device=mean.device)
+    identity = torch.eye(mean.numel(), dtype=mean.dtype, device=mean.device)
     # Eq. 4.142 to 4.144 (Bishop)
-    return LastLayerPosterior(mean, _factor(curvature.double() + prior), bias is not None)
+    cholesky, failed = torch.linalg.cholesky_ex(curvature.double() + prior_precision * identity)
+    if bool(failed.any()):
+        raise ValueError(
+            "The posterior precision is not positive definite; scale the features, for instance "
+            "with StandardScaler, or use a larger `prior_precision`."
+        )
+    factor = torch.linalg.solve_triangular(cholesky, identity, upper=False)
+    return LastLayerPosterior(mean, factor, bias is not None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -15,31 +15,14 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
-from skuq._information import (
-    Decomposition,
-    decompose_expected,
-    decompose_pairwise,
-    decompose_selected,
-)
+from skuq._information import decompose_expected, decompose_pairwise, decompose_selected
 from skuq._networks import as_double, resolve_device
 from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
 from skuq.labels import labels_in_mask
-from skuq.models import (
-    LearnerModel,
-    Model,
-    ModelClassifierMixin,
-    NetworkModel,
-)
+from skuq.models import LearnerModel, ModelClassifierMixin
 from skuq.validation import warn_if_worse_than_guessing
 
-COMMON_CONSTRAINTS: dict[str, Any] = {
-    "estimator": "no_validation",
-    "setting": [StrOptions({"selected", "expected", "pairwise", "max-score"})],
-    "batch_size": [Interval(Integral, 1, None, closed="left")],
-    "device": [str, torch.device],
-    "random_state": ["random_state"],
-}
 AT_LEAST_ONE = [Interval(Integral, 1, None, closed="left")]
 
 
@@ -51,11 +34,6 @@ class TrainingRows(NamedTuple):
     weight: Tensor  # (n_samples,), float64
 
 
-def on_its_device(model: Model, device: torch.device) -> Any:
-    """Move a network to a device; return a learner unchanged."""
-    return model.to(device) if isinstance(model, NetworkModel) else model
-
-
 def log_proba_there(model: Any, inputs: Any) -> Tensor:
     """Log-probabilities of preprocessed inputs on the model's device, (n_samples, n_classes)."""
     if isinstance(model, LearnerModel):
@@ -63,16 +41,23 @@ def log_proba_there(model: Any, inputs: Any) -> Tensor:
     return as_double(model.outputs_there(inputs)).log_softmax(-1)
 
 
+@dataclass(repr=False, eq=False)
 class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Base class of classifiers that wrap a model and quantify its uncertainty.
 
-    A subclass has the parameters `estimator`, `device` and `random_state`, implements
-    `predict_uncertainty`, and may override `_training_options` and `_set_up`.
+    A subclass implements `predict_uncertainty`, and may override `_training_options` and `_set_up`.
     """
 
-    estimator: Any
-    device: Any
-    random_state: Any
+    estimator: Any = None
+    _: KW_ONLY
+    device: str = "auto"
+    random_state: Any = None
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "estimator": "no_validation",
+        "device": [str, torch.device],
+        "random_state": ["random_state"],
+    }
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
@@ -122,7 +107,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             seed=seed,
             sample_weight=sample_weight,
             device=self.device,
-            fit_params={name: given for name, given in early_stopping.items() if given is not None},
+            fit_params={name: v for name, v in early_stopping.items() if v is not None},
             **self._training_options(),
         )
         # Class weights change the class frequencies that the model learns.
@@ -152,10 +137,8 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         return float(super().score(X, y, sample_weight))
 
     def _device(self) -> torch.device:
-        if isinstance(self.model_, LearnerModel):
-            return torch.device("cpu")
-        device: torch.device = self.model_.resolved(self.device)
-        return device
+        is_learner = isinstance(self.model_, LearnerModel)
+        return torch.device("cpu") if is_learner else self.model_.resolved(self.device)
 
     def _training_options(self) -> dict[str, Any]:
         """Additional keyword arguments of `skuq.models.resolve`."""
@@ -165,19 +148,18 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         """Prepare the method from training data without samples of weight 0."""
 
 
-@dataclass(repr=False, eq=False)
+@dataclass(repr=False, eq=False, kw_only=True)
 class SampledModelsClassifier(BaselineClassifier):
-    """Base class: uncertainty of equally weighted models, which do not depend on the test point.
+    """Base class: uncertainty of equally weighted models, which do not depend on the test point."""
 
-    A subclass has the parameters of `COMMON_CONSTRAINTS` and implements `_sampler`.
-    """
-
-    estimator: Any = None
-    _: KW_ONLY
     setting: str = "expected"
     batch_size: int = 256
-    device: str = "auto"
-    random_state: Any = None
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        **BaselineClassifier._parameter_constraints,
+        "setting": [StrOptions({"selected", "expected", "pairwise", "max-score"})],
+        "batch_size": AT_LEAST_ONE,
+    }
 
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict averages over the sampled models; ``setting="selected"``: by the given model.
@@ -194,9 +176,7 @@ class SampledModelsClassifier(BaselineClassifier):
         """
         if self.setting == "selected":
             return super().predict_proba(X)
-        batches = list(self._batches(X))
-        log_proba = map(self._sampler(self._device()), batches)
-        proba = [each.exp().mean(dim=1).cpu().double() for each in log_proba]
+        proba = [each.exp().mean(dim=1).cpu().double() for _, each in self._predicted(X)]
         return torch.cat(proba).numpy()
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
@@ -215,10 +195,8 @@ class SampledModelsClassifier(BaselineClassifier):
         """
         if self.setting == "max-score":
             return with_index_of(X, Uncertainty.from_total(1 - self.predict_proba(X).max(axis=1)))
-        parts = [self._decomposed(*predicted) for predicted in self._predicted(X)]
-        return with_index_of(
-            X, Uncertainty.from_parts(*(torch.cat(part) for part in zip(*parts, strict=True)))
-        )
+        parts = torch.cat([self._decomposed(*each) for each in self._predicted(X)], dim=1)
+        return with_index_of(X, Uncertainty.from_parts(*parts))
 
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over the sampled models.
@@ -237,43 +215,35 @@ class SampledModelsClassifier(BaselineClassifier):
             Smallest and largest probability of each class; the result of `predict_proba` lies
             within this range.
         """
-        lower, upper = [], []
+        bounds = []
         for log_reference, log_proba in self._predicted(X):
             if log_reference is not None:
                 log_proba = torch.cat([log_reference[:, None], log_proba], dim=1)
-            least, most = log_proba.exp().aminmax(dim=1)
-            lower.append(least.cpu().double())
-            upper.append(most.cpu().double())
-        return CredalInterval(torch.cat(lower).numpy(), torch.cat(upper).numpy())
-
-    def _batches(self, X: Any) -> Iterator[Any]:
-        """Iterate over batches of validated inputs; one batch if all inputs are needed at once."""
-        check_is_fitted(self)
-        self._validate_params()  # parameters may have changed since `fit`
-        X = self._checked_rows(X)
-        if self.model_.at_once:
-            yield X
-            return
-        for rows in gen_batches(_num_samples(X), self.batch_size):
-            yield _safe_indexing(X, rows)
+            bounds.append(torch.stack(log_proba.exp().aminmax(dim=1)).cpu().double())
+        return CredalInterval(*torch.cat(bounds, dim=1).numpy())
 
     def _predicted(self, X: Any) -> Iterator[tuple[Tensor | None, Tensor]]:
         """Iterate over batches: log-probabilities of the given model (or None) and sampled models.
 
         Shapes: (n_points, n_classes) and (n_points, n_members, n_classes), on the device.
         """
-        batches = list(self._batches(X))
-        device = self._device()
+        check_is_fitted(self)
+        self._validate_params()  # parameters may have changed since `fit`
+        X = self._checked_rows(X)
+        slices = [] if self.model_.at_once else gen_batches(_num_samples(X), self.batch_size)
+        batches = [_safe_indexing(X, rows) for rows in slices] or [X]
+        device, given = self._device(), self.model_
         sample = self._sampler(device)
-        given = on_its_device(self.model_, device) if self.setting == "selected" else None
+        if self.setting == "selected" and given.network is not None:
+            given = given.to(device)
         for rows in batches:
             log_proba, reference = sample(rows), None
-            if given is not None:
+            if self.setting == "selected":
                 reference = log_proba_there(given, given.inputs(rows)).to(log_proba.device)
             yield reference, log_proba
 
-    def _decomposed(self, log_reference: Tensor | None, log_proba: Tensor) -> Decomposition:
-        """Uncertainty of one batch, as tensors on the CPU."""
+    def _decomposed(self, log_reference: Tensor | None, log_proba: Tensor) -> Tensor:
+        """Parts of the uncertainty of one batch, (2, n_points), on the CPU."""
         n_members = log_proba.shape[1]
         weights = log_proba.new_full((n_members,), 1 / n_members)
         if self.setting == "pairwise":
@@ -282,7 +252,7 @@ class SampledModelsClassifier(BaselineClassifier):
             found = decompose_expected(log_proba, weights)  # Eq. 1
         else:
             found = decompose_selected(log_reference, log_proba, weights)  # Eq. 2
-        return Decomposition(*torch.stack(tuple(found)).cpu().double())
+        return torch.stack(tuple(found)).cpu().double()
 
     def _sampler(self, device: torch.device) -> Callable[[Any], Tensor]:
         """Return a function that computes log-probabilities of the sampled models on a device.

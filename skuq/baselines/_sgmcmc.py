@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from types import ModuleType
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import torch
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -25,17 +24,13 @@ from skuq._networks import (
     stacked_forward,
     training_batches,
 )
-from skuq.baselines._sampled import (
-    AT_LEAST_ONE,
-    COMMON_CONSTRAINTS,
-    SampledModelsClassifier,
-    TrainingRows,
-)
+from skuq.baselines._sampled import AT_LEAST_ONE, SampledModelsClassifier, TrainingRows
 from skuq.imports import import_optional
 
 # Friction of Hamiltonian chains per unit of time. It does not change the target distribution. With
 # a step size of 0.1 the momentum factor is about 0.9, which is usual in training.
 _FRICTION = 1.0
+_OfStep = Callable[[Any], float]
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -128,7 +123,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
     train_batch_size: int = 256
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        **COMMON_CONSTRAINTS,
+        **SampledModelsClassifier._parameter_constraints,
         "method": [StrOptions({"sghmc", "sgld"})],
         "parameters": [StrOptions({"all", "last"})],
         "n_chains": AT_LEAST_ONE,
@@ -147,21 +142,10 @@ class SGMCMCClassifier(SampledModelsClassifier):
             train = train._replace(X=evaluate(self._body, train.X, device=device))
         module = moved(self._sampled, device)
         dtypes = {name: self._sampled.get_parameter(name).dtype for name in names}
-        chains = run_chains(
-            module,
-            stack_parameters(module, self.n_chains, list(dtypes)),
-            TrainingRows(*(on_device(part, device) for part in train)),
-            n_samples=self.n_samples,
-            steps_per_sample=self.steps_per_sample,
-            learning_rate=self.learning_rate,
-            temperature=self.temperature,
-            batch_size=self.train_batch_size,
-            prior_precision=self.prior_precision,
-            method=self.method,
-            n_cycles=self.n_cycles,
-            generator=torch.Generator().manual_seed(self._sampling_seed),
-        )
-        models = list(chains)
+        starts = stack_parameters(module, self.n_chains, list(dtypes))
+        train = TrainingRows(*(on_device(part, device) for part in train))
+        generator = torch.Generator().manual_seed(self._sampling_seed)
+        models = list(run_chains(self, module, starts, train, generator))
         self.samples_ = {
             name: torch.cat([m[name] for m in models]).cpu().to(dtype)
             for name, dtype in dtypes.items()
@@ -183,19 +167,11 @@ class SGMCMCClassifier(SampledModelsClassifier):
 
 
 def run_chains(
+    settings: SGMCMCClassifier,
     module: nn.Module,
     starts: Mapping[str, Tensor],
     train: TrainingRows,
-    *,
-    n_samples: int,
-    steps_per_sample: int,
-    learning_rate: float,
-    temperature: float,
-    batch_size: int,
-    prior_precision: float,
     generator: torch.Generator,
-    method: str = "sghmc",
-    n_cycles: int | None = None,
 ) -> Iterator[dict[str, Tensor]]:
     r"""Sample the posterior of a network with parallel chains.
 
@@ -205,28 +181,22 @@ def run_chains(
 
     Shapes: `starts` (n_chains, \*parameter.shape); returns (n_chains, \*parameter.shape).
     """
-    total_weight = float(train.weight.sum())
-    if total_weight <= 0:
-        raise ValueError("All sample weights are 0; pass at least one positive weight.")
-    schedule = _schedule(
-        learning_rate, temperature / total_weight, n_samples, steps_per_sample, n_cycles
-    )
-    log_posterior = _scaled_log_posterior(module, train, prior_precision, total_weight)
+    rate, heat, exploration = _schedule(settings, settings.temperature / float(train.weight.sum()))
+    log_posterior = _log_posterior(module, train, settings.prior_precision)
     models = {name: value.detach().clone() for name, value in starts.items()}
-    transform = _transform(method, log_posterior, schedule, models, generator)
+    transform = _transform(settings.method, log_posterior, rate, heat, models, generator)
     state = transform.init(models)
-    for sample in range(n_samples):
-        n_steps = steps_per_sample + schedule.exploration(sample)
-        rows = list(training_batches(len(train.X), batch_size, n_steps, generator))
-        batches = torch.stack(rows).to(train.X.device)
+    for sample in range(settings.n_samples):
+        n_steps = settings.steps_per_sample + exploration(sample)
+        rows = training_batches(len(train.X), settings.train_batch_size, n_steps, generator)
+        batches = torch.stack(list(rows)).to(train.X.device)
         seed = int(torch.randint(2**62, (), generator=generator))
         # The library `posteriors` draws from torch's global generator.
         with seeded(seed):
             for batch in batches:
                 state, _ = transform.update(state, batch)
         drawn = {name: state.params[name].clone() for name in models}
-        finite = torch.stack([torch.isfinite(value).all() for value in drawn.values()])
-        if not bool(finite.all()):
+        if not all(bool(torch.isfinite(value).all()) for value in drawn.values()):
             raise ValueError(
                 "A Markov chain diverged (NaN or infinite weights). Use a smaller "
                 "`learning_rate`, or scale the features, for instance with StandardScaler."
@@ -234,10 +204,11 @@ def run_chains(
         yield drawn
 
 
-def _scaled_log_posterior(
-    module: nn.Module, train: TrainingRows, prior_precision: float, total_weight: float
+def _log_posterior(
+    module: nn.Module, train: TrainingRows, prior_precision: float
 ) -> Callable[[Any, Tensor], tuple[Tensor, Tensor]]:
     """Sum over the chains of the log posterior per unit of sample weight."""
+    total_weight = float(train.weight.sum())
 
     def log_posterior(models: Any, batch: Tensor) -> tuple[Tensor, Tensor]:
         models = dict(models.items())
@@ -253,75 +224,54 @@ def _scaled_log_posterior(
     return log_posterior
 
 
-class _Schedule(NamedTuple):
+def _schedule(settings: SGMCMCClassifier, temperature: float) -> tuple[_OfStep, _OfStep, Any]:
     """Step size and temperature at each step, and extra exploration steps before each model."""
-
-    rate: Callable[[Any], float]
-    heat: Callable[[Any], float]
-    exploration: Callable[[int], int]
-
-
-def _schedule(
-    learning_rate: float,
-    temperature: float,
-    n_samples: int,
-    steps_per_sample: int,
-    n_cycles: int | None,
-) -> _Schedule:
+    n_samples, n_cycles, start = settings.n_samples, settings.n_cycles, settings.learning_rate
     if n_cycles is None:
-        return _Schedule(lambda _: learning_rate, lambda _: temperature, lambda _: 0)
+        return lambda _: start, lambda _: temperature, lambda _: 0
     if n_samples % n_cycles:
         raise ValueError(
             f"`n_samples` ({n_samples}) must be a multiple of `n_cycles` ({n_cycles})."
         )
     per_cycle = n_samples // n_cycles
-    half = per_cycle * steps_per_sample
+    half = per_cycle * settings.steps_per_sample
 
     def rate(step: Any) -> float:
         # Eq. 1 (Zhang et al.)
-        return learning_rate / 2 * (1 + math.cos(math.pi * (int(step) % (2 * half)) / (2 * half)))
+        return start / 2 * (1 + math.cos(math.pi * (int(step) % (2 * half)) / (2 * half)))
 
     def heat(step: Any) -> float:
         # Algorithm 1 (Zhang et al.): exploration, then sampling
         return 0.0 if int(step) % (2 * half) < half else temperature
 
-    return _Schedule(rate, heat, lambda sample: 0 if sample % per_cycle else half)
+    return rate, heat, lambda sample: 0 if sample % per_cycle else half
 
 
 def _transform(
     method: str,
     log_posterior: Callable[[Any, Tensor], tuple[Tensor, Tensor]],
-    schedule: _Schedule,
+    rate: _OfStep,
+    heat: _OfStep,
     models: Mapping[str, Tensor],
     generator: torch.Generator,
 ) -> Any:
     """Build the algorithm of ``posteriors``; draw first momenta at the chains' temperature."""
-    algorithms = _posteriors().sgmcmc
-    common = {"lr": schedule.rate, "temperature": schedule.heat}
+    with warnings.catch_warnings():
+        # Classes of the library cause a deprecation warning of tensordict.
+        warnings.simplefilter("ignore", FutureWarning)
+        algorithms = import_optional("posteriors", extra="sgmcmc").sgmcmc
+    common = {"lr": rate, "temperature": heat}
     if method == "sgld":
         # Eq. 4 (Welling and Teh)
         return algorithms.sgld.build(log_posterior, **common)
-    if method != "sghmc":
-        raise ValueError(f"`method` must be 'sghmc' or 'sgld', got {method!r}.")
     # By default, the library draws momenta at temperature 1, which would move each chain out of the
     # mode in which it starts.
-    momenta = {
-        name: math.sqrt(schedule.heat(0)) * _noise_like(value, generator)
-        for name, value in models.items()
-    }
+    momenta = {}
+    for name, value in models.items():
+        noise = torch.randn(value.shape, generator=generator, dtype=value.dtype)
+        momenta[name] = math.sqrt(heat(0)) * noise.to(value.device)
     # The library's `sghmc` widens a Gaussian by a factor 1 / (1 - step * curvature / friction).
     # BAOA integrates the same dynamics, but samples a Gaussian exactly and is stable at much larger
     # steps.
     # BAOA (Leimkuhler and Matthews, p. 271)
     return algorithms.baoa.build(log_posterior, alpha=_FRICTION, momenta=momenta, **common)
-
-
-def _noise_like(value: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.randn(value.shape, generator=generator, dtype=value.dtype).to(value.device)
-
-
-def _posteriors() -> ModuleType:
-    with warnings.catch_warnings():
-        # Classes of the library cause a deprecation warning of tensordict.
-        warnings.simplefilter("ignore", FutureWarning)
-        return import_optional("posteriors", extra="sgmcmc")

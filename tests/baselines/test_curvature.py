@@ -61,19 +61,6 @@ def test_last_layer_curvature_is_the_hessian_of_the_summed_loss(bias, n_classes)
     assert torch.linalg.eigvalsh(close).min() > -1e-12
 
 
-@pytest.mark.usefixtures("chunk")
-def test_models_that_share_features_are_done_in_one_call():
-    features, weight = rand(9, 2), rand(9).exp()
-    log_proba = rand(2, 3, 9, 4, seed=2).log_softmax(-1)
-    together = last_layer_curvature(features, log_proba, weight)
-    assert together.shape == (2, 3, 12, 12)
-    for i in range(2):
-        for j in range(3):
-            torch.testing.assert_close(
-                together[i, j], last_layer_curvature(features, log_proba[i, j], weight)
-            )
-
-
 def test_nearly_certain_class_keeps_its_curvature():
     log_proba = torch.tensor([[0.0, -60.0]], dtype=torch.float64)  # 1 - p is below rounding
     found = last_layer_curvature(torch.ones(1, 1), log_proba, torch.ones(1), bias=False)

@@ -12,7 +12,7 @@ from torch import nn
 
 from skuq._networks import LeNet
 from skuq.baselines import MCDropoutClassifier
-from skuq.baselines._mc_dropout import MaskedNetworks, _dropout_modules
+from skuq.baselines._single_model import MaskedNetworks, _dropout_modules
 from skuq.models import NetworkModel, adopt
 from tests.baselines.oracles import assert_as_by_hand, by_hand, seeded_module
 
