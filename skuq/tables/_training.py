@@ -101,12 +101,8 @@ class Learner(BaseEstimator):
         if self.model_ is None:
             from skuq.models import fit_model
 
-            options: dict[str, Any] = {
-                "regression": self.regression,
-                "seed": self.seed,
-                "device": "auto",
-            }
-            self.model_ = fit_model(None, inputs, y, regression=self.regression, **options)
+            kind, seed = self.regression, self.seed
+            self.model_ = fit_model(None, inputs, y, regression=kind, seed=seed, device="auto")
             self.classes_ = self.model_.classes
             return self
         with warnings.catch_warnings():
