@@ -1,4 +1,4 @@
-"""Checks for all estimators, and checks for estimators whose input is a numeric table."""
+"""Checks of an estimator, in an order in which the first failure describes the defect best."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ from skuq.testing._support import (
     fit_clone,
     fit_on_copies,
     global_streams,
+    predicted,
     require,
     require_close,
     require_equal_params,
+    require_floats,
     require_raises,
     require_same,
     require_well_formed,
@@ -51,19 +53,17 @@ def check_parameters(estimator_orig: Any, data: Data) -> None:
     require_equal_params(estimator.get_params(deep=False), params, "set_params")
 
 
-def check_result(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_result(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """`predict_uncertainty` returns `skuq.Uncertainty` with finite float64 arrays (n_samples,)."""
-    require(
-        hasattr(estimator_orig, "predict_uncertainty"),
-        f"{type(estimator_orig).__name__} has no method `predict_uncertainty`.",
-    )
-    estimator = fit(estimator_orig, data.X, data.y)
-    require_well_formed(estimator.predict_uncertainty(data.few()), data.n_few)
+    name = type(estimator_orig).__name__
+    has_method = hasattr(estimator_orig, "predict_uncertainty")
+    require(has_method, f"{name} has no method `predict_uncertainty`.")
+    require_well_formed(predicted(fit(estimator_orig, data), data), data.n_few)
 
 
-def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """The aleatoric and epistemic parts are non-negative, or NaN if they are not estimated."""
-    result = fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
+    result = predicted(fit(estimator_orig, data), data)
     for part in ("aleatoric", "epistemic"):
         least = np.min(getattr(result, part))
         require(
@@ -73,10 +73,10 @@ def check_parts_not_negative(estimator_orig: Any, data: Data, fit: Fit = fit_clo
         )
 
 
-def check_parts_add_up(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_parts_add_up(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """The total is the sum of the aleatoric and epistemic parts, to a relative error of 1e-8."""
-    estimator = fit(estimator_orig, data.X, data.y)
-    total, *parts = estimator.predict_uncertainty(data.few()).parts
+    estimator = fit(estimator_orig, data)
+    total, *parts = predicted(estimator, data).parts
     measured = ~np.isnan(parts)  # if only one part is estimated, the total equals this part
     added, scale = np.nansum(parts, axis=0), np.nansum(np.abs(parts), axis=0)
     gap = np.where(measured.any(axis=0), np.abs(total - added), 0.0)
@@ -86,47 +86,35 @@ def check_parts_add_up(estimator_orig: Any, data: Data, fit: Fit = fit_clone) ->
 def check_unfitted(estimator_orig: Any, data: Data) -> None:
     """An unfitted estimator raises `NotFittedError`."""
     estimator = clone(estimator_orig)
-    require_raises(
-        NotFittedError,
-        partial(estimator.predict_uncertainty, data.few()),
-        "predicting before `fit`",
-    )
+    require_raises(NotFittedError, estimator, data.few(), "predicting before `fit`")
 
 
-def check_clone(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_clone(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """A clone of the fitted estimator has equal parameters and is not fitted."""
-    fitted = fit(estimator_orig, data.X, data.y)
+    fitted = fit(estimator_orig, data)
     copy = clone(fitted)
     require_equal_params(copy.get_params(deep=False), fitted.get_params(deep=False), "clone")
     if get_tags(copy).requires_fit:
-        require_raises(
-            NotFittedError, partial(copy.predict_uncertainty, data.few()), "predicting with a clone"
-        )
+        require_raises(NotFittedError, copy, data.few(), "predicting with a clone")
 
 
-def check_repeated_calls(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_repeated_calls(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """Two calls with the same input return the same result."""
-    estimator = fit(estimator_orig, data.X, data.y)
-    first, second = (estimator.predict_uncertainty(data.few()) for _ in range(2))
-    require_same(second, first, "second and first call")
+    estimator = fit(estimator_orig, data)
+    require_same(predicted(estimator, data), predicted(estimator, data), "first and second call")
 
 
-def check_pickle(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_pickle(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """An estimator returns the same result after pickling and unpickling."""
-    estimator = fit(estimator_orig, data.X, data.y)
-    restored = pickle.loads(pickle.dumps(estimator))
-    require_same(
-        restored.predict_uncertainty(data.few()),
-        estimator.predict_uncertainty(data.few()),
-        "restored and original estimator",
-    )
+    estimator = fit(estimator_orig, data)
+    restored = predicted(pickle.loads(pickle.dumps(estimator)), data)
+    require_same(restored, predicted(estimator, data), "restored and original estimator")
 
 
 def check_fitting_changes_nothing(estimator_orig: Any, data: Data) -> None:
     """Fitting changes neither parameters nor the data."""
-    estimator = unfitted(estimator_orig)
-    X, y = deepcopy(data.X), deepcopy(data.y)
-    estimator.fit(X, y)
+    X, y = deepcopy((data.X, data.y))
+    estimator = unfitted(estimator_orig).fit(X, y)
     params = unfitted(estimator_orig).get_params(deep=False)
     require_equal_params(estimator.get_params(deep=False), params, "fit")
     require(equal(X, data.X), "X was changed.")
@@ -136,7 +124,7 @@ def check_fitting_changes_nothing(estimator_orig: Any, data: Data) -> None:
 def check_predicting_changes_nothing(estimator_orig: Any, data: Data) -> None:
     """Predicting changes neither the estimator nor its input."""
     # Fit a new clone, because some changes happen only in the first call.
-    estimator = fit_clone(estimator_orig, data.X, data.y)
+    estimator = fit_clone(estimator_orig, data)
     given = data.few()
     before = {key: content(value) for key, value in vars(estimator).items()}
     estimator.predict_uncertainty(given)
@@ -150,48 +138,47 @@ def check_global_random_state(estimator_orig: Any, data: Data) -> None:
     """Fitting and predicting leave the global random generators unchanged."""
     streams = list(global_streams())
     kept = [stream.get() for stream in streams]
+
+    def require_kept(states: list[bytes], action: str) -> None:
+        for stream, state in zip(streams, states, strict=True):
+            same = content(stream.get()) == state
+            require(same, f"`{action}` changed the generator of `{stream.name}`.")
+
     try:
         for stream in streams:
             # Reseeding would leave a freshly seeded state as it is, and thus remain unnoticed.
             stream.draw()
-        for action in ("fit", "predict_uncertainty"):
-            before = [content(stream.get()) for stream in streams]
-            if action == "fit":
-                estimator = fit_clone(estimator_orig, data.X, data.y)
-            else:
-                estimator.predict_uncertainty(data.few())
-            after = [content(stream.get()) for stream in streams]
-            for stream, was, became in zip(streams, before, after, strict=True):
-                require(was == became, f"`{action}` changed the generator of `{stream.name}`.")
+        before = [content(stream.get()) for stream in streams]
+        estimator = fit_clone(estimator_orig, data)
+        require_kept(before, "fit")
+        predicted(estimator, data)
+        require_kept(before, "predict_uncertainty")
     finally:
         for stream, state in zip(streams, kept, strict=True):
             stream.set(state)
 
 
-def check_repeated_fits(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_repeated_fits(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """Two fits with the same data and random_state give the same result."""
-    first = fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
-    second = fit_clone(estimator_orig, data.X, data.y).predict_uncertainty(data.few())
-    require_same(second, first, "second and first fit")
+    first, second = fit(estimator_orig, data), fit_clone(estimator_orig, data)
+    require_same(predicted(second, data), predicted(first, data), "second and first fit")
 
 
-def check_single_row(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_single_row(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """For a single row, the result has arrays of shape (1,)."""
-    require_well_formed(fit(estimator_orig, data.X, data.y).predict_uncertainty(data.rows([0])), 1)
+    require_well_formed(fit(estimator_orig, data).predict_uncertainty(data.rows([0])), 1)
 
 
-def check_row_order(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_row_order(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """The result for a row does not depend on the order of rows."""
-    estimator = fit(estimator_orig, data.X, data.y)
+    estimator = fit(estimator_orig, data)
     reversed_rows = estimator.predict_uncertainty(data.rows(range(data.n_few)[::-1]))
-    require_same(
-        reversed_rows[::-1], estimator.predict_uncertainty(data.few()), "reversed and given order"
-    )
+    require_same(reversed_rows[::-1], predicted(estimator, data), "reversed and given order")
 
 
-def check_batches(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_batches(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """Results do not depend on how rows are batched."""
-    estimator = fit(estimator_orig, data.X, data.y)
+    estimator = fit(estimator_orig, data)
     large = estimator.predict_uncertainty(data.large_batch())
     expected = large[: data.n_few]
     for n_batches, what in ((1, "a few rows"), (2, "halves"), (data.n_few, "single rows")):
@@ -201,37 +188,126 @@ def check_batches(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None
         require_same(joined, expected, f"{what} and many rows at once")
 
 
-def check_score_samples(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_score_samples(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """`score_samples` is minus the epistemic part, or minus the total if that part is NaN."""
-    require(
-        hasattr(estimator_orig, "score_samples"),
-        f"{type(estimator_orig).__name__} has no method `score_samples`; inherit it from "
-        "`skuq.UncertaintyMixin`.",
-    )
-    estimator = fit(estimator_orig, data.X, data.y)
-    scores = estimator.score_samples(data.few())
-    expected = -estimator.predict_uncertainty(data.few()).part_or_total("epistemic")
-    require_close(scores, expected, "score_samples")
+    advice = "has no method `score_samples`; inherit it from `skuq.UncertaintyMixin`."
+    name = type(estimator_orig).__name__
+    require(hasattr(estimator_orig, "score_samples"), f"{name} {advice}")
+    estimator = fit(estimator_orig, data)
+    expected = -predicted(estimator, data).part_or_total("epistemic")
+    require_close(estimator.score_samples(data.few()), expected, "score_samples")
 
 
-def check_proba_bounds(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
+def check_proba_bounds(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """`predict_proba` is within `predict_proba_bounds`, and both are within [0, 1]."""
-    estimator = fit(estimator_orig, data.X, data.y)
+    estimator = fit(estimator_orig, data)
     proba = np.asarray(estimator.predict_proba(data.few()))
     bounds = estimator.predict_proba_bounds(data.few())
-    ascending: list[Any] = [0.0]
-    for name in ("lower", "upper"):
-        values: Any = getattr(bounds, name, None)
-        require(isinstance(values, np.ndarray), f"{name} is a {type(values).__name__}.")
-        require(
-            values.shape == proba.shape and values.dtype == np.float64,
-            f"{name} has shape {values.shape} and dtype {values.dtype}.",
-        )
-        ascending.append(values)
-    ascending = [*ascending[:2], proba, ascending[2], 1.0]
-    gaps = [np.max(low - high) for low, high in pairwise(ascending)]
+    lower, upper = (getattr(bounds, name, None) for name in ("lower", "upper"))
+    for name, values in (("lower", lower), ("upper", upper)):
+        require_floats(values, proba.shape, name)
+    gaps = [np.max(low - high) for low, high in pairwise([0.0, lower, proba, upper, 1.0])]
     # In float32, the rounding of matrix products depends on the number of rows.
     require(max(gaps) <= 1e-5, f"probabilities violate the bounds by up to {max(gaps)}.")
+
+
+def check_number_of_columns(estimator_orig: Any, data: Data, fit: Fit) -> None:
+    """A wrong number of columns raises `ValueError`."""
+    estimator = fit(estimator_orig, data)
+    for wrong in (data.few()[:, :-1], np.hstack([data.few(), data.few()])):
+        given = f"{wrong.shape[1]} columns instead of {data.X.shape[1]}"
+        require_raises(ValueError, estimator, wrong, given)
+
+
+def check_nan(estimator_orig: Any, data: Data, fit: Fit) -> None:
+    """NaN in the input raises `ValueError` with a message that contains "NaN"."""
+    estimator = fit(estimator_orig, data)
+    holed = data.few()
+    holed[0, 0] = np.nan
+    require_raises(ValueError, estimator, holed, "a missing value", saying="NaN")
+
+
+def check_empty(estimator_orig: Any, data: Data, fit: Fit) -> None:
+    """An input with zero rows raises `ValueError`, as in scikit-learn."""
+    require_raises(ValueError, fit(estimator_orig, data), data.X[:0], "an input with 0 rows")
+
+
+def check_memory_layout(estimator_orig: Any, data: Data, fit: Fit) -> None:
+    """Reversed, column-major and read-only arrays give the same result as a plain array."""
+    estimator = fit(estimator_orig, data)
+    expected = predicted(estimator, data)
+    read_only = data.few()
+    read_only.flags.writeable = False
+    for values, what in (
+        (data.few()[::-1].copy()[::-1], "reversed view"),
+        (np.asfortranarray(data.few()), "column-major array"),
+        (read_only, "read-only array"),
+    ):
+        require_same(estimator.predict_uncertainty(values), expected, f"{what} and plain array")
+
+
+def check_data_frame(estimator_orig: Any, data: Data, fit: Fit) -> None:
+    """A DataFrame gives the same result as its values; column names are kept."""
+    import pandas as pd
+
+    frame = pd.DataFrame(data.X, columns=[f"column {i}" for i in range(data.X.shape[1])])
+    estimator = fit_clone(estimator_orig, data._replace(X=frame))
+    few = frame[: len(data.few())].set_axis([f"row {i}" for i in range(data.n_few)])
+    names = list(getattr(estimator, "feature_names_in_", []))
+    require(names == list(frame.columns), f"feature_names_in_ is {names} after fitting.")
+    of_array = predicted(fit(estimator_orig, data), data)
+    require_same(predict_uncertainty(estimator, few), of_array, "DataFrame and array")
+    for wrong, what in (
+        (few.iloc[:, ::-1], "columns in another order"),
+        (few.rename(columns={"column 0": "other"}), "a renamed column"),
+    ):
+        require_raises(ValueError, estimator, wrong, what)
+
+
+def check_pipeline(estimator_orig: Any, data: Data) -> None:
+    """In a pipeline, the result is that of the estimator on the transformed data."""
+    # MaxAbsScaler keeps positive values positive, which some estimators require.
+    pipe = sklearn_pipeline.make_pipeline(MaxAbsScaler(), unfitted(estimator_orig))
+    scaler, estimator = fit_on_copies(pipe, data)
+    by_hand = estimator.predict_uncertainty(scaler.transform(data.few()))
+    for result, what in (
+        (predict_uncertainty(pipe, data.few()), "skuq.predict_uncertainty"),
+        (predicted(make_pipeline(scaler, estimator), data), "the method of skuq.Pipeline"),
+    ):
+        require_same(result, by_hand, f"{what} and the last step on transformed data")
+
+
+def check_other_instances(estimator_orig: Any, data: Data) -> None:
+    """Fitting a second instance on different data does not change the result of the first."""
+    estimator = fit_clone(estimator_orig, data)
+    before = predicted(estimator, data)
+    half = len(data.X) // 2
+    fit_clone(estimator_orig, data._replace(X=data.X[:half] / 2, y=data.y[:half]))
+    after = predicted(estimator, data)
+    require_same(after, before, "after and before fitting a second instance")
+
+
+def check_two_classes(estimator_orig: Any, data: Data) -> None:
+    """With two classes, too, the result has finite float64 arrays of shape (n_samples,)."""
+    kept = data.y < 2
+    estimator = fit_clone(estimator_orig, data._replace(X=data.X[kept], y=data.y[kept]))
+    require_well_formed(predicted(estimator, data), data.n_few)
+
+
+def check_string_labels(estimator_orig: Any, data: Data, fit: Fit) -> None:
+    """Class labels that are strings give the same result as integers in the same order."""
+    names = np.array(["ant", "bee", "cat"])[data.y]
+    named = fit_clone(estimator_orig, data._replace(y=names))
+    numbered = fit(estimator_orig, data)
+    require_same(predicted(named, data), predicted(numbered, data), "string and integer labels")
+
+
+def check_unit_weights(estimator_orig: Any, data: Data, fit: Fit) -> None:
+    """Weights of 1 give the same result as no weights."""
+    ones = np.ones(_num_samples(data.y))
+    weighted = fit_on_copies(unfitted(estimator_orig), data, sample_weight=ones)
+    without = predicted(fit(estimator_orig, data), data)
+    require_same(predicted(weighted, data), without, "with weights of 1 and without weights")
 
 
 def check_search(estimator_orig: Any, data: Data) -> None:
@@ -246,138 +322,17 @@ def check_search(estimator_orig: Any, data: Data) -> None:
         cv=[(rows, rows[:1])],  # a single split; the scorer ignores the test row and uses `few()`
         error_score="raise",
     )
-    fit_on_copies(search, data.X, data.y)
-    require_same(
-        predict_uncertainty(search, data.few()),
-        search.best_estimator_.predict_uncertainty(data.few()),
-        "the search and its best estimator",
-    )
+    fit_on_copies(search, data)
+    best = predicted(search.best_estimator_, data)
+    require_same(predict_uncertainty(search, data.few()), best, "the search and its best estimator")
 
 
 def _mean_certainty(asked: Any, estimator: Any, X: Any, y: Any = None) -> float:
     return -float(predict_uncertainty(estimator, asked).total.mean())
 
 
-def check_unit_weights(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Weights of 1 give the same result as no weights."""
-    weighted = unfitted(estimator_orig)
-    weighted.fit(*deepcopy((data.X, data.y)), sample_weight=np.ones(_num_samples(data.y)))
-    require_same(
-        weighted.predict_uncertainty(data.few()),
-        fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few()),
-        "with weights of 1 and without weights",
-    )
-
-
 # Checks for estimators whose input is a numeric table
-
-
-def check_number_of_columns(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """A wrong number of columns raises `ValueError`."""
-    estimator = fit(estimator_orig, data.X, data.y)
-    for wrong in (data.few()[:, :-1], np.hstack([data.few(), data.few()])):
-        require_raises(
-            ValueError,
-            partial(estimator.predict_uncertainty, wrong),
-            f"{wrong.shape[1]} columns instead of {data.X.shape[1]}",
-        )
-
-
-def check_memory_layout(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Reversed, column-major and read-only arrays give the same result as a plain array."""
-    estimator = fit(estimator_orig, data.X, data.y)
-    expected = estimator.predict_uncertainty(data.few())
-    read_only = data.few()
-    read_only.flags.writeable = False
-    for values, what in (
-        (data.few()[::-1].copy()[::-1], "reversed view"),
-        (np.asfortranarray(data.few()), "column-major array"),
-        (read_only, "read-only array"),
-    ):
-        require_same(estimator.predict_uncertainty(values), expected, f"{what} and plain array")
-
-
-def check_nan(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """NaN in the input raises `ValueError` with a message that contains "NaN"."""
-    estimator = fit(estimator_orig, data.X, data.y)
-    holed = data.few()
-    holed[0, 0] = np.nan
-    require_raises(
-        ValueError, partial(estimator.predict_uncertainty, holed), "a missing value", saying="NaN"
-    )
-
-
-def check_empty(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """An input with zero rows raises `ValueError`, as in scikit-learn."""
-    estimator = fit(estimator_orig, data.X, data.y)
-    require_raises(
-        ValueError, partial(estimator.predict_uncertainty, data.X[:0]), "an input with 0 rows"
-    )
-
-
-def check_data_frame(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """A DataFrame gives the same result as its values; column names are kept."""
-    import pandas as pd
-
-    frame = pd.DataFrame(data.X, columns=[f"column {i}" for i in range(data.X.shape[1])])
-    estimator = fit_clone(estimator_orig, frame, data.y)
-    few = frame[: len(data.few())].set_axis([f"row {i}" for i in range(data.n_few)])
-    names = list(getattr(estimator, "feature_names_in_", []))
-    require(names == list(frame.columns), f"feature_names_in_ is {names} after fitting.")
-    result = predict_uncertainty(estimator, few)
-    require_same(
-        result,
-        fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few()),
-        "DataFrame and array",
-    )
-    for wrong, what in (
-        (few.iloc[:, ::-1], "columns in another order"),
-        (few.rename(columns={"column 0": "other"}), "a renamed column"),
-    ):
-        require_raises(ValueError, partial(estimator.predict_uncertainty, wrong), what)
-
-
-def check_pipeline(estimator_orig: Any, data: Data) -> None:
-    """In a pipeline, the result is that of the estimator on the transformed data."""
-    # MaxAbsScaler keeps positive values positive, which some estimators require.
-    pipe = sklearn_pipeline.make_pipeline(MaxAbsScaler(), unfitted(estimator_orig))
-    fit_on_copies(pipe, data.X, data.y)
-    scaler, estimator = pipe[0], pipe[-1]
-    by_hand = estimator.predict_uncertainty(scaler.transform(data.few()))
-    require_same(
-        predict_uncertainty(pipe, data.few()),
-        by_hand,
-        "skuq.predict_uncertainty and the last step on transformed data",
-    )
-    require_same(
-        make_pipeline(scaler, estimator).predict_uncertainty(data.few()),
-        by_hand,
-        "the method of skuq.Pipeline and the last step on transformed data",
-    )
-
-
-def check_other_instances(estimator_orig: Any, data: Data) -> None:
-    """Fitting a second instance on different data does not change the result of the first."""
-    estimator = fit_clone(estimator_orig, data.X, data.y)
-    before = estimator.predict_uncertainty(data.few())
-    half = len(data.X) // 2
-    fit_clone(estimator_orig, data.X[:half] / 2, data.y[:half])
-    after = estimator.predict_uncertainty(data.few())
-    require_same(after, before, "after and before fitting a second instance")
-
-
-def check_two_classes(estimator_orig: Any, data: Data) -> None:
-    """With two classes, too, the result has finite float64 arrays of shape (n_samples,)."""
-    kept = data.y < 2
-    estimator = fit_clone(estimator_orig, data.X[kept], data.y[kept])
-    require_well_formed(estimator.predict_uncertainty(data.few()), data.n_few)
-
-
-def check_string_labels(estimator_orig: Any, data: Data, fit: Fit = fit_clone) -> None:
-    """Class labels that are strings give the same result as integers in the same order."""
-    names = np.array(["ant", "bee", "cat"])[data.y]
-    require_same(
-        fit_clone(estimator_orig, data.X, names).predict_uncertainty(data.few()),
-        fit(estimator_orig, data.X, data.y).predict_uncertainty(data.few()),
-        "string and integer labels",
-    )
+OF_TABLES = {
+    *(check_number_of_columns, check_nan, check_empty, check_memory_layout, check_data_frame),
+    *(check_pipeline, check_other_instances, check_two_classes, check_string_labels),
+}

@@ -7,13 +7,14 @@ from functools import partial, update_wrapper
 from inspect import signature
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import is_classifier
 from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 from skuq.testing import _checks
-from skuq.testing._support import FitOnce, generated_data, given_data
+from skuq.testing._support import Data, FitOnce, generated_data
 
 
 def check_uncertainty_estimator(
@@ -72,9 +73,10 @@ def check_uncertainty_estimator(
             found = str(error)
             if not isinstance(error, AssertionError):
                 found = f"{type(error).__name__}: {error}"
+            expected = (check.__doc__ or "").partition("\n")[0]
             raise AssertionError(
-                f"{type(estimator).__name__} fails {_name(check)}. "
-                f"Expected: {_fact(check)} Found: {found}"
+                f"{type(estimator).__name__} fails {check.__name__}. "
+                f"Expected: {expected} Found: {found}"
             ) from error
 
 
@@ -110,7 +112,10 @@ def uncertainty_checks(
     is_table = X is None
     if is_table and X_predict is not None:
         raise ValueError("`X_predict` needs `X`; pass the inputs of `fit` too.")
-    data = generated_data(estimator) if is_table else given_data(X, y, X_predict)
+    if is_table:
+        data = generated_data(estimator)
+    else:
+        data = Data(X, None if y is None else np.asarray(y), X if X_predict is None else X_predict)
     fit = FitOnce()
     for function in _applicable(estimator, is_table):
         # Checks that fit the estimator themselves have no parameter `fit`.
@@ -150,7 +155,7 @@ def parametrize_with_uncertainty_checks(
     import pytest
 
     cases = [
-        pytest.param(estimator, check, id=f"{''.join(str(estimator).split())}-{_name(check)}")
+        pytest.param(estimator, check, id=f"{''.join(str(estimator).split())}-{check.__name__}")
         for estimator in estimators
         for check in uncertainty_checks(estimator, X=X, y=y, X_predict=X_predict)
     ]
@@ -158,49 +163,24 @@ def parametrize_with_uncertainty_checks(
 
 
 def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]:
-    """Yield the checks in an order in which the first failure describes the defect best."""
     tags = get_tags(estimator)
-    yield _checks.check_parameters
-    yield _checks.check_result
-    if not getattr(estimator, "signed_uncertainty", False):
-        yield _checks.check_parts_not_negative
-    yield _checks.check_parts_add_up
-    if tags.requires_fit:
-        yield _checks.check_unfitted
-    yield from (_checks.check_clone, _checks.check_repeated_calls, _checks.check_pickle)
-    yield from (_checks.check_fitting_changes_nothing, _checks.check_predicting_changes_nothing)
-    yield _checks.check_global_random_state
-    yield from (_checks.check_repeated_fits, _checks.check_single_row)
-    yield from (_checks.check_row_order, _checks.check_batches, _checks.check_score_samples)
-    if _has_credal_interval(estimator):
-        yield _checks.check_proba_bounds
-    if is_table:
-        yield from _applicable_to_tables(estimator, tags.input_tags.allow_nan)
-    if has_fit_parameter(estimator, "sample_weight"):
-        yield _checks.check_unit_weights
-    yield _checks.check_search
-
-
-def _applicable_to_tables(estimator: Any, allow_nan: bool) -> Iterator[Callable[..., None]]:
-    yield _checks.check_number_of_columns
-    if not allow_nan:
-        yield _checks.check_nan
-    yield from (_checks.check_empty, _checks.check_memory_layout)
-    yield from (_checks.check_data_frame, _checks.check_pipeline)
-    yield _checks.check_other_instances
-    if is_classifier(estimator):
-        yield from (_checks.check_two_classes, _checks.check_string_labels)
+    conditions = {
+        _checks.check_parts_not_negative: not getattr(estimator, "signed_uncertainty", False),
+        _checks.check_unfitted: tags.requires_fit,
+        _checks.check_proba_bounds: _has_credal_interval(estimator),
+        _checks.check_nan: not tags.input_tags.allow_nan,
+        _checks.check_two_classes: is_classifier(estimator),
+        _checks.check_string_labels: is_classifier(estimator),
+        _checks.check_unit_weights: has_fit_parameter(estimator, "sample_weight"),
+    }
+    for name, check in vars(_checks).items():
+        if not name.startswith("check_") or not conditions.get(check, True):
+            continue
+        if is_table or check not in _checks.OF_TABLES:
+            yield check
 
 
 def _has_credal_interval(estimator: Any) -> bool:
     """Whether `predict_proba_bounds` bounds values at inputs, not over regions as in RobustGPC."""
     method = getattr(estimator, "predict_proba_bounds", None)
     return method is not None and [*signature(method).parameters] == ["X"]
-
-
-def _name(check: Callable[..., None]) -> str:
-    return check.__name__
-
-
-def _fact(check: Callable[..., None]) -> str:
-    return (check.__doc__ or "").partition("\n")[0]

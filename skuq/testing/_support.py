@@ -24,8 +24,6 @@ from skuq.base import PARTS, Uncertainty
 N_PREDICTED = 12
 N_LARGE_BATCH = 40  # number of rows to predict in the check of batches
 
-Fit = Callable[[Any, Any, Any], Any]
-
 
 class Data(NamedTuple):
     """Data of the checks: inputs and targets for `fit`, and inputs for prediction."""
@@ -39,7 +37,6 @@ class Data(NamedTuple):
         return min(N_PREDICTED, _num_samples(self.X_predict))
 
     def few(self) -> Any:
-        """Return the few rows to predict in most checks."""
         return self.rows(range(self.n_few))
 
     def large_batch(self) -> Any:
@@ -51,9 +48,7 @@ class Data(NamedTuple):
         return deepcopy(_safe_indexing(self.X_predict, np.asarray(numbers)))
 
 
-def given_data(X: Any, y: Any, X_predict: Any) -> Data:
-    """Return the user's data; without `X_predict`, the training inputs are used for prediction."""
-    return Data(X, None if y is None else np.asarray(y), X if X_predict is None else X_predict)
+Fit = Callable[[Any, Data], Any]
 
 
 def generated_data(estimator: Any) -> Data:
@@ -93,15 +88,20 @@ def unfitted(estimator_orig: Any) -> Any:
     return estimator.set_params(**dict.fromkeys(keys, 0))
 
 
-def fit_clone(estimator_orig: Any, X: Any, y: Any) -> Any:
+def fit_clone(estimator_orig: Any, data: Data) -> Any:
     """Fit a clone of an estimator with a fixed `random_state`."""
-    return fit_on_copies(unfitted(estimator_orig), X, y)
+    return fit_on_copies(unfitted(estimator_orig), data)
 
 
-def fit_on_copies(estimator: Any, X: Any, y: Any) -> Any:
+def fit_on_copies(estimator: Any, data: Data, **fit_params: Any) -> Any:
     """Fit an estimator on copies of the data, because other checks need the data unchanged."""
-    estimator.fit(deepcopy(X), deepcopy(y))
+    estimator.fit(*deepcopy((data.X, data.y)), **fit_params)
     return estimator
+
+
+def predicted(fitted: Any, data: Data) -> Any:
+    """Uncertainty of the few rows to predict in most checks."""
+    return fitted.predict_uncertainty(data.few())
 
 
 class FitOnce:
@@ -110,9 +110,9 @@ class FitOnce:
     def __init__(self) -> None:
         self._last: tuple[Any, Any] = (None, None)
 
-    def __call__(self, estimator_orig: Any, X: Any, y: Any) -> Any:
+    def __call__(self, estimator_orig: Any, data: Data) -> Any:
         if self._last[0] is not estimator_orig:
-            self._last = (estimator_orig, fit_clone(estimator_orig, X, y))
+            self._last = (estimator_orig, fit_clone(estimator_orig, data))
         return self._last[1]
 
 
@@ -124,14 +124,15 @@ def require(condition: Any, message: str) -> None:
 def require_well_formed(result: Any, n_samples: int) -> None:
     require(isinstance(result, Uncertainty), f"the method returned a {type(result).__name__}.")
     for field, values in zip(PARTS, result.parts, strict=True):
-        require(isinstance(values, np.ndarray), f"{field} is a {type(values).__name__}.")
-        require(values.dtype == np.float64, f"{field} has dtype {values.dtype}.")
-        require(
-            values.shape == (n_samples,),
-            f"{field} has shape {values.shape} for {n_samples} rows.",
-        )
+        require_floats(values, (n_samples,), field)
         whole = np.isfinite(values) if field == "total" else ~np.isinf(values)
         require(whole.all(), f"{field} has non-finite values.")
+
+
+def require_floats(values: Any, shape: tuple[int, ...], name: str) -> None:
+    require(isinstance(values, np.ndarray), f"{name} is a {type(values).__name__}.")
+    require(values.dtype == np.float64, f"{name} has dtype {values.dtype}.")
+    require(values.shape == shape, f"{name} has shape {values.shape}, not {shape}.")
 
 
 def require_close(actual: Any, expected: Any, what: str) -> None:
@@ -145,10 +146,10 @@ def require_same(actual: Uncertainty, expected: Uncertainty, what: str) -> None:
 
 
 def require_raises(
-    expected: type[Exception], call: Callable[[], Any], what: str, saying: str = ""
+    expected: type[Exception], estimator: Any, X: Any, what: str, saying: str = ""
 ) -> None:
     try:
-        call()
+        estimator.predict_uncertainty(X)
     except expected as error:
         require(saying in str(error), f"{what} raised a message without {saying!r}: {error}")
     except Exception as error:
