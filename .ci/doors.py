@@ -1,4 +1,4 @@
-"""Lists imports across packages of private modules and names, and circles of imports.
+"""Lists imports across packages of private modules and names, circles of imports, and unused names.
 
 Exits with 1 if there are any.
 
@@ -6,10 +6,12 @@ A package is entered through its `__init__`. Inside `skuq.NAME`, and in `tests/N
 modules of `skuq.NAME` may be imported; nobody else may import them, nor names with an underscore.
 Private packages, such as `skuq._networks`, promise nothing to users; this repository enters them
 through their `__init__` like the others. A circle counts even if its imports are inside functions,
-or for types only.
+or for types only. A public name must occur in a benchmark, the README or a page of the
+documentation other than the list of names.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +77,22 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return sorted(sorted(group) for group in groups if group)
 
 
+def unused_names() -> list[str]:
+    """Public names that nobody is shown how to use."""
+    pages = [path for path in (ROOT / "docs").rglob("*.rst") if path.name != "api.rst"]
+    paths = [ROOT / "README.md", *pages, *(ROOT / "benchmarks").rglob("*.py")]
+    words = set(re.findall(r"\w+", "\n".join(path.read_text(encoding="utf-8") for path in paths)))
+    unused = []
+    for path in (ROOT / "skuq").rglob("__init__.py"):
+        package = path.parent.relative_to(ROOT)
+        if not any(map(is_private, package.parts)):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                    names = set(ast.literal_eval(node.value)) - words
+                    unused += [".".join([*package.parts, name]) for name in names]
+    return sorted(unused)
+
+
 def main() -> int:
     found = 0
     for path in sorted(each for folder in FOLDERS for each in (ROOT / folder).rglob("*.py")):
@@ -83,11 +101,15 @@ def main() -> int:
             if is_closed(name, home_of(path)):
                 print(f"{path.relative_to(ROOT)}:{line}: {name}")
                 found += 1
-    rings = circles(import_graph())
+    rings, unused = circles(import_graph()), unused_names()
     for ring in rings:
         print("circle:", ", ".join(ring))
-    print(f"{found} private imports across packages, {len(rings)} circles")
-    return int(found + len(rings) > 0)
+    for name in unused:
+        print("in no benchmark and on no page:", name)
+    print(
+        f"{found} private imports across packages, {len(rings)} circles, {len(unused)} unused names"
+    )
+    return int(bool(found or rings or unused))
 
 
 if __name__ == "__main__":

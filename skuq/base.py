@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,14 +23,10 @@ if TYPE_CHECKING:
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 BoolArray = NDArray[np.bool_]
-
-
 Result = TypeVar("Result")
 
 _STAMP = "_skuq_version"  # key under which pickles store the version of skuq
-
 _N_SHOWN = 10  # number of rows of a result that a notebook shows
-
 #: Names of the parts of `Uncertainty`, in the order of its attribute `parts`.
 PARTS = ("total", "aleatoric", "epistemic")
 
@@ -101,21 +97,21 @@ class Uncertainty:
             )
         if len(measured) == 1:
             nothing = np.full_like(measured[0], np.nan)
-            parts = (nothing, measured[0]) if aleatoric is None else (measured[0], nothing)
-            return cls(measured[0], *parts)
-        parts = (measured[0], measured[1])
-        if parts[0].shape != parts[1].shape:
+            both = [nothing, *measured] if aleatoric is None else [*measured, nothing]
+            return cls(*measured, *both)
+        one, two = measured
+        if one.shape != two.shape:
             raise ValueError(
                 "`aleatoric` and `epistemic` must have one value for each input, got shapes "
-                f"{parts[0].shape} and {parts[1].shape}."
+                f"{one.shape} and {two.shape}."
             )
-        return cls(parts[0] + parts[1], *parts)
+        return cls(one + two, one, two)
 
     @classmethod
     def from_total(cls, total: ArrayLike) -> Uncertainty:
         """Build from a score that does not distinguish the two parts; both parts are NaN."""
         score = np.asarray(total, np.float64)
-        return cls(score, *(np.full_like(score, np.nan) for _ in range(2)))
+        return cls(score, np.full_like(score, np.nan), np.full_like(score, np.nan))
 
     @classmethod
     def from_models(cls, proba: ArrayLike) -> Uncertainty:
@@ -156,6 +152,7 @@ class Uncertainty:
         Returns
         -------
         ndarray of shape (n_samples,), float64
+            Values of the part.
 
         Examples
         --------
@@ -280,12 +277,6 @@ class PredictionInterval(NamedTuple):
     upper: FloatArray
 
 
-class SupportsUncertainty(Protocol):
-    """Estimator with `predict_uncertainty`, the only method that a plugin must implement."""
-
-    def predict_uncertainty(self, X: Any) -> Uncertainty: ...
-
-
 class UncertaintyMixin(DeviceMixin):
     """Mixin for estimators that implement ``predict_uncertainty(X) -> Uncertainty``.
 
@@ -300,11 +291,15 @@ class UncertaintyMixin(DeviceMixin):
         return {**super().__getstate__(), _STAMP: __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        _check_version(type(self).__name__, state.pop(_STAMP, "0.0"))
-        super().__setstate__(state)
+        version = state.get(_STAMP, "0.0")
+        if version.split(".")[:2] != __version__.split(".")[:2]:
+            raise ValueError(
+                f"This {type(self).__name__} was pickled by skuq {version}, and skuq {__version__} "
+                f"may misread its attributes. Fit it again, or install skuq {version}."
+            )
+        super().__setstate__({name: value for name, value in state.items() if name != _STAMP})
 
-    def score_samples(self: SupportsUncertainty, X: Any) -> FloatArray:
+    def score_samples(self: Any, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
 
         If the estimator does not measure the epistemic part, the score is minus the total.
@@ -320,16 +315,8 @@ class UncertaintyMixin(DeviceMixin):
             Scores in the unit of the estimator's epistemic part; lower for inputs that are more
             likely out-of-distribution.
         """
-        return -self.predict_uncertainty(X).part_or_total("epistemic")
-
-
-def _check_version(name: str, version: str) -> None:
-    """Reject the state of an object that was pickled by an incompatible version of skuq."""
-    if version.split(".")[:2] != __version__.split(".")[:2]:
-        raise ValueError(
-            f"This {name} was pickled by skuq {version}, and skuq {__version__} may misread its "
-            f"attributes. Fit it again, or install skuq {version}."
-        )
+        scores: FloatArray = -self.predict_uncertainty(X).part_or_total("epistemic")
+        return scores
 
 
 def with_index_of(X: Any, result: Result) -> Result:
@@ -390,9 +377,6 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     (3,)
     """
 
-    def has(inside: Any) -> bool:
-        return hasattr(inside, "predict_uncertainty") or is_target_transformer(inside)
-
     def missing(path: list[str]) -> str:
         name = "QUAMRegressor" if is_regressor(estimator) else "QUAMClassifier"
         return (
@@ -402,25 +386,27 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
             f"of an existing model, use {name}(FrozenEstimator(model)).fit(X_train, y_train)."
         )
 
-    model, inputs = walk_to(estimator, X, has, missing)
-    if is_target_transformer(model):
-        return with_index_of(X, _of_untransformed_target(model, inputs, missing))
-    return with_index_of(X, model.predict_uncertainty(inputs))
+    model, inputs = walk_to(
+        estimator, X, lambda inside: _has_method(inside) or is_target_transformer(inside), missing
+    )
+    if not is_target_transformer(model):
+        return with_index_of(X, model.predict_uncertainty(inputs))
+    check_is_fitted(model)
+    inner, inputs = walk_to(model.regressor_, inputs, _has_method, missing)
+    return with_index_of(X, _of_original_target(inner, inputs, model.transformer_))
 
 
 # Transformers that map a target y to a * y + b.
 _AFFINE = ("MaxAbsScaler", "MinMaxScaler", "RobustScaler", "StandardScaler")
 
 
-def _of_untransformed_target(
-    estimator: Any, X: Any, missing: Callable[[list[str]], str]
-) -> Uncertainty:
-    """Uncertainty of a `TransformedTargetRegressor`, in the unit of the original target."""
-    check_is_fitted(estimator)
-    model, inputs = walk_to(
-        estimator.regressor_, X, lambda inside: hasattr(inside, "predict_uncertainty"), missing
-    )
-    unit, transformer = getattr(model, "_unit_of_uncertainty", None), estimator.transformer_
+def _has_method(estimator: Any) -> bool:
+    return hasattr(estimator, "predict_uncertainty")
+
+
+def _of_original_target(model: Any, X: Any, transformer: Any) -> Uncertainty:
+    """Uncertainty inside a `TransformedTargetRegressor`, in the unit of the original target."""
+    unit = getattr(model, "_unit_of_uncertainty", None)
     name, kind = type(model).__name__, type(transformer).__name__
     is_identity = kind == "FunctionTransformer" and transformer.inverse_func is None
     if unit is None or not (kind in _AFFINE or is_identity):
@@ -430,7 +416,7 @@ def _of_untransformed_target(
             f"Put the transformation inside: {name}(TransformedTargetRegressor(learner, ...))."
         )
     zero, one = transformer.inverse_transform(np.array([[0.0], [1.0]])).ravel()
-    found, factor = model.predict_uncertainty(inputs), abs(one - zero)
+    found, factor = model.predict_uncertainty(X), abs(one - zero)
     if unit == "squared target":
         return Uncertainty(*(part * factor**2 for part in found.parts))
     shift = np.log(factor)  # scaling by a factor shifts a differential entropy
@@ -439,7 +425,7 @@ def _of_untransformed_target(
 
 def leads_to_method(estimator: Any) -> bool:
     """Whether an estimator (fitted or not) or an estimator inside it has `predict_uncertainty`."""
-    while not hasattr(estimator, "predict_uncertainty"):
+    while not _has_method(estimator):
         inside = unwrap(estimator, fitted=False)
         if inside is not None:
             estimator = inside.estimator

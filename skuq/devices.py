@@ -83,16 +83,9 @@ class _PickledOnCPU:
 
 
 def on_cpu(value: Any) -> Any:
-    """Return a copy with all networks on the CPU; the value itself if they already are on the CPU.
+    """Copy a module, an estimator, or a list, tuple or dict of them, with networks on the CPU.
 
-    Parameters
-    ----------
-    value : object
-        Module, estimator that contains one, or list, tuple or dict of such objects.
-
-    Returns
-    -------
-    object
+    Returns the value itself if all of its networks already are on the CPU.
     """
     if is_module(value):
         tensors = chain(value.parameters(), value.buffers())
@@ -136,12 +129,11 @@ def available_memory() -> int:
     found = [psutil.virtual_memory().available]
     group = Path("/sys/fs/cgroup")  # limit of a Linux container, which psutil ignores
     try:
-        limit = int((group / "memory.max").read_text(encoding="utf-8"))
-        lines = (group / "memory.stat").read_text(encoding="utf-8").splitlines()
-        stat = dict(line.split() for line in lines)
+        files = (group / name for name in ("memory.max", "memory.current", "memory.stat"))
+        most, used, lines = (file.read_text(encoding="utf-8") for file in files)
+        stat = dict(line.split() for line in lines.splitlines())
         cached = int(stat["inactive_file"]) + int(stat["active_file"])  # the system can free it
-        used = int((group / "memory.current").read_text(encoding="utf-8"))
-        found.append(limit - used + cached)
+        found.append(int(most) - int(used) + cached)
     except (OSError, ValueError):  # not in a container, or the limit is "max": no limit
         pass
     if resource is not None:

@@ -52,11 +52,8 @@ def feature_encoder(X: Any) -> Any:
         indicators = OneHotEncoder(
             handle_unknown="ignore", max_categories=_MAX_CATEGORIES, sparse_output=False
         )
-        return TableEncoder(
-            ColumnTransformer([("numbers", scaled, numbers), ("texts", indicators, texts)]).fit(
-                table
-            )
-        )
+        parts = [("numbers", scaled, numbers), ("texts", indicators, texts)]
+        return TableEncoder(ColumnTransformer(parts).fit(table))
     flat = X.reshape(len(X), -1)
     return SimpleImputer(strategy="median", keep_empty_features=True).fit(flat)
 
@@ -100,17 +97,9 @@ _MOVING = (ColumnTransformer, FeatureUnion, SelectorMixin)  # steps that reorder
 def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
     """Find the numeric columns that an estimator uses as codes of categories.
 
-    Column dtypes, such as pandas' category type, are not inspected.
-
-    Parameters
-    ----------
-    estimator : object
-        Estimator, fitted or not: a learner with a parameter for categorical columns
-        (``categorical_features`` of scikit-learn's boosting, ``feature_types`` of XGBoost,
-        ``categorical_feature`` of LightGBM, ``cat_features`` of CatBoost), or a pipeline that
-        encodes some columns.
-    names : sequence of length n_columns
-        Names of the input columns, or their positions if the columns have no names.
+    The estimator, fitted or not, is a learner with a parameter for categorical columns, or a
+    pipeline that encodes some columns. Column dtypes, such as pandas' category type, are not
+    inspected. `names` are positions if the columns have no names.
     """
     found: set[int] = set()
     in_place = True  # whether all steps so far keep the positions of columns

@@ -27,10 +27,12 @@ from types import NoneType, UnionType
 from typing import Any, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from skuq.imports import import_networks
+from skuq.wrappers import is_instance_of
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> Path:
@@ -101,7 +103,7 @@ class StoredError(ValueError):
 
 
 def untrusted(path: str | PathLike[str], instead: str = "") -> str:
-    """Message that explains why pickled objects are not loaded without trust."""
+    """Why pickled objects are not loaded without trust."""
     Path(path).stat()  # a path that does not exist is the more important error
     return (
         f"{path} is loaded as pickled objects, which run code of whoever made them. If you trust "
@@ -145,9 +147,6 @@ def _fields(kind: Any) -> Mapping[str, Any]:
     return {name: hints[name] for name in names}
 
 
-# --- to containers -----------------------------------------------------------------------------
-
-
 def to_stored(value: Any) -> Any:
     """Replace skuq objects, tensors and networks in a value by containers and arrays."""
     kind = type(value)
@@ -160,10 +159,10 @@ def to_stored(value: Any) -> Any:
         return {key: to_stored(each) for key, each in value.items()}
     if kind in (list, tuple):
         return kind(map(to_stored, value))
-    if _is(value, "pandas", "DataFrame"):
+    if isinstance(value, pd.DataFrame):
         return {MARK: "pandas.frame", "columns": {n: c.to_numpy() for n, c in value.items()}}
-    if _is(value, "torch", "Tensor"):
-        return {MARK: "torch.tensor", "array": _array(value)}
+    if is_instance_of(value, "torch", "Tensor"):
+        return {MARK: "torch.tensor", "array": value.numpy(force=True)}
     if _is_layer(kind):
         return _network(value)
     if kind.__module__.split(".")[0] == "skuq":
@@ -171,19 +170,9 @@ def to_stored(value: Any) -> Any:
     return value
 
 
-def _is(value: Any, module: str, name: str) -> bool:
-    """`isinstance` that does not import the module of the class."""
-    imported = sys.modules.get(module)
-    return imported is not None and isinstance(value, getattr(imported, name))
-
-
 def _is_layer(kind: type) -> bool:
     torch: Any = sys.modules.get("torch")
     return torch is not None and issubclass(kind, torch.nn.Module)
-
-
-def _array(tensor: Any) -> Any:
-    return tensor.detach().cpu().numpy()
 
 
 def _record(value: Any) -> dict[str, Any]:
@@ -191,7 +180,8 @@ def _record(value: Any) -> dict[str, Any]:
     name, fields = _FIELDS[kind][0], _fields(kind)
     if _is_layer(kind):
         kept = {field: getattr(value, field) for field in fields}
-        kept = {f: v.tolist() if _is(v, "torch", "Tensor") else v for f, v in kept.items()}
+        tensors = {f: v for f, v in kept.items() if is_instance_of(v, "torch", "Tensor")}
+        kept |= {field: tensor.tolist() for field, tensor in tensors.items()}
     else:
         kept = value._asdict() if hasattr(value, "_asdict") else vars(value)
     try:
@@ -211,8 +201,8 @@ def _network(module: Any) -> dict[str, Any]:
             records = [to_stored(layer) for layer in layers.values()]
             return {MARK: "torch.chain", "names": [*layers], "layers": records}
     if type(module) is nn.Linear:
-        bias = None if module.bias is None else _array(module.bias)
-        return {MARK: "torch.linear", "weight": _array(module.weight), "bias": bias}
+        bias = None if module.bias is None else module.bias.numpy(force=True)
+        return {MARK: "torch.linear", "weight": module.weight.numpy(force=True), "bias": bias}
     for name, kind in _simple_layers().items():
         if type(module) is kind:
             return {MARK: name}
@@ -224,9 +214,6 @@ def _simple_layers() -> dict[str, Any]:
 
     kinds = (nn.ReLU, nn.Tanh, nn.Sigmoid, nn.Identity)
     return {f"torch.{kind.__name__.lower()}": kind for kind in kinds}
-
-
-# --- from containers ---------------------------------------------------------------------------
 
 
 def from_stored(value: Any) -> Any:
@@ -253,7 +240,15 @@ def _restored(value: Any) -> Any:
     if name in _MODULES:
         import_networks(_MODULES[name])
     if name in CLASSES:
-        return _made(name, fields)
+        kind = CLASSES[name]
+        _check(name, fields, _fields(kind))
+        if issubclass(kind, tuple) or _is_layer(kind):
+            return kind(**fields)
+        made: Any = object.__new__(kind)
+        vars(made).update(fields)
+        if hasattr(made, "_parameter_constraints"):
+            made._validate_params()
+        return made
     if name in _OWN:
         hints, make = _OWN[name]
         _check(name, fields, hints)
@@ -262,24 +257,6 @@ def _restored(value: Any) -> Any:
         _check(name, fields, {})
         return _simple_layers()[name]()
     raise StoredError(f"Unknown format {name!r}.")
-
-
-def _made(name: str, fields: dict[str, Any]) -> Any:
-    kind = CLASSES[name]
-    _check(name, fields, _fields(kind))
-    if issubclass(kind, tuple) or _is_layer(kind):
-        return kind(**fields)
-    made: Any = object.__new__(kind)
-    vars(made).update(fields)
-    if hasattr(made, "_parameter_constraints"):
-        made._validate_params()
-    return made
-
-
-def _frame(columns: dict[str, NDArray[Any]]) -> Any:
-    import pandas as pd
-
-    return pd.DataFrame(columns)
 
 
 def _tensor(array: NDArray[Any]) -> Any:
@@ -314,7 +291,7 @@ _OWN: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
         {"keys": list[Any], "values": list[Any]},
         lambda keys, values: dict(zip(keys, values, strict=True)),
     ),
-    "pandas.frame": ({"columns": dict[str, np.ndarray]}, _frame),
+    "pandas.frame": ({"columns": dict[str, np.ndarray]}, lambda columns: pd.DataFrame(columns)),
     "torch.tensor": ({"array": np.ndarray}, _tensor),
     "torch.chain": ({"names": list[str], "layers": list[Any]}, _chain),
     "torch.linear": ({"weight": np.ndarray, "bias": np.ndarray | None}, _linear),

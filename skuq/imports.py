@@ -22,13 +22,8 @@ from typing import Any
 def import_optional(module: str, extra: str | None) -> ModuleType:
     """Import a module; if it is missing, raise an error that says how to install it.
 
-    Parameters
-    ----------
-    module : str
-        Dotted name of the module, such as ``"matplotlib.pyplot"``.
-    extra : str or None
-        Name of the extra of skuq that installs the package, such as ``"plot"``. None for a core
-        dependency, which may still be missing after an installation without dependencies.
+    `extra` is the extra of skuq that installs the package, or None for a core dependency, which may
+    still be missing after an installation without dependencies.
     """
     package = module.partition(".")[0]
     try:
@@ -52,15 +47,8 @@ def lazy_names(
 ) -> Callable[[str], Any]:
     """Make a ``__getattr__`` that imports the names of a package on first use.
 
-    Parameters
-    ----------
-    package : str
-        Name of the package: ``__name__`` in its ``__init__``.
-    modules : mapping of str to sequence of str
-        Each module and the names that it defines. Type checkers also need the imports of these
-        names under ``if TYPE_CHECKING``.
-    load : callable, default=importlib.import_module
-        Function that imports a module by name.
+    `modules` maps modules to the names that they define. Type checkers also need the imports of
+    these names under ``if TYPE_CHECKING``. `load` imports a module by name.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 
@@ -115,17 +103,13 @@ class PluginWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Plugin:
-    """Registered estimator: its class, or the reason why it cannot be loaded.
-
-    `distribution` registered `name` for the object `target`, written ``module:attribute``. Without
-    `estimator` and `error`, it has not been loaded.
-    """
+    """Registered estimator. Without `estimator` and `error`, it has not been loaded."""
 
     name: str
     distribution: str
-    target: str
+    target: str  # module:attribute
     estimator: type | None = None
-    error: str | None = None
+    error: str | None = None  # why it cannot be loaded
 
 
 @cache
@@ -153,7 +137,6 @@ def _conflict(name: str, entries: list[EntryPoint]) -> str:
 
 
 def estimator_names() -> list[str]:
-    """Sorted names of all registered estimators; none of them is imported."""
     return sorted(_registered())
 
 
@@ -169,19 +152,15 @@ def load(name: str) -> type:
         raise LookupError(f"No estimator {name!r} is registered; known: {known}.")
     if len(entries) > 1:
         raise LookupError(_conflict(name, entries))
-    (entry,) = entries
+    plugin = f"Plugin {name!r} of {_distribution(entries[0])} ({entries[0].value})"
     try:
-        estimator = entry.load()
-    except Exception as error:
-        # Importing a plugin may raise any exception; the message must name the plugin.
-        raise ImportError(
-            f"Plugin {name!r} of {_distribution(entry)} ({entry.value}) cannot be "
-            f"imported: {type(error).__name__}: {error}"
-        ) from error
+        estimator = entries[0].load()
+    except Exception as error:  # importing a plugin may raise any exception
+        reason = f"{type(error).__name__}: {error}"
+        raise ImportError(f"{plugin} cannot be imported: {reason}") from error
     if not isinstance(estimator, type) or not hasattr(estimator, "predict_uncertainty"):
         raise TypeError(
-            f"Plugin {name!r} of {_distribution(entry)} ({entry.value}) must be a class "
-            f"with a method `predict_uncertainty`, got {estimator!r}."
+            f"{plugin} must be a class with a method `predict_uncertainty`, got {estimator!r}."
         )
     return estimator
 

@@ -59,9 +59,8 @@ def column_names(table: Any) -> list[Any] | None:
         return None
     names = list(names)
     positions = range(len(names))
-    if names in (list(positions), [f"column_{k}" for k in positions]):
-        return None
-    return names
+    is_default = names in (list(positions), [f"column_{k}" for k in positions])
+    return None if is_default else names
 
 
 def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any] | None:
@@ -177,10 +176,8 @@ ROW_SUM_TOLERANCE = 1e-4
 # Largest rounding error of a row sum, in units of the spacing of floats below 1: 1/2 for rounding
 # the probabilities, 1/2 for rounding their sum, and 1 for a softmax computed in the same precision.
 _ROUNDING_OF_ROWS = 2
-# With more decimals than this number, the effect of rounding is within ROW_SUM_TOLERANCE.
-_MOST_DECIMALS = 6
-# If the sum of a row differs from 1 by more than this number, a class may be missing.
-_LARGEST_ROUNDING = 0.05
+_MOST_DECIMALS = 6  # the effect of rounding to more decimals is within ROW_SUM_TOLERANCE
+_LARGEST_ROUNDING = 0.05  # with a larger deviation of a row sum from 1, a class may be missing
 
 
 class LabelledProbabilities(NamedTuple):
@@ -247,7 +244,10 @@ def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any
     order, columns = _order_by_name(names, known, stated=stated)
     if names is None:
         return proba, order
-    values = _without_names(proba)
+    if isinstance(proba, np.ndarray):  # a structured array
+        values = np.column_stack([proba[name] for name in names])
+    else:
+        values = np.asarray(proba)
     return (values if columns is None else values[:, columns]), order
 
 
@@ -269,13 +269,6 @@ def _order_by_name(
     return order, None if (columns == np.arange(len(columns))).all() else columns
 
 
-def _without_names(table: Any) -> NDArray[Any]:
-    """Values of the columns of a table or structured array, (n_rows, n_columns)."""
-    if isinstance(table, np.ndarray):
-        return np.column_stack([table[name] for name in table.dtype.names or ()])
-    return np.asarray(table)
-
-
 def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None:
     """Reject column names that contradict the labels assigned to the columns by position."""
     texts = list(map(as_text, known.tolist()))
@@ -286,15 +279,11 @@ def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None
             found = label_in_name(name, own, texts)
         if found != own:
             raise ValueError(
-                f"The columns of `proba` are named {_first(names)}, and the labels are "
-                f"{_first(texts)}. Read by position, column {name!r} would contain the probability "
-                f"of {own!r}. Name each column after its label, or pass `classes`, the labels in "
-                "the order of the columns."
+                f"The columns of `proba` are named {', '.join(map(str, names[:5]))}, and the "
+                f"labels are {', '.join(texts[:5])}. Read by position, column {name!r} would "
+                f"contain the probability of {own!r}. Name each column after its label, or pass "
+                "`classes`, the labels in the order of the columns."
             )
-
-
-def _first(values: list[Any], most: int = 5) -> str:
-    return ", ".join(map(str, values[:most])) + (", ..." if len(values) > most else "")
 
 
 def decimals_of(proba: NDArray[Any]) -> int | None:
@@ -302,8 +291,7 @@ def decimals_of(proba: NDArray[Any]) -> int | None:
     precision = float(np.finfo(proba.dtype).eps)
     for decimals in range(1, _MOST_DECIMALS + 1):
         scaled = proba * proba.dtype.type(10**decimals)
-        # Test the first 100 values alone first: if values have more decimals, some of these 100
-        # usually have more, and the other values need no test.
+        # Usually some of the first 100 values have more decimals, and the others need no test.
         if all(
             bool((np.abs(part - np.round(part)) <= precision * 10**decimals).all())
             for part in (scaled[:100], scaled)
@@ -333,7 +321,7 @@ def _row_sum_tolerance(values: Any, proba: NDArray[Any]) -> float:
 
 
 def _probabilities(values: ArrayLike) -> NDArray[Any]:
-    """Validated probabilities, (n_samples, n_classes), in float32 or higher precision."""
+    """Validate probabilities, (n_samples, n_classes); returns float32 or higher precision."""
     proba = as_array(values)
     if proba.dtype.kind != "f":
         proba = floats(proba, "proba")

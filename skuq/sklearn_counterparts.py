@@ -157,9 +157,8 @@ def cross_val_predict_proba(
 ) -> FloatArray:
     """Out-of-fold probabilities of each row, with columns in the order of `labels`.
 
-    With scikit-learn's ``cross_val_predict(method="predict_proba")``, class weights keyed by label
-    would be lost or misassigned, because that function encodes the labels as 0, 1, ... `params` are
-    arguments of `fit` with one value per row.
+    scikit-learn's ``cross_val_predict(method="predict_proba")`` encodes the labels as 0, 1, ...,
+    and thus loses class weights keyed by label. `params` are arguments of `fit`, one value per row.
     """
     model = _PredictsProbabilities(estimator, labels)
     if not params:

@@ -21,15 +21,16 @@ from sklearn.utils.validation import _check_sample_weight, _num_samples
 from skuq.base import FloatArray
 from skuq.wrappers import is_instance_of
 
-_LIBRARIES = (
+# Packages whose lines a warning does not point at.
+_LIBRARIES = {
     "skuq",
     "sklearn",
     "joblib",
     "torch",
+    "contextlib",
     "stable_baselines3",
     "sb3_contrib",
-    "contextlib",
-)
+}
 #: Losses of a single prediction: "zero_one" for classification, "squared_error" and
 #: "absolute_error" for regression.
 Loss = Literal["zero_one", "squared_error", "absolute_error"]
@@ -46,12 +47,10 @@ def check_n_bins(n_bins: Any) -> None:
 
 
 def check_some_samples(X: Any, owner: Any) -> None:
-    """Reject tables and lists with 0 rows; the message is that of scikit-learn for arrays."""
+    """Reject tables and lists with 0 rows, as scikit-learn does for arrays."""
     if _num_samples(X) == 0:
-        raise ValueError(
-            f"Found {type(X).__name__} with 0 sample(s) while a minimum of 1 is required by "
-            f"{type(owner).__name__}."
-        )
+        name = type(owner).__name__
+        raise ValueError(f"Found {type(X).__name__} with 0 samples; {name} needs at least 1.")
 
 
 def refuse_several_inputs(X: Any, name: str = "X") -> None:
@@ -91,12 +90,7 @@ def numbers(values: ArrayLike, name: str) -> FloatArray:
 def finite(values: ArrayLike, name: str) -> FloatArray:
     """Convert to a one-dimensional float64 array; NaN and infinity are rejected."""
     array = numbers(values, name)
-    bad = ~np.isfinite(array)
-    if bad.any():
-        raise ValueError(
-            f"`{name}` must be finite, got {array[bad][0]} in row {bad.argmax()}; clip infinite "
-            "values and drop missing values first."
-        )
+    _check_finite(array, name)
     return array
 
 
@@ -108,13 +102,17 @@ def finite_columns(values: ArrayLike, name: str) -> FloatArray:
             f"`{name}` must have two dimensions, one row per sample and at least one column, got "
             f"shape {array.shape}."
         )
-    bad = ~np.isfinite(array)
-    if bad.any():
-        raise ValueError(
-            f"`{name}` must be finite, got {array[bad][0]} in row {bad.any(axis=1).argmax()}; drop "
-            "such rows first."
-        )
+    _check_finite(array, name)
     return array
+
+
+def _check_finite(array: FloatArray, name: str) -> None:
+    bad = np.argwhere(~np.isfinite(array))
+    if len(bad):
+        raise ValueError(
+            f"`{name}` must be finite, got {array[tuple(bad[0])]} in row {bad[0, 0]}; clip "
+            "infinite values and drop missing values first."
+        )
 
 
 def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
@@ -176,13 +174,19 @@ def check_same_length(**arrays: NDArray[Any]) -> None:
 
 
 def column_of(X: Any, name: Any) -> Any:
-    """Return one column of a table, by name or position; the error lists the columns."""
+    """Return one column of a table, by name or position."""
     columns = getattr(X, "columns", None)
     if isinstance(name, str) and columns is None:
         raise ValueError(
             f"Column {name!r} is a name, but X has no column names; pass the position instead."
         )
-    table = X if columns is not None else X.tocsc() if issparse(X) else _flat(np.asarray(X))
+    if columns is not None:
+        table = X
+    elif issparse(X):
+        table = X.tocsc()
+    else:
+        table = np.asarray(X)
+        table = table.reshape(len(table), -1) if table.ndim > 2 else table
     try:
         if issparse(table):  # before SciPy 1.15, columns of sparse arrays are two-dimensional
             return _safe_indexing(table, [name], axis=1).toarray().ravel()
@@ -192,22 +196,12 @@ def column_of(X: Any, name: Any) -> Any:
         raise ValueError(f"X has no column {name!r}; it has {known}.") from error
 
 
-def _flat(array: NDArray[Any]) -> NDArray[Any]:
-    """Flatten each sample to one row."""
-    return array.reshape(len(array), -1) if array.ndim > 2 else array
-
-
-def user_stacklevel() -> int:
-    """`stacklevel` with which a warning by the caller points at the user's code."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
-        level, frame = level + 1, frame.f_back
-    return level
-
-
 def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     """Issue a warning that points at the line in the user's code."""
-    warnings.warn(message, category, stacklevel=user_stacklevel())
+    level, frame = 1, sys._getframe()
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 def warn_if_worse_than_guessing(
@@ -241,11 +235,8 @@ def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> No
     `context` completes the sentence "... has no effect": it gives the reason and a remedy.
     """
     defaults = signature(type(estimator)).parameters
-    changed = [
-        f"{name}={getattr(estimator, name)!r}"
-        for name in names
-        if not _same(getattr(estimator, name), defaults[name].default)
-    ]
+    values = {name: getattr(estimator, name) for name in names}
+    changed = [f"{n}={v!r}" for n, v in values.items() if not _same(v, defaults[n].default)]
     if changed:
         verb = "has" if len(changed) == 1 else "have"
         raise ValueError(f"{', '.join(changed)} {verb} no effect {context}")
@@ -321,11 +312,10 @@ def to_dense(X: Any) -> Any:
     return X.toarray() if issparse(X) else X
 
 
-#: Range of plausible mean weights. If the mean is outside this range, the weights are probably
-#: meant as proportions.
+# A weight of w means that the sample counts w times. If the mean of weights is outside this range,
+# they are probably meant as proportions.
 FEWEST_SAMPLES, MOST_SAMPLES = 0.1, 10.0
-#: Largest sum of weights. Up to this number, float64 represents all integers exactly.
-LARGEST_SUM = 2.0**53
+LARGEST_SUM = 2.0**53  # up to this sum of weights, float64 represents all integers exactly
 
 
 def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
@@ -346,18 +336,14 @@ def weights(sample_weight: ArrayLike, n_samples: int) -> FloatArray:
 
 
 def training_weights(sample_weight: Any, n_samples: int) -> FloatArray:
-    """Validate the sample weights of `fit`; None means 1, and a scalar applies to all samples.
-
-    A sample of weight w counts w times; a sample of weight 0 is left out. An implausible mean
-    weight raises a warning, because uncertainty depends on the number of samples.
-    """
+    """Validate the weights of `fit` like `unwarned_weights`; warn if their mean is implausible."""
     weight = unwarned_weights(sample_weight, n_samples)
     warn_of_relative_weights(weight)
     return weight
 
 
 def unwarned_weights(sample_weight: Any, n_samples: int) -> FloatArray:
-    """Validate the sample weights of `fit` like `training_weights`, without the warning."""
+    """Validate the sample weights of `fit`; None means 1, and a scalar applies to all samples."""
     weight: FloatArray = _check_sample_weight(
         sample_weight, np.empty((n_samples, 0)), dtype=np.float64, ensure_non_negative=True
     )
@@ -368,7 +354,7 @@ def unwarned_weights(sample_weight: Any, n_samples: int) -> FloatArray:
 
 
 def warn_of_relative_weights(weight: FloatArray) -> None:
-    """Warn if the mean weight is implausible, given that a weight is a number of samples."""
+    """Warn if the mean weight is implausible for numbers of samples."""
     warn_of_mean_weight(float(weight.sum()), int(np.count_nonzero(weight)), len(weight))
 
 

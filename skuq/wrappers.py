@@ -40,36 +40,19 @@ _MODULES = (
 
 
 class Unwrapped(NamedTuple):
-    """Estimator inside a wrapper, after removing one level.
-
-    Attributes
-    ----------
-    estimator : object
-        The estimator.
-    transform : callable or None
-        Transformation that the wrapper applies to the input of the estimator;
-        None if it passes the input on unchanged.
-    """
+    """Estimator inside a wrapper, after removing one level."""
 
     estimator: Any
-    transform: Callable[[Any], Any] | None = None
+    transform: Callable[[Any], Any] | None = None  # of the estimator's input; None: unchanged
 
 
 def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
-    """Remove one level of a wrapper that delegates to a single model.
+    """Remove one level of a wrapper that delegates to a single model; None for other estimators.
 
-    Supported wrappers are `Pipeline`, `FrozenEstimator`, search objects such as `GridSearchCV`,
-    `CalibratedClassifierCV`, `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
-    `SelfTrainingClassifier`, `RFE` and `RFECV` of scikit-learn, and the wrappers of torch modules
-    that `module_inside` supports.
-
-    Parameters
-    ----------
-    estimator : object
-        Any estimator.
-    fitted : bool, default=True
-        Whether to return the fitted estimator. False returns the estimator that was passed as a
-        parameter, without a transformation; the wrapper need not be fitted.
+    Supported wrappers are `Pipeline`, search objects such as `GridSearchCV`, those of `_WRAPPERS`
+    and their subclasses, and the wrappers of torch modules that `module_inside` supports. With
+    `fitted` false, returns the estimator that was passed as a parameter, without a transformation;
+    the wrapper need not be fitted.
     """
     if is_module(estimator):
         module = module_inside(estimator)
@@ -89,19 +72,10 @@ def walk_to(
     has: Callable[[Any], bool],
     missing: Callable[[list[str]], str],
 ) -> tuple[Any, Any]:
-    """Unwrap a fitted estimator until `has` is true for the estimator inside.
+    """Unwrap a fitted estimator until `has` is true for the estimator inside; transform `X` for it.
 
-    Parameters
-    ----------
-    estimator : object
-        Fitted estimator.
-    X : array-like of shape (n_samples, n_features)
-        Inputs in the form that `estimator.predict` accepts.
-    has : callable
-        Function that returns whether the search ends at a given estimator.
-    missing : callable
-        Function that returns the error message if the search fails, given the names of the
-        classes that were visited.
+    `missing` returns the message of the error if there is none, given the names of the classes that
+    were visited.
     """
     if isinstance(estimator, type):
         raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")

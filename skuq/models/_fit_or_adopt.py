@@ -80,22 +80,20 @@ def fitted_classifier(
         return _with_two_logits(usable_network(adopt(estimator, y), X), X, y)
     given.check_trainable()
     check_several_classes(y)
-    if estimator is None or is_skorch_net(estimator):
-        refuse_fit_params(fit_params, "Training of a neural network does not accept")
-    if estimator is None:
-        classes, codes = np.unique(y, return_inverse=True)
-        module = train_default_classifier(
-            X,
-            codes,
-            n_classes=len(classes),
-            device=device,
-            network=network or float64_mlp,
-            **training,
-        )
-        return NetworkModel(module=module, classes=classes)
-    if is_skorch_net(estimator):
+    if estimator is not None and not is_skorch_net(estimator):
+        fitted = fit_clone(estimator, X, y, **training, **(fit_params or {}))
+        return usable_network(adopt(fitted), X)
+    refuse_fit_params(fit_params, "Training of a neural network does not accept")
+    if estimator is not None:
         return _skorch_classifier(estimator, X, y, training)
-    return usable_network(adopt(fit_clone(estimator, X, y, **training, **(fit_params or {}))), X)
+    classes, codes = np.unique(y, return_inverse=True)
+    options: dict[str, Any] = {
+        "n_classes": len(classes),
+        "device": device,
+        "network": network or float64_mlp,
+    }
+    module = train_default_classifier(X, codes, **options, **training)
+    return NetworkModel(module=module, classes=classes)
 
 
 def _with_two_logits(model: NetworkModel, X: Any, y: NDArray[Any]) -> NetworkModel:
@@ -330,22 +328,16 @@ def _adopt(model: Any) -> NetworkModel:
     if isinstance(model, LogisticRegression):
         return _adopt_logistic(model)
     if callable(model) and not isinstance(model, type):
-        return _adopt_factory(model)
+        if isinstance(module := model(), nn.Module):
+            return NetworkModel.of(module)
+        found = type(module).__name__
+        raise TypeError(f"A model factory must return a torch.nn.Module, got {found}.")
     raise TypeError(
         f"Cannot adopt {type(model).__name__ if not isinstance(model, type) else model}: expected "
         "a fitted skorch net, a torch.nn.Module, a callable that returns a module, or a fitted "
         "MLPClassifier, MLPRegressor or LogisticRegression, possibly inside a FrozenEstimator "
         "or at the end of a Pipeline."
     )
-
-
-def _adopt_factory(factory: Callable[[], Any]) -> NetworkModel:
-    module = factory()
-    if not isinstance(module, nn.Module):
-        raise TypeError(
-            f"A model factory must return a torch.nn.Module, got {type(module).__name__}."
-        )
-    return NetworkModel.of(module)
 
 
 def _adopt_calibrated(model: CalibratedClassifierCV) -> NetworkModel:
@@ -379,35 +371,22 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
         if not isinstance(net.criterion_, nn.BCEWithLogitsLoss):
             raise ValueError("A binary skorch net must be trained with BCEWithLogitsLoss.")
         module = nn.Sequential(module, BinaryLogits())
-    elif _returns_probabilities(net, module):
-        module = _with_logits(module)
+    # For custom criteria, skorch assumes probabilities, although many criteria expect logits.
+    elif isinstance(net.criterion_, nn.NLLLoss) or (
+        not isinstance(net.criterion_, _CRITERIA) and _ends_in_softmax(module)
+    ):
+        if is_chain(module) and isinstance(module[-1], nn.Softmax):
+            # Log-probabilities would have no gradient where a probability underflows to 0.
+            module = part_of_chain(module, slice(-1))
+        else:
+            module = nn.Sequential(module, LogProbabilities())
     return NetworkModel(module=module, classes=np.asarray(net.classes_))
-
-
-def _returns_probabilities(net: NeuralNet, module: nn.Module) -> bool:
-    """Whether the outputs of a skorch classifier's module are probabilities.
-
-    For custom criteria, skorch assumes probabilities, although many criteria expect logits; for
-    such criteria, this function therefore checks whether the module ends in a softmax.
-    """
-    if isinstance(net.criterion_, nn.NLLLoss):
-        return True
-    return not isinstance(net.criterion_, _CRITERIA) and _ends_in_softmax(module)
 
 
 def _ends_in_softmax(module: nn.Module) -> bool:
     if not is_chain(module):
         return isinstance(module, nn.Softmax)
     return len(module) > 0 and _ends_in_softmax(module[-1])
-
-
-def _with_logits(module: nn.Module) -> nn.Module:
-    """Make a module return logits in place of probabilities; remove its softmax if possible."""
-    if is_chain(module) and isinstance(module[-1], nn.Softmax):
-        # The softmax is removed: log-probabilities would have no gradient where a probability
-        # underflows to 0.
-        return part_of_chain(module, slice(-1))
-    return nn.Sequential(module, LogProbabilities())
 
 
 def _linear(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
@@ -444,25 +423,17 @@ def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
             "A one-vs-rest LogisticRegression is not a softmax model; refit it with solver='lbfgs'."
         )
     bias = np.broadcast_to(model.intercept_, n_outputs).copy()
-    if n_outputs > 1:
-        module = nn.Sequential(_linear(weight, bias))
-        return NetworkModel.of(module, classes=model.classes_)
-    # Old versions of scikit-learn with multi_class="multinomial" fit the softmax of (-z, z), whose
-    # second entry is the sigmoid of 2 z.
-    factor = 2 if multi_class == "multinomial" else 1
-    layer = _linear(factor * weight, factor * bias)
-    module = nn.Sequential(layer, BinaryLogits())
-    return NetworkModel.of(module, classes=model.classes_)
+    layers: list[nn.Module] = [_linear(weight, bias)]
+    if n_outputs == 1:
+        # Old versions of scikit-learn with multi_class="multinomial" fit the softmax of (-z, z),
+        # whose second entry is the sigmoid of 2 z.
+        factor = 2 if multi_class == "multinomial" else 1
+        layers = [_linear(factor * weight, factor * bias), BinaryLogits()]
+    return NetworkModel.of(nn.Sequential(*layers), classes=model.classes_)
 
 
 class Logits(nn.Module):
-    """Module that computes the logits of a transformers model from a single tensor of inputs.
-
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        Model with a head for classification or regression.
-    """
+    """Module that computes the logits of a transformers model from a single tensor of inputs."""
 
     rows_at_once = 64  # batch size without gradients; small, because activations are large
 
@@ -490,8 +461,7 @@ class Logits(nn.Module):
 class TransformersModel(NetworkModel):
     """A transformers model; its inputs may be a mapping."""
 
-    # Only the weights of the last layer are varied by default: variants of all weights of a large
-    # model would not fit into memory together.
+    # Variants of all weights of a large model would not fit into memory together.
     moving_parameters: ClassVar[str] = "last"
 
     def inputs(self, X: Any) -> Tensor:
@@ -503,19 +473,13 @@ class TransformersModel(NetworkModel):
 
 
 def _adopt_pretrained(model: Any) -> NetworkModel:
-    """Wrap a private copy of a transformers model with a head, in evaluation mode.
-
-    The classes are the names in ``config.id2label``, unless these are the library's placeholders
-    (LABEL_0, LABEL_1, ...).
-    """
+    """Wrap a private copy of a transformers model with a head, in evaluation mode."""
     config = model.config
     if getattr(config, "problem_type", None) == "multi_label_classification":
-        raise ValueError(
-            f"{type(model).__name__} is a multi-label model, which is not supported; use a "
-            "single-label model."
-        )
+        name = type(model).__name__
+        raise ValueError(f"{name} is a multi-label model; use a single-label model.")
     names = [str(config.id2label[code]) for code in range(config.num_labels)]
+    # The library's placeholders are no classes.
     are_placeholders = names == [f"LABEL_{code}" for code in range(config.num_labels)]
-    return TransformersModel(
-        module=Logits(model).eval(), classes=None if are_placeholders else np.array(names)
-    )
+    classes = None if are_placeholders else np.array(names)
+    return TransformersModel(module=Logits(model).eval(), classes=classes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,28 +45,15 @@ _INSIDE = ("estimator", "final_estimator", "regressor")  # parameters that conta
 
 @dataclass(frozen=True)
 class Given:
-    """An estimator and the models inside its wrappers.
+    """An estimator and the models inside its wrappers."""
 
-    Attributes
-    ----------
-    estimator : object
-        Estimator that the user passed; None stands for a default network.
-    learner : object
-        Innermost estimator, without wrappers such as pipelines, searches and `FrozenEstimator`.
-    trained : object
-        Estimator inside pipelines, searches and `FrozenEstimator`: `learner` itself, or a wrapper
-        such as a `CalibratedClassifierCV` around it.
-    preprocesses : bool
-        Whether a pipeline around the learner preprocesses inputs, such as text columns.
-    takes_ids : bool
-        Whether inputs are ids, such as node ids of a graph.
-    """
-
-    estimator: Any
-    learner: Any
+    estimator: Any  # None stands for a default network
+    learner: Any  # innermost estimator, without any wrapper
+    # The estimator inside pipelines, searches and `FrozenEstimator`: the learner itself, or another
+    # wrapper around it, such as a `CalibratedClassifierCV`.
     trained: Any
-    preprocesses: bool
-    takes_ids: bool
+    preprocesses: bool  # whether a pipeline around the learner preprocesses inputs
+    takes_ids: bool  # whether inputs are ids, such as node ids of a graph
 
     @property
     def is_network(self) -> bool:
@@ -131,8 +118,7 @@ class Given:
     def usable_weight(self, weight: FloatArray | None) -> FloatArray | None:
         """Sample weights, or None if the learner does not accept weights and all are equal.
 
-        Raises ValueError if the learner does not accept weights and the weights are unequal: the
-        learner would fail or silently ignore the weights.
+        For unequal weights, the learner would fail, or silently ignore them.
         """
         if weight is None or self.takes_weights:
             return weight
@@ -153,13 +139,12 @@ class Given:
     @property
     def class_weights(self) -> dict[str, Any]:
         """Class weight parameters of the estimator and the models inside it, with their values."""
-        has_parameters = hasattr(self.estimator, "get_params")
-        parameters = self.estimator.get_params() if has_parameters else {}
-        # XGBoost and LightGBM have the parameter `scale_pos_weight`.
-        ends = ("class_weight", "scale_pos_weight")
+        if not hasattr(self.estimator, "get_params"):
+            return {}
+        ends = ("class_weight", "scale_pos_weight")  # the latter of XGBoost and LightGBM
         return {
             name: value
-            for name, value in parameters.items()
+            for name, value in self.estimator.get_params().items()
             if name.rpartition("__")[2] in ends and value not in (None, 1)
         }
 
@@ -221,39 +206,25 @@ def refuse_fit_params(fit_params: Mapping[str, Any] | None, reason: str) -> None
 
 
 def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
-    """Whether a model is an instance of the skorch class of the given name.
-
-    skorch is not imported here, because its import is slow. A net can exist only if skorch was
-    imported before.
-    """
+    """Whether a model is an instance of the skorch class of the given name; imports no skorch."""
     return is_instance_of(model, "skorch", kind)
 
 
 @dataclass(frozen=True)
 class Inputs(ABC):
-    """Base class of the kinds of inputs; a kind validates data for the estimator `owner`.
+    """Base class of the kinds of inputs; a kind validates data for the estimator `owner`."""
 
-    When training data are validated, `n_features_in_` and `feature_names_in_` of the owner are set.
-    """
-
-    @property
-    def are_ids(self) -> bool:
-        """Whether inputs are ids, such as node ids."""
-        return False
+    are_ids: ClassVar[bool] = False  # such as node ids
+    reaches_preprocessing: ClassVar[bool] = False  # the model's own, which gets the raw inputs
 
     @property
     def are_tokens(self) -> bool:
         """Whether inputs are tokens of text, for a transformers model."""
         return False
 
-    @property
-    def reaches_preprocessing(self) -> bool:
-        """Whether the model's own preprocessing receives the raw inputs."""
-        return False
-
     @abstractmethod
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
-        """Validate training data; return the fitted kind of input, `X` and `y`."""
+        """Validate training data, and note their columns in the owner; return all three."""
 
     @abstractmethod
     def check(self, owner: Any, X: Any) -> Any:
@@ -263,24 +234,12 @@ class Inputs(ABC):
 @stored("models.rows")
 @dataclass(frozen=True)
 class Rows(Inputs):
-    """Arrays of numbers, of shape (n_samples, ...) with one shape for all samples.
+    """Arrays of numbers, of shape (n_samples, ...) with one shape for all samples."""
 
-    Attributes
-    ----------
-    flat : bool
-        Whether inputs must have two axes, as for the default network.
-    sparse : bool
-        Whether sparse matrices are accepted.
-    pretrained : transformers.PreTrainedModel or None
-        The model if it is a transformers model, whose inputs may be a mapping.
-    shape : tuple of int or None
-        Shape of one sample, without the axis for the length of texts.
-    """
-
-    flat: bool
-    sparse: bool
-    pretrained: Any = None
-    shape: tuple[int, ...] | None = None
+    flat: bool  # whether inputs must have two axes, as for the default network
+    sparse: bool  # whether sparse matrices are accepted
+    pretrained: Any = None  # the model if it is of transformers: inputs may be a mapping
+    shape: tuple[int, ...] | None = None  # of one sample, without the axis for the length of texts
 
     @property
     def are_tokens(self) -> bool:
@@ -299,28 +258,21 @@ class Rows(Inputs):
         return replace(self, shape=self._shape_of(X)), to_dense(X), y
 
     def check(self, owner: Any, X: Any) -> Any:
-        if (
-            not self.are_tokens
-            and len(self.shape or ()) > 1
-            and getattr(X, "shape", ()) == self.shape
-        ):
+        expected = f"(n_samples, {str(self.shape)[1:-1]})"
+        several_axes = not self.are_tokens and len(self.shape or ()) > 1
+        if several_axes and getattr(X, "shape", ()) == self.shape:
             raise ValueError(
-                f"X has the shape of one sample, {self.shape}, but must have shape (n_samples, "
-                f"{str(self.shape)[1:-1]}); for one sample, pass X[None]."
+                f"X has the shape of one sample, {self.shape}, but must have shape {expected}; for "
+                "one sample, pass X[None]."
             )
         X = validate_data(owner, self._stacked(X), reset=False, allow_nd=True, **self._numbers)
         if self._shape_of(X) != self.shape:
-            raise ValueError(
-                f"X must have shape (n_samples, {str(self.shape)[1:-1]}), got {X.shape}."
-            )
+            raise ValueError(f"X must have shape {expected}, got {X.shape}.")
         return X
 
     @property
     def _numbers(self) -> dict[str, Any]:
-        return {
-            "accept_sparse": "csr" if self.sparse else False,
-            "dtype": [np.float64, np.float32],
-        }
+        return {"accept_sparse": "csr" if self.sparse else False, "dtype": [np.float64, np.float32]}
 
     def _stacked(self, X: Any) -> Any:
         if self.pretrained is not None:
@@ -329,7 +281,6 @@ class Rows(Inputs):
         return X
 
     def _shape_of(self, X: Any) -> tuple[int, ...]:
-        """Shape that all inputs must have, without the axis for the length of texts."""
         shape: tuple[int, ...] = X.shape[1:-1] if self.are_tokens else X.shape[1:]
         return shape
 
@@ -339,21 +290,12 @@ class Rows(Inputs):
 class Table(Inputs):
     """Inputs for a model with its own preprocessing, such as tables with text columns, or texts.
 
-    Attributes
-    ----------
-    learner : bool
-        Whether the inputs are for a scikit-learn learner, which receives a table, an array or
-        texts and handles NaN itself.
-    keeps_sparse : bool
-        Whether the learner receives sparse rows unchanged.
+    A learner of scikit-learn receives a table, an array or texts, and handles NaN itself.
     """
 
+    reaches_preprocessing: ClassVar[bool] = True
     learner: bool = False
-    keeps_sparse: bool = False
-
-    @property
-    def reaches_preprocessing(self) -> bool:
-        return True
+    keeps_sparse: bool = False  # whether the learner receives sparse rows unchanged
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         X = self._as_table(X)
@@ -388,9 +330,7 @@ class Table(Inputs):
 class Nodes(Inputs):
     """Node ids, which the model validates."""
 
-    @property
-    def are_ids(self) -> bool:
-        return True
+    are_ids: ClassVar[bool] = True
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         owner.n_features_in_ = 1

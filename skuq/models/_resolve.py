@@ -29,55 +29,27 @@ from skuq.models._given import (
     look_at,
     refuse_fit_params,
 )
-from skuq.models._model import (
-    N_EXAMPLES,
-    LearnerModel,
-    Model,
-    fit_clone,
-    for_learner,
-    in_float64,
-)
+from skuq.models._model import N_EXAMPLES, LearnerModel, Model, fit_clone, for_learner, in_float64
 from skuq.validation import check_targets_are_classes, is_texts, training_weights
 from skuq.wrappers import unwrap
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
-if TYPE_CHECKING:
-    import torch
-
 
 Form = Literal["network", "learner", "natural"]
 
 
 class TrainingData(NamedTuple):
-    """Validated and preprocessed training data.
-
-    Attributes
-    ----------
-    given : Given
-        The user's estimator.
-    X : array or DataFrame of shape (n_samples, ...)
-        Validated inputs, before the model's own preprocessing.
-    inputs : Tensor, array or DataFrame of shape (n_samples, ...)
-        Preprocessed inputs of the model's network or learner.
-    labels : ndarray of shape (n_samples,)
-        Labels, or targets of a regression.
-    codes : ndarray of shape (n_samples,), int64
-        Positions of the labels in the classes of the model; empty for a regression.
-    weight : ndarray of shape (n_samples,), float64
-        Sample weights; ones if none were given.
-    further : tuple of arrays
-        Further validated inputs.
-    """
+    """Validated and preprocessed training data, one row for each sample."""
 
     given: Given
-    X: Any
-    inputs: Any
-    labels: NDArray[Any]
-    codes: NDArray[np.int64]
-    weight: FloatArray
-    further: tuple[Any, ...] = ()
+    X: Any  # validated, before the model's own preprocessing
+    inputs: Any  # of the model's network or learner
+    labels: NDArray[Any]  # or targets of a regression
+    codes: NDArray[np.int64]  # positions of the labels in the model's classes; empty for targets
+    weight: FloatArray  # ones if no weights were given
+    further: tuple[Any, ...] = ()  # further validated inputs
 
 
 @with_gradients()
@@ -132,7 +104,8 @@ def resolve(
     fit : callable, default=fit_model
         Function that fits the model on the validated data; its first argument is a `Given`.
     **training
-        Further arguments of `fit`.
+        Further arguments of `fit`; `fit_model` accepts `device`, `after_the_fact`, `network`,
+        `n_outputs` and `fit_params`.
 
     Returns
     -------
@@ -235,38 +208,11 @@ def fit_model(
 ) -> Model:
     """Return a prefit model, or clone and train the estimator on validated data.
 
-    Parameters
-    ----------
-    estimator, X, y, seed, regression, sample_weight
-        As in `resolve`; the estimator may be a `Given`.
-    as_learner : bool, default=False
-        Whether to accept any scikit-learn estimator and use only its predictions.
-    device : torch.device or str, default="cpu"
-        Device on which a default network is trained.
-    after_the_fact : bool, default=False
-        Whether every fitted estimator is used without retraining; see `is_prefit`.
-    network : callable, default=None
-        Function that builds the default classifier from the numbers of features and classes; None
-        is `skuq._networks.float64_mlp`.
-    n_outputs : int, default=1
-        Number of outputs of a regression network: 1 for the mean, 2 for mean and log variance.
-    fit_params : mapping of str to object, default=None
-        Further arguments of `fit` if a scikit-learn estimator is trained.
-
-    Returns
-    -------
-    Model
-        A `LearnerModel` if `as_learner`, else a `NetworkModel`; `classes` is None if a network
-        does not store its labels.
-
-    Raises
-    ------
-    TypeError
-        If the estimator cannot be trained or used, or its `fit` does not accept `fit_params`.
-    ValueError
-        If the estimator must be trained and `y` contains only one class; if the estimator is a
-        classifier in place of a regressor or vice versa; if its outputs are unsuitable; or if the
-        training diverges.
+    With `as_learner`, any scikit-learn estimator becomes a `LearnerModel`; else the result is a
+    `NetworkModel`, whose `classes` are None if the network does not store its labels. The default
+    classifier is `network` of the numbers of features and classes, trained on `device`. `n_outputs`
+    of a regression network is 1 for the mean, 2 for mean and log variance. `fit_params` are further
+    arguments of a scikit-learn estimator's `fit`. For `after_the_fact`, see `is_prefit`.
     """
     given = estimator if isinstance(estimator, Given) else look_at(estimator)
     training: dict[str, Any] = {"sample_weight": sample_weight, "seed": seed}
@@ -334,10 +280,7 @@ def _learner_model(fitted: Any) -> LearnerModel:
 
 
 class ModelMixin:
-    """Mixin that validates inputs of an estimator whose model is in the attribute `model_`.
-
-    The estimator has the parameters `estimator` and `device`.
-    """
+    """Mixin of estimators with parameters `estimator` and `device`, whose model is in `model_`."""
 
     _supports_ids = False  # node ids of a graph
     _supports_sparse = True
@@ -366,15 +309,7 @@ class ModelMixin:
         self, X: Any, y: Any, *, seed: int, form: Form = "network", **options: Any
     ) -> TrainingData:
         """Resolve the parameter `estimator` to `model_`; return the training data."""
-        self.model_, data = resolve(
-            self._given,
-            X,
-            y,
-            owner=self,
-            seed=seed,
-            form=form,
-            **options,
-        )
+        self.model_, data = resolve(self._given, X, y, owner=self, seed=seed, form=form, **options)
         return data
 
     def _checked_rows(self, X: Any) -> Any:
@@ -384,8 +319,7 @@ class ModelMixin:
 
     def _inputs(self, X: Any) -> Any:
         """Validate and preprocess inputs for prediction."""
-        rows = self._checked_rows(X)
-        return self.model_.inputs(rows)
+        return self.model_.inputs(self._checked_rows(X))
 
     def _outputs(self, inputs: Any) -> Any:
         """Outputs of the model in float64, on the CPU; see `Model.outputs`."""
@@ -426,34 +360,16 @@ class ModelClassifierMixin(ModelMixin):
         ndarray of shape (n_samples,)
             Class labels.
         """
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def _log_proba(self, inputs: Any) -> Any:
         return self.model_.log_proba(inputs, self.device)
 
 
 class ModuleClassifier(ModelClassifierMixin, ClassifierMixin, BaseEstimator):
-    """Classifier that predicts with a trained network; `fit` only determines the labels.
+    """Classifier of a trained network, or of any model that `adopt` accepts.
 
-    Parameters
-    ----------
-    estimator : torch.nn.Module
-        Network that returns logits, or any other model that `adopt` accepts.
-    device : str or torch.device, default="auto"
-        Device of all computations; "auto" is CUDA if available.
-
-    Attributes
-    ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-
-    Examples
-    --------
-    >>> import torch
-    >>> model = ModuleClassifier(torch.nn.Linear(2, 2)).fit([[0.0, 1.0], [1.0, 0.0]], ["a", "b"])
-    >>> model.predict_proba([[0.0, 1.0]]).shape
-    (1, 2)
+    `fit` copies the network, and only determines the labels of its outputs.
     """
 
     def __init__(self, estimator: Any, device: Any = "auto"):
@@ -461,20 +377,6 @@ class ModuleClassifier(ModelClassifierMixin, ClassifierMixin, BaseEstimator):
         self.device = device
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Copy the network, and determine the labels of its outputs.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, ...)
-            Inputs of the network.
-        y : array-like of shape (n_samples,)
-            Class labels.
-
-        Returns
-        -------
-        ModuleClassifier
-            The fitted classifier.
-        """
         self._resolve(X, y, seed=0, after_the_fact=True)
         self.classes_ = self.model_.classes
         return self

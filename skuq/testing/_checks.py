@@ -203,7 +203,7 @@ def check_proba_bounds(estimator_orig: Any, data: Data, fit: Fit) -> None:
     estimator = fit(estimator_orig, data)
     proba = np.asarray(estimator.predict_proba(data.few()))
     bounds = estimator.predict_proba_bounds(data.few())
-    lower, upper = (getattr(bounds, name, None) for name in ("lower", "upper"))
+    lower, upper = (getattr(bounds, name, np.nan) for name in ("lower", "upper"))
     for name, values in (("lower", lower), ("upper", upper)):
         require_floats(values, proba.shape, name)
     gaps = [np.max(low - high) for low, high in pairwise([0.0, lower, proba, upper, 1.0])]
