@@ -14,39 +14,18 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from skuq.cli._io import (
-    POSITIVE,
-    SHARE,
-    WRITABLE,
-    CsvOptions,
-    InputError,
-    as_options,
-    check_finite,
-    check_jobs,
-    check_outputs,
-    csv_options,
-    files_of,
-    one_line,
-    option,
-    quiet_option,
-    refusing_writes,
-    require_plots,
-    say,
-    say_bins,
-)
+from skuq.cli import _io
+from skuq.cli._io import POSITIVE, SHARE, WRITABLE, InputError, one_line, option, say
 from skuq.cli._main import LazyGroup, exit_with_verdict
 
 COMMANDS = {
-    name: (f"skuq.cli._proofs:{name}", summary)
-    for name, summary in {
-        "attest": "Prove one prediction of a committed model (provider).",
-        "challenge": "Draw the challenge that decides which predictions are proven (auditor).",
-        "check": "Check the proof of one prediction (client).",
-        "commit": "Commit to a model without revealing it (provider).",
-        "prove": "Prove the audit of a committed model (provider).",
-        "regions": "Choose regions that are audited in addition to all samples (auditor).",
-        "verify": "Verify the audit of a committed model (auditor).",
-    }.items()
+    "attest": ("_proofs", "Prove one prediction of a committed model (provider)."),
+    "challenge": ("_proofs", "Draw the challenge that selects the proven predictions (auditor)."),
+    "check": ("_proofs", "Check the proof of one prediction (client)."),
+    "commit": ("_proofs", "Commit to a model without revealing it (provider)."),
+    "prove": ("_proofs", "Prove the audit of a committed model (provider)."),
+    "regions": ("_proofs", "Choose regions that are audited in addition to all samples (auditor)."),
+    "verify": ("_proofs", "Verify the audit of a committed model (auditor)."),
 }
 SMALL_SHARE = click.FloatRange(0, 1)
 
@@ -118,8 +97,8 @@ class _Needed(click.Option):
 )
 @option("--json json_path", "JSON file to write, with all numbers.", WRITABLE)
 @option("--jobs", "Number of processes, each reading some of the files; -1 uses all cores.", int, 1)
-@csv_options
-@quiet_option
+@_io.csv_options
+@_io.quiet_option
 @click.pass_context
 def audit(ctx: click.Context, /, **options: Any) -> None:
     """Audit reported confidence against true labels.
@@ -159,19 +138,19 @@ def _passes(
     report: Path | None,
     json_path: Path | None,
     jobs: int,
-    csv_format: CsvOptions,
+    csv_format: _io.CsvOptions,
     quiet: bool,
     **settings: Any,
 ) -> bool:
     """Audit the files, write and print the results, and return whether the audit passes."""
-    check_jobs(jobs)
+    _io.check_jobs(jobs)
     for name, value in (settings | {"region_alpha": region_alpha}).items():
-        check_finite("--" + name.replace("_", "-"), value)
+        _io.check_finite("--" + name.replace("_", "-"), value)
     if report is not None:
-        require_plots("--report")
+        _io.require_plots("--report")
         json_path = report.with_suffix(".json") if json_path is None else json_path
-    paths = files_of("--predictions", predictions)
-    check_outputs([report, json_path], paths)
+    paths = _io.files_of("--predictions", predictions)
+    _io.check_outputs([report, json_path], paths)
     from skuq._table_files import CsvFormat
     from skuq.audit import audit_files
     from skuq.labels import classes_of_columns
@@ -243,8 +222,8 @@ def _write(
         page = AuditReport("Calibration audit", audit_data(auditor, notes))
     # The headline must name options of the command line, not parameters of Python.
     verdict = page.data["verdict"]
-    page.summary = verdict["headline"] = as_options(verdict["headline"])
-    with refusing_writes():
+    page.summary = verdict["headline"] = _io.as_options(verdict["headline"])
+    with _io.refusing_writes():
         if report is not None:
             page.write(report, json_path)
         elif json_path is not None:
@@ -260,7 +239,7 @@ def _show(data: dict[str, Any]) -> None:
         bold=True,
         fg="green" if verdict["passed"] else "red",
     )
-    say_bins(data["bins"])
+    _io.say_bins(data["bins"])
     say("")
     for sentence in verdict["sentences"]:
         say(f"- {sentence}")

@@ -7,21 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._io import (
-    POSITIVE,
-    READABLE,
-    WRITABLE,
-    CsvOptions,
-    InputError,
-    check_finite,
-    check_outputs,
-    classes_as_written,
-    csv_options,
-    option,
-    refusing_tables,
-    refusing_writes,
-    say,
-)
+from skuq.cli import _io
+from skuq.cli._io import POSITIVE, READABLE, WRITABLE, InputError, option, say
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,7 +49,7 @@ INDUCING = 200  # default number of inducing points for larger tables
     f"{EXACT_ROWS:,} training rows, else {INDUCING}]",
     POSITIVE,
 )
-@csv_options
+@_io.csv_options
 def certify(
     *,
     train: Path,
@@ -76,7 +63,7 @@ def certify(
     norm: str,
     max_regions: int,
     inducing: int | None,
-    csv_format: CsvOptions,
+    csv_format: _io.CsvOptions,
 ) -> None:
     """Prove how far table rows can change without changing class.
 
@@ -84,20 +71,20 @@ def certify(
     to a standard deviation of 1; other columns are dropped. The proofs concern changes within the
     range of the training rows.
     """
-    check_outputs([out], [train, predict])
-    check_finite("--max-radius", max_radius)
+    _io.check_outputs([out], [train, predict])
+    _io.check_finite("--max-radius", max_radius)
     import numpy as np
     from sklearn.preprocessing import StandardScaler
 
     from skuq._table_files import CsvFormat, check_writable, open_table, write_table
     from skuq.gpc import RobustGPC
 
-    with refusing_tables():
+    with _io.refusing_tables():
         check_writable(out)
         training, table = (open_table(path, CsvFormat(*csv_format)) for path in (train, predict))
         training.require([target, *drop])
         codes = {target: str} if target in training.codes else {}
-        known = classes_as_written(training, training.read(dtype=codes), target)
+        known = _io.classes_as_written(training, training.read(dtype=codes), target)
         ids = {id_column: str} if id_column else {}
         names = _numeric(known, without={target, *drop, *ids})
         table.require([*names, *ids])
@@ -150,7 +137,7 @@ def certify(
     }
     if {*columns} & {*results} or len(results) < 4 + len(free):
         raise InputError("Two columns of the result have the same name; rename data columns.")
-    with refusing_writes():
+    with _io.refusing_writes():
         rows = new.iloc[:, :0].assign(**columns, **results)
         written = write_table(out, [rows])
     basis = "the training rows"

@@ -44,12 +44,8 @@ def run_digits_demo(
 ) -> DigitsDemoResult:
     """Train on digits, then quantify the uncertainty of digits and of other inputs."""
     data = load_digits_with_ood(n_test=n_test, n_ood=n_ood, random_state=random_state)
-    classifier = QUAMClassifier(
-        search=PoolSearch(pool=altered_digits),
-        random_state=random_state,
-        n_jobs=n_jobs,
-        verbose=verbose,
-    )
+    options: dict[str, Any] = {"random_state": random_state, "n_jobs": n_jobs, "verbose": verbose}
+    classifier = QUAMClassifier(search=PoolSearch(pool=altered_digits), **options)
     X, y, X_held_out = data.X_train[_HELD_OUT:], data.y_train[_HELD_OUT:], data.X_train[:_HELD_OUT]
     classifier.fit(X, y)
     groups = {"test": data.X_test, **data.ood}
@@ -103,23 +99,20 @@ def _digits_detection(
 
 def write_digits_demo(result: DigitsDemoResult, folder: Path) -> tuple[Path, Path]:
     """Write the report (HTML) and the uncertainty of every input (CSV) into an existing folder."""
-    table = folder / "uncertainty.csv"
-    write_table(table, [_rows(result)])
-    return _digits_report(result).write(folder / "report.html"), table
-
-
-def _rows(result: DigitsDemoResult) -> pd.DataFrame:
     frames = []
     for name, X in {"test": result.data.X_test, **result.data.ood}.items():
         proba = result.classifier.predict_proba(X)
-        frame = result.uncertainty[name].to_frame()
-        frame.insert(0, "group", name)
         label = result.data.y_test if name == "test" else [pd.NA] * len(X)
-        frame.insert(1, "label", pd.Series(label, dtype="Int64"))
-        frame.insert(2, "prediction", result.classifier.classes_[proba.argmax(axis=1)])
-        frame.insert(3, "confidence", proba.max(axis=1))
-        frames.append(frame)
-    return pd.concat(frames, ignore_index=True)
+        columns = {
+            "group": name,
+            "label": pd.Series(label, dtype="Int64"),
+            "prediction": result.classifier.classes_[proba.argmax(axis=1)],
+            "confidence": proba.max(axis=1),
+        }
+        frames.append(pd.DataFrame(columns).join(result.uncertainty[name].to_frame()))
+    table = folder / "uncertainty.csv"
+    write_table(table, [pd.concat(frames, ignore_index=True)])
+    return _digits_report(result).write(folder / "report.html"), table
 
 
 def _digits_report(result: DigitsDemoResult) -> Report:
@@ -171,10 +164,9 @@ def _digits_report(result: DigitsDemoResult) -> Report:
         "A network with one hidden layer of 100 units was trained on "
         f"{len(data.X_train) - _HELD_OUT} digits; {_HELD_OUT} more were held out for the detector. "
         "Out-of-distribution inputs are test digits rotated by 90 degrees, test digits with "
-        "inverted colours, uniform noise, and patches of the photographs. The search ran with "
-        "the default settings of QUAMClassifier, on a pool of altered training digits: warped, "
-        "overlaid, partly erased, combined from halves or from patches. The pool contains none of "
-        "the out-of-distribution kinds.",
+        "inverted colours, uniform noise, and patches of the photographs. QUAMClassifier searched "
+        "with its default settings, on a pool of altered training digits without these kinds: "
+        "warped, overlaid, partly erased, combined from halves or from patches.",
     )
     return report
 
@@ -183,27 +175,12 @@ def _add_images(report: Report, result: DigitsDemoResult) -> None:
     data, epistemic = result.data, {k: u.epistemic for k, u in result.uncertainty.items()}
     order = np.argsort(epistemic["test"])
     rows = {"least uncertain digits": order[:8], "most uncertain digits": order[::-1][:8]}
-    pictures = {
-        name: (data.X_test[rows_], epistemic["test"][rows_]) for name, rows_ in rows.items()
-    }
+    pictures = {name: (data.X_test[own], epistemic["test"][own]) for name, own in rows.items()}
     pictures |= {name: (X[:8], epistemic[name][:8]) for name, X in data.ood.items()}
-    pyplot = import_optional("matplotlib.pyplot", extra="plot")
-    figure = _image_grid(pictures, result.classifier)
-    report.figure(
-        "Inputs and predictions",
-        figure,
-        "Below each image: the prediction, and the epistemic uncertainty in nats.",
-    )
-    pyplot.close(figure)
-
-
-def _image_grid(
-    pictures: dict[str, tuple[FloatArray, FloatArray]], classifier: QUAMClassifier
-) -> Any:
     pyplot = import_optional("matplotlib.pyplot", extra="plot")
     figure, axes = pyplot.subplots(len(pictures), 8, figsize=(8, 1.35 * len(pictures)))
     for row, (name, (images, values)) in zip(axes, pictures.items(), strict=True):
-        answers = classifier.predict(images)
+        answers = result.classifier.predict(images)
         row[0].set_title(name, loc="left", fontsize=10)
         for ax, image, answer, value in zip(row, images, answers, values, strict=False):
             ax.imshow(image.reshape(SIDE, SIDE), cmap="gray_r", vmin=0, vmax=1)
@@ -211,4 +188,9 @@ def _image_grid(
         for ax in row:
             ax.set(xticks=[], yticks=[])
     figure.tight_layout()
-    return figure
+    report.figure(
+        "Inputs and predictions",
+        figure,
+        "Below each image: the prediction, and the epistemic uncertainty in nats.",
+    )
+    pyplot.close(figure)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 CsvOptions = tuple[str | None, str | None, str | None]  # fields of `CsvFormat`
 READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITABLE = click.Path(dir_okay=False, path_type=Path)
+NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
 SHARE, POSITIVE = click.FloatRange(0, 1, min_open=True, max_open=True), click.IntRange(1)
 SEPARATORS = {"tab": "\t", "\\t": "\t"}  # names for the tab, which is hard to type in a shell
 # Command-line option for each parameter. Messages of the package write a parameter in backticks,

@@ -18,25 +18,17 @@ from typing import Any, NoReturn
 import click
 
 from skuq import __version__
+from skuq.cli._io import NEW_FOLDER, option, require_plots
 
 PASSED, NO_VERDICT, FAILED = 0, 2, 10
 GUESSING = 11  # the model is not better than a constant prediction
 
-COMMANDS = {
-    "audit": ("skuq.cli._audit:audit", "Audit reported confidence against true labels."),
-    "certify": (
-        "skuq.cli._certify:certify",
-        "Prove how far table rows can change without changing class.",
-    ),
-    "demo": ("skuq.cli._main:demo", "Detect inputs of a digit classifier that are not digits."),
-    "estimators": (
-        "skuq.cli._main:estimators",
-        "List the installed estimators, third-party plugins included.",
-    ),
-    "quantify": (
-        "skuq.cli._quantify:quantify",
-        "Quantify the uncertainty of predictions for a table.",
-    ),
+COMMANDS = {  # module and short help of each command, whose function has its name
+    "audit": ("_audit", "Audit reported confidence against true labels."),
+    "certify": ("_certify", "Prove how far table rows can change without changing class."),
+    "demo": ("_main", "Detect inputs of a digit classifier that are not digits."),
+    "estimators": ("_main", "List the installed estimators, third-party plugins included."),
+    "quantify": ("_quantify", "Quantify the uncertainty of predictions for a table."),
 }
 
 
@@ -44,10 +36,7 @@ class LazyGroup(click.Group):
     """A group that lists its commands without importing them."""
 
     def __init__(
-        self,
-        *args: Any,
-        commands_at: Mapping[str, tuple[str, str]],  # ``module:function`` and short help
-        **kwargs: Any,
+        self, *args: Any, commands_at: Mapping[str, tuple[str, str]], **kwargs: Any
     ) -> None:
         super().__init__(*args, **kwargs)
         self.commands_at = dict(commands_at)
@@ -59,9 +48,9 @@ class LazyGroup(click.Group):
         """Import a command; if the import fails, the other commands still work."""
         if cmd_name not in self.commands_at:
             return None
-        module, _, function = self.commands_at[cmd_name][0].partition(":")
+        module = f"skuq.cli.{self.commands_at[cmd_name][0]}"
         try:
-            command: click.Command = getattr(import_module(module), function)
+            command: click.Command = getattr(import_module(module), cmd_name)
         except Exception as error:  # a broken installation can raise any exception
             raise click.ClickException(
                 f"The command {cmd_name!r} cannot be loaded: {type(error).__name__}: {error}"
@@ -70,9 +59,8 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(
-                [(name, self.commands_at[name][1]) for name in sorted(self.commands_at)]
-            )
+            rows = [(name, text) for name, (_, text) in sorted(self.commands_at.items())]
+            formatter.write_dl(rows)
 
 
 @click.group(
@@ -84,10 +72,8 @@ def main() -> None:
 
 
 @click.command()
-@click.option(
-    "--check",
-    is_flag=True,
-    help="Import each estimator; print its summary, or why the import fails.",
+@option(
+    "--check", "Import each estimator; print its summary, or why the import fails.", is_flag=True
 )
 def estimators(check: bool) -> None:
     """List the installed estimators, third-party plugins included."""
@@ -107,19 +93,16 @@ def estimators(check: bool) -> None:
 
 
 @click.command()
-@click.option(
+@option(
     "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("skuq-demo"),
-    show_default=True,
-    help="Folder for the report and the table; created if it does not exist.",
+    "Folder for the report and the table; created if it does not exist.",
+    NEW_FOLDER,
+    Path("skuq-demo"),
 )
-@click.option("--seed", default=0, show_default=True, help="Seed of data and training.")
-@click.option("--jobs", default=-1, show_default=True, help="Processes; -1 uses all cores.")
+@option("--seed", "Seed of data and training.", int, 0)
+@option("--jobs", "Processes; -1 uses all cores.", int, -1)
 def demo(out: Path, seed: int, jobs: int) -> None:
     """Detect inputs of a digit classifier that are not digits."""
-    from skuq.cli._io import require_plots
-
     require_plots("skuq demo")
     out.mkdir(parents=True, exist_ok=True)
     from skuq.cli._demo import run_digits_demo, write_digits_demo

@@ -13,22 +13,17 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from skuq.cli import _io
 from skuq.cli._io import (
+    NEW_FOLDER,
     POSITIVE,
     READABLE,
     SHARE,
     WRITABLE,
     InputError,
-    check_jobs,
-    check_outputs,
     one_line,
     option,
-    read_csv,
-    refusing_writes,
     say,
-    say_bins,
-    trust_option,
-    visible,
 )
 from skuq.cli._main import NO_VERDICT, exit_with_verdict
 
@@ -39,7 +34,6 @@ if TYPE_CHECKING:
     from skuq.zk import Attestation, Commitment, VerifiedAudit
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 # --- options and arguments -------------------------------------------------------------------
@@ -113,7 +107,7 @@ _own = [
 
 
 @_command(
-    trust_option,
+    _io.trust_option,
     option(
         "--tolerance",
         "Largest difference between a proven confidence and the model's, on DATA.",
@@ -199,7 +193,7 @@ def prove(commitment: Path, data: Path, out: Path, label: str, jobs: int, **sett
     """
     if settings["challenge"] is not None and settings["level"] != "predictions":
         raise InputError("--challenge requires --level predictions.")
-    check_jobs(jobs)
+    _io.check_jobs(jobs)
     with proofs() as zk:
         _check_outside("OUT", out, [commitment])
         X, y = _reference(data, label, _load(commitment))
@@ -255,7 +249,7 @@ def regions(
         committed = _load(commitment)
         X, true = _reference(data, label, committed, (predicted, confidence))
         answered = _reference(data, predicted, committed, (label, confidence))[1]
-        stated = _numbers(data, read_csv(data, needed=[confidence])[[confidence]])[confidence]
+        stated = _numbers(data, _io.read_csv(data, needed=[confidence])[[confidence]])[confidence]
         if not stated.between(0, 1, inclusive="right").all():
             raise InputError(
                 f"--confidence: {confidence!r} must contain probabilities above 0 and up to 1, got "
@@ -284,7 +278,7 @@ def regions(
 def challenge(
     audit: Path, commitment: Path, data: Path, out: Path, label: str, false_share: float
 ) -> None:
-    """Draw the challenge that decides which predictions are proven (auditor).
+    """Draw the challenge that selects the proven predictions (auditor).
 
     AUDIT is the provider's folder, COMMITMENT the published one, and DATA your
     CSV file of labelled reference data. Send a copy of the JSON file OUT to the
@@ -380,7 +374,7 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
         say(f"  {name:<18}{value}")
     say("")
     if found.sums is not None:
-        say_bins(_bins(found))
+        _io.say_bins(_bins(found))
         say("")
     if found.regions is not None:
         say("Regions:", bold=True)
@@ -392,7 +386,7 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
             sums, n = region.sums, region.n_samples
             confidence = sums.confidence.sum() / sums.scale / n
             means = f", confidence {confidence:.3f}, accuracy {sums.correct.sum() / n:.3f}"
-        say(f"  {visible(region.rule)}: {verdict} ({region.n_samples} samples{means})")
+        say(f"  {_io.visible(region.rule)}: {verdict} ({region.n_samples} samples{means})")
     if found.regions is not None:
         say("")
     for note in found.notes:
@@ -489,14 +483,14 @@ def proofs(json_path: Path | None = None) -> Iterator[Any]:
                 _write_json(json_path, {"verification_error": reason})
             raise VerificationFailed(reason) from failure
     except (ValueError, RuntimeError, OSError, ImportError) as error:
-        raise InputError(visible(one_line(error))) from error
+        raise InputError(_io.visible(one_line(error))) from error
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
     from skuq.files import write_atomically
 
     text = json.dumps(record, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    with refusing_writes():
+    with _io.refusing_writes():
         write_atomically(path, text + "\n")
 
 
@@ -504,7 +498,7 @@ def _check_files(
     outputs: list[Path | None], inputs: list[Path | None], folders: list[Path]
 ) -> None:
     """Refuse to overwrite an input, or to write into a folder of another party."""
-    check_outputs(outputs, [path for path in inputs if path is not None])
+    _io.check_outputs(outputs, [path for path in inputs if path is not None])
     for path in outputs:
         _check_outside("The output", path, folders)
 
@@ -542,7 +536,7 @@ def _reference(
     if names is not None and label in names:
         raise InputError(f"--label: {label!r} is a feature of the committed model.")
     text = pd.DataFrame({label: ["text"]}) if committed.classes.dtype.kind == "U" else None
-    table = read_csv(path, like=text, needed=[label, *others], label=label)
+    table = _io.read_csv(path, like=text, needed=[label, *others], label=label)
     features = _features(path, names, len(committed.encoding.columns), (label, *others))
     return features, labels_of(label, table[label], committed.classes)
 
@@ -551,7 +545,7 @@ def _features(
     path: Path, names: Sequence[str] | None, width: int | None, others: Sequence[str] = ()
 ) -> pd.DataFrame:
     """Read the columns with these names, in this order, or else all columns but `others`."""
-    table = read_csv(path, needed=list(names or ()))
+    table = _io.read_csv(path, needed=list(names or ()))
     table = table.drop(columns=list(others)) if names is None else table[list(names)]
     if width is not None and table.shape[1] != width:
         raise InputError(
@@ -574,7 +568,7 @@ def _numbers(path: Path, table: pd.DataFrame) -> pd.DataFrame:
             raise _bad_cell(what, table[name], int(bad.argmax()))
     # Parse again from text: pandas may err in the last bit, and all parties need equal numbers.
     inexact = [name for name in table if table[name].dtype.kind == "f"]
-    text = read_csv(path, like=pd.DataFrame({name: ["text"] for name in inexact}))
+    text = _io.read_csv(path, like=pd.DataFrame({name: ["text"] for name in inexact}))
     return table.assign(**{str(name): text[name].map(float) for name in inexact}).astype(float)
 
 
@@ -593,7 +587,7 @@ def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
     for row, (value, present) in enumerate(zip(column.tolist(), column.notna(), strict=True)):
         labels.append(_converted(value, kind) if present else None)
         if labels[-1] is None or labels[-1] not in known:
-            raise _bad_cell(visible(what), column, row)
+            raise _bad_cell(_io.visible(what), column, row)
     return labels
 
 

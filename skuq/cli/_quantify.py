@@ -10,27 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skuq.cli._io import (
-    READABLE,
-    SHARE,
-    WRITABLE,
-    CsvOptions,
-    InputError,
-    as_options,
-    check_finite,
-    check_jobs,
-    check_outputs,
-    classes_as_written,
-    csv_options,
-    one_line,
-    option,
-    quiet_option,
-    refusing_writes,
-    require_plots,
-    say,
-    text_columns,
-    trust_option,
-)
+from skuq.cli import _io
+from skuq.cli._io import READABLE, SHARE, WRITABLE, InputError, one_line, option, say
 from skuq.cli._main import GUESSING
 from skuq.imports import Plugin, discover
 
@@ -79,12 +60,12 @@ OF_TRAINING = [
 @option("--coverage", "Coverage of the prediction sets or intervals.", SHARE, 0.9)
 @option("--save", "New folder to save the model in (needs extra 'skops').", FOLDER)
 @option("--load", "Folder with a model written by --save.", FOLDER)
-@trust_option
+@_io.trust_option
 @option("--seed", "Seed of training and search.", click.IntRange(0, 2**32 - 1), 0)
 @option("--jobs", "Processes; -1 uses all cores.", click.IntRange(-1), 1)
 @option("--strict", "Refuse a file if any of its rows cannot be scored.", is_flag=True)
-@csv_options
-@quiet_option
+@_io.csv_options
+@_io.quiet_option
 @click.pass_context
 def quantify(
     context: click.Context,
@@ -98,7 +79,7 @@ def quantify(
     load: Path | None,
     trust: bool,
     strict: bool,
-    csv_format: CsvOptions,
+    csv_format: _io.CsvOptions,
     quiet: bool,
     **training: Any,
 ) -> None:
@@ -110,14 +91,14 @@ def quantify(
     Exit code 11: the results are written, but the model is not better than a constant prediction.
     """
     _check_options(context)
-    check_finite("--coverage", coverage)
+    _io.check_finite("--coverage", coverage)
     paths = {"train": training.pop("train"), "held_out": training.pop("held_out")}
     paths = {name: path for name, path in (paths | {"predict": predict}).items() if path}
     given = [] if training["model"] in LEARNERS else [Path(training["model"])]
     given += [] if load is None or not load.is_dir() else load.iterdir()
-    check_outputs([out, report, save], [*paths.values(), *given])
+    _io.check_outputs([out, report, save], [*paths.values(), *given])
     if report is not None:
-        require_plots("--report")
+        _io.require_plots("--report")
     from skuq._table_files import CsvFormat, check_writable, open_table
     from skuq.tables import TableModel, guessing_note, weak_class_notes
 
@@ -146,7 +127,7 @@ def quantify(
         say(useless, err=True)
     if not quiet:
         for note in first + notes + last:
-            say(as_options(note))
+            say(_io.as_options(note))
         for what, path in (("Uncertainty", out), ("Report", report), ("Model", save)):
             if path is not None:
                 say(f"{what}: {path}")
@@ -180,7 +161,7 @@ def _check_options(context: click.Context) -> None:
     elif "held_out" in given and context.params["held_out"].samefile(context.params["train"]):
         wrong = "--held-out is the training table, on which the model cannot be evaluated."
     else:
-        check_jobs(context.params["jobs"])
+        _io.check_jobs(context.params["jobs"])
         return
     raise InputError(wrong)
 
@@ -201,7 +182,7 @@ def _refused() -> Iterator[None]:
     from skuq.tables import TableError
 
     try:
-        with refusing_writes():
+        with _io.refusing_writes():
             yield
     except (TableError, TableFileError, ImportError) as error:
         raise InputError(one_line(error)) from error
@@ -243,11 +224,11 @@ def _trained(
         texts.discard(target)
     known = train.read(dtype=dict.fromkeys(texts, str), text_columns=names)
     if not is_fitted:
-        known = classes_as_written(train, known, target)
+        known = _io.classes_as_written(train, known, target)
     other = None
     if held_out is not None:
         held_out.require([name for name in used if name in held_out.columns])
-        other = held_out.read(dtype=text_columns(known), text_columns=names)
+        other = held_out.read(dtype=_io.text_columns(known), text_columns=names)
     fitted = TableModel(
         estimator,
         task=task,

@@ -299,13 +299,10 @@ class Cleaned(NamedTuple):
         "dates_": dict[str, DateColumn],
         "formats_": dict[str, NumberFormat],
         "others_": dict[str, list[str]],
-        "numbers_": list[str],
-        "booleans_": list[str],
-        "none_columns_": list[str],
         "kinds_": dict[str, str],
         "categories_": dict[str, tuple[list[Any], bool]],
-        "notes_": list[str],
-        "warnings_": list[str],
+        **dict.fromkeys(("numbers_", "booleans_", "none_columns_"), list[str]),
+        **dict.fromkeys(("notes_", "warnings_"), list[str]),
     },
 )
 class CleanColumns(TransformerMixin, BaseEstimator):

@@ -34,49 +34,20 @@ from skuq.labels import as_text, classes_of_columns, probability_columns
 from skuq.ood import Combination
 from skuq.quantities import checked_levels
 from skuq.residuals import LEVELS, interpolated
+from skuq.tables import _columns, _held_out, _target, _training
 from skuq.tables import _notes as notes
 from skuq.tables._columns import (
-    TOO_LARGE,
     CleanColumns,
     Cleaned,
     NewValuesWarning,
     TableError,
     as_frame,
-    format_note,
-    is_other_table,
     require,
 )
-from skuq.tables._held_out import (
-    HeldOutMixin,
-    Parts,
-    check_share,
-    drop_overlap,
-    groups_in,
-    hold_out_part,
-    leaking_columns,
-    prediction_sets,
-)
+from skuq.tables._held_out import HeldOutMixin, Parts, check_share
 from skuq.tables._storage import StorageMixin
-from skuq.tables._target import (
-    Quantities,
-    TargetScale,
-    classes_as_given,
-    feature_names,
-    quantity_notes,
-    rows_with_target,
-    target_format,
-    target_values,
-    true_values,
-    with_target,
-)
-from skuq.tables._training import (
-    Comparison,
-    checked_task,
-    is_given,
-    table_errors,
-    trained,
-    trained_columns,
-)
+from skuq.tables._target import Quantities, TargetScale
+from skuq.tables._training import Comparison, table_errors
 from skuq.validation import as_table_of, warn_user
 from skuq.written_numbers import FEW
 
@@ -95,31 +66,23 @@ TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" for unscor
 @stored(
     "tables.table-model",
     fields={
-        "estimator": str,
-        "task": str,
+        **dict.fromkeys(("estimator", "task", "task_", "target_", "name_"), str),
         "random_state": int,
         "n_jobs": int | None,
         "progress": None,
-        "task_": str,
-        "target_": str,
         "id_": str | None,
         "feature_names_in_": NDArray[Any],
         "columns_": CleanColumns,
         "training_values_": TrainingValues,
         "encoder_": ColumnTransformer | None,
         "estimator_": Any,
-        "name_": str,
         "comparison_": Comparison,
-        "classes_": NDArray[Any] | None,
-        "held_out_": pd.DataFrame,
         "combination_": Combination,
-        "held_out_proba_": NDArray[Any] | None,
         "quantities_": Quantities | None,
-        "_held_out_quantiles": NDArray[Any] | None,
-        "_held_out_groups": pd.DataFrame,
-        "notes_": list[str],
-        "warnings_": list[str],
-        "_typical_rows": pd.DataFrame,
+        "classes_": NDArray[Any] | None,
+        **dict.fromkeys(("held_out_proba_", "_held_out_quantiles"), NDArray[Any] | None),
+        **dict.fromkeys(("held_out_", "_held_out_groups", "_typical_rows"), pd.DataFrame),
+        **dict.fromkeys(("notes_", "warnings_"), list[str]),
     },
 )
 class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
@@ -259,8 +222,8 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
             If the tables, the target or the estimator cannot be used. It is a `ValueError`.
         """
         self._validate_params()
-        train, target = with_target(as_frame(train, TRAINING), target, TRAINING)
-        features = feature_names(train, target, drop, id_column)
+        train, target = _target.with_target(as_frame(train, TRAINING), target, TRAINING)
+        features = _target.feature_names(train, target, drop, id_column)
         if id_column in OUTPUTS or classes_of_columns([id_column or ""]):
             raise TableError(
                 f"The id column {id_column!r} has the same name as a column of the results; rename "
@@ -268,21 +231,21 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
             )
         # Rows with a target.
         known = isinstance(self.estimator, str)
-        regression = checked_task(self.estimator, self.task, train[target])
+        regression = _training.checked_task(self.estimator, self.task, train[target])
         task = self.task if known else "regression" if regression else "classification"
         own = train.attrs.get("decimal")
-        format = target_format(train[target], task, own)
-        found = [] if format is None else [format_note(train[target], format)]
-        train, warned = rows_with_target(train, target, format, TRAINING, own)
+        format = _target.target_format(train[target], task, own)
+        found = [] if format is None else [_columns.format_note(train[target], format)]
+        train, warned = _target.rows_with_target(train, target, format, TRAINING, own)
         if held_out is not None:
             held_out = as_frame(held_out, HELD_OUT)
-            held_out, told = rows_with_target(held_out, target, format, HELD_OUT, own)
+            held_out, told = _target.rows_with_target(held_out, target, format, HELD_OUT, own)
             warned += told
-        regression = checked_task(self.estimator, self.task, train[target])
-        y = target_values(train[target], regression, TRAINING)
+        regression = _training.checked_task(self.estimator, self.task, train[target])
+        y = _target.target_values(train[target], regression, TRAINING)
         # Clean rows.
-        given = is_given(self.estimator)
-        wanted = trained_columns(self.estimator, features)
+        given = _training.is_given(self.estimator)
+        wanted = _training.trained_columns(self.estimator, features)
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
         if not len(columns.feature_names_in_):
             raise TableError("The training table has no feature column left.")
@@ -296,7 +259,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         found += notes.missing_notes(X.isna().sum(), TRAINING)
         found += [] if given else columns.notes_
         if regression and self.task == "auto" and known:
-            told, doubts = quantity_notes(y, target)
+            told, doubts = _target.quantity_notes(y, target)
             found, warned = found + told, warned + doubts
         self.target_, self.id_ = target, id_column
         self.task_ = "regression" if regression else "classification"
@@ -304,7 +267,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         # Training.
         if held_out is None:
             table = train.drop(columns=[*drop])
-            parts = hold_out_part(table, X, y, regression, self.random_state, id_column)
+            parts = _held_out.hold_out_part(table, X, y, regression, self.random_state, id_column)
         else:
             parts, told = self._given_rows(train, X, y, held_out)
             warned += told
@@ -312,7 +275,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         self.training_values_ = TrainingValues.of_rows(parts.X, columns.numbers_)
         typical = np.random.default_rng(self.random_state).permutation(len(parts.X))[:N_TYPICAL]
         self._typical_rows = parts.X.iloc[typical].reset_index(drop=True)
-        self.encoder_, self.estimator_, self.name_, self.comparison_, scale = trained(
+        self.encoder_, self.estimator_, self.name_, self.comparison_, scale = _training.trained(
             *(self.estimator, columns, parts.X, parts.y),
             regression=regression,
             seed=self.random_state,
@@ -321,7 +284,9 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         )
         self.classes_ = None
         if not regression:
-            self.classes_ = classes_as_given(np.asarray(self.estimator_.classes_), train[target])
+            self.classes_ = _target.classes_as_given(
+                np.asarray(self.estimator_.classes_), train[target]
+            )
         found += notes.class_notes(self.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         found += [] if scale is None else scale.notes(target)
@@ -330,8 +295,8 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
         # Calibration and measurement.
         self._tell(3, "scoring the held-out rows.")
-        held = parts.y_held if regression else classes_as_given(parts.y_held, train[target])
-        self._held_out_groups = groups_in(parts.X_held, columns.numbers_)
+        held = parts.y_held if regression else _target.classes_as_given(parts.y_held, train[target])
+        self._held_out_groups = _held_out.groups_in(parts.X_held, columns.numbers_)
         self._calibrate(parts.X_held, held, scale)
         self.held_out_.index = parts.labels
         # Put warnings about leaking columns first: a leak makes all other numbers meaningless.
@@ -422,7 +387,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
         scored = scored.set_axis(table.index)
-        if not is_other_table(given):
+        if not _columns.is_other_table(given):
             return scored
         return as_table_of(given.select([] if self.id_ is None else [self.id_]), scored)
 
@@ -444,7 +409,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         `target` is the name of the column with the true values, or these values.
         """
         frame = as_frame(table, NEW)
-        truth = true_values(frame, target, NEW)
+        truth = _target.true_values(frame, target, NEW)
         predicted = self.predict(frame, n_explained=0)["prediction"]
         if self.classes_ is None:
             return float(r2_score(truth.to_numpy(dtype=float), predicted))
@@ -528,17 +493,19 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         if len(unread) == len(table):
             _refuse_unread(unread, HELD_OUT, len(table))
         table = table[[row not in unread for row in range(len(table))]]
-        y_held = target_values(table[self.target_], self.task_ == "regression", HELD_OUT, y)
+        y_held = _target.target_values(table[self.target_], self.task_ == "regression", HELD_OUT, y)
         ids = (train[self.id_], table[self.id_]) if self.id_ in table else None
         parts = Parts(X, y, cleaned.without(unread), y_held, [], table.index)
-        return drop_overlap(parts, ids), notes.unread_notes(unread, HELD_OUT)
+        return _held_out.drop_overlap(parts, ids), notes.unread_notes(unread, HELD_OUT)
 
     def _leaking_columns(self, parts: Parts) -> list[str]:
         """Columns of the training table that predict the class on their own."""
         if self.task_ == "regression":
             return []
         right = (self.held_out_["prediction"] == self.held_out_["label"]).to_numpy()
-        columns = leaking_columns(parts, self._set_scores(), right, self.columns_.numbers_)
+        columns = _held_out.leaking_columns(
+            parts, self._set_scores(), right, self.columns_.numbers_
+        )
         return list(dict.fromkeys(self.columns_.original(name) for name in columns))
 
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any], scale: TargetScale | None) -> None:
@@ -618,7 +585,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
             return {"lower": lower, "upper": upper}
         # `pd.Index` makes the texts of the labels equal to those in written files.
         names = [str(label) for label in pd.Index(self.classes_)]
-        sets = pd.DataFrame(prediction_sets(outputs, limit), columns=names)
+        sets = pd.DataFrame(_held_out.prediction_sets(outputs, limit), columns=names)
         return {"prediction_set": marked_names(sets)}
 
 
@@ -637,7 +604,8 @@ def _refuse_large(cleaned: Cleaned, given: bool) -> None:
         if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):
             raise TableError(
                 f"Column {each.column!r} of the training table has numbers that are infinite or "
-                f"beyond {TOO_LARGE:g}, such as {each.texts[0]}; correct them or leave them empty."
+                f"beyond {_columns.TOO_LARGE:g}, such as {each.texts[0]}; correct them or leave "
+                "them empty."
             )
 
 

@@ -29,6 +29,7 @@ from skuq.imports import import_optional
 from skuq.tables._columns import TableError
 
 FORMAT = 11  # version of the folder format
+VERSIONS = {"format": FORMAT, "skuq": __version__, "scikit-learn": sklearn.__version__}
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
 # Types that skops does not trust by itself: the arrays of trees, bound `transform` methods of
 # pipelines, column selectors, and (in scikit-learn 1.6) lists of column names.
@@ -48,26 +49,7 @@ LARGEST_SCHEMA = 2**26
 
 
 def read_estimator(path: str | os.PathLike[str], *, trust: bool = False) -> Any:
-    """Load a fitted estimator from a file, for use as `TableModel(estimator)`.
-
-    Parameters
-    ----------
-    path : path-like
-        skops file; with `trust`, also a joblib or pickle file.
-    trust : bool, default=False
-        Whether the file may run code.
-
-    Returns
-    -------
-    estimator
-
-    Raises
-    ------
-    TableError
-        If the file cannot be loaded, or can only be loaded with `trust`.
-    ImportError
-        If skops is missing (extra ``skops``).
-    """
+    """Load a fitted estimator, for use as `TableModel(estimator)`; with `trust`, also a pickle."""
     path = Path(path)
     with path.open("rb") as file:
         is_zip = file.read(4) == b"PK\x03\x04"
@@ -99,8 +81,6 @@ class StorageMixin:
             If the folder exists, or the model can only be stored as a pickle.
         ImportError
             If skops is missing (extra ``skops``).
-        sklearn.exceptions.NotFittedError
-            If the model is not fitted.
         """
         check_is_fitted(self)
         check_savable(folder)
@@ -151,35 +131,19 @@ class StorageMixin:
             return pickled
         import skuq.quam  # noqa: F401  (registers the stored classes)
 
-        refusal = f"{folder / MODEL} is not a model saved by skuq"
         try:
             kept = from_stored(_read_skops(folder / MODEL, trust=trust))
+            if not isinstance(kept, cls) or not hasattr(kept.estimator_, "predict_uncertainty"):
+                raise StoredError("it contains no TableModel.")
         except StoredError as error:
-            raise TableError(f"{refusal}: {error}") from error
-        if not isinstance(kept, StorageMixin) or not hasattr(
-            kept.estimator_, "predict_uncertainty"
-        ):
-            raise TableError(f"{refusal}: it contains no TableModel.")
+            raise TableError(f"{folder / MODEL} is not a model saved by skuq: {error}") from error
         model = cls()
         vars(model).update(vars(kept))
         return model
 
 
 def check_savable(folder: str | os.PathLike[str]) -> None:
-    """Check before training that `TableModel.save` can create a folder.
-
-    Parameters
-    ----------
-    folder : path-like
-        Folder to create.
-
-    Raises
-    ------
-    TableError
-        If the folder exists, or its parent does not. `TableError` is a `ValueError`.
-    ImportError
-        If skops is missing (extra ``skops``).
-    """
+    """Check before training that `TableModel.save` can create a folder."""
     _skops()
     path = Path(folder)
     if path.exists():
@@ -196,9 +160,8 @@ def _skops() -> Any:
 class _NotImported(MetaPathFinder):
     """Context manager that makes the import of certain packages fail in this thread.
 
-    To list all estimators, skops imports all modules of scikit-learn, including adapters for arrays
-    of these packages. The adapters are not needed, and importing the packages takes seconds. If
-    the import of a package fails, scikit-learn skips its adapter.
+    To list all estimators, skops imports all modules of scikit-learn, which then skips its adapters
+    for arrays of these packages. Importing the packages takes seconds.
     """
 
     def __init__(self, *packages: str) -> None:
@@ -224,7 +187,7 @@ def _copied(model: Any) -> Any:
 
 
 def _kept(model: Any) -> Any:
-    """Copy of the model with only the attributes that predictions need."""
+    """Copy of the model without what predictions do not need."""
     kept = copy(model)
     if not isinstance(kept.estimator, str):
         kept.estimator = kept.name_  # the fitted estimator is in estimator_
@@ -235,28 +198,20 @@ def _kept(model: Any) -> Any:
 
 def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
     """Metadata of the saved model, readable without loading it."""
-    return {
-        "format": FORMAT,
-        "skuq": __version__,
-        "scikit-learn": sklearn.__version__,
-        "runs_code": runs_code,
-        "task": model.task_,
-        "target": model.target_,
-        "columns": model.feature_names_in_.tolist(),
-        "model": model.name_,
-    }
+    columns = model.feature_names_in_.tolist()
+    names = {"task": model.task_, "target": model.target_, "columns": columns, "model": model.name_}
+    return {**VERSIONS, "runs_code": runs_code, **names}
 
 
 def _read_about(folder: Path) -> dict[str, Any]:
-    here = {"format": FORMAT, "skuq": __version__, "scikit-learn": sklearn.__version__}
     try:
         about: dict[str, Any] = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        found = {name: about[name] for name in (*here, "runs_code")}
+        found = {name: about[name] for name in (*VERSIONS, "runs_code")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TableError(
             f"{folder} does not contain a model saved by skuq (`TableModel.save`)."
         ) from error
-    for name, version in here.items():
+    for name, version in VERSIONS.items():
         # Versions are compatible if they agree in the major and the minor number.
         if str(found[name]).split(".")[:2] != str(version).split(".")[:2]:
             raise TableError(

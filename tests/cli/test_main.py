@@ -109,7 +109,7 @@ def test_the_list_of_commands_imports_none_of_them():
     )
     imported = python(code).stdout.splitlines()[-1]
     assert set(ast.literal_eval(imported)) == {
-        *("skuq._version", "skuq.cli", "skuq.cli._main", "skuq.imports")
+        *("skuq._version", "skuq.cli", "skuq.cli._io", "skuq.cli._main", "skuq.imports")
     }
 
 
