@@ -8,7 +8,7 @@ from _pytest.doctest import DoctestModule
 
 pytest_plugins = ["tests.tiers"]
 
-RL = ["_algorithm", "_envs", "_estimator", "_history", "_policies"]
+RL = ["_algorithm", "_envs", "_estimator", "_policies", "_training"]
 NEEDS = {
     "matplotlib": ["skuq/plotting/*", "skuq/datasets/_generated.py"],
     "posteriors": ["skuq/baselines/_sgmcmc.py"],

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, OutlierMixin, _fit_context, clone, is_regressor
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_batches, indexable
+from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, indexable
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import (
     _num_samples,
@@ -25,29 +26,21 @@ from skuq.devices import DeviceMixin
 from skuq.explanations import UnusualParts
 from skuq.features import feature_encoder
 from skuq.labels import codes_of, labels_in_mask, proportional_order
-from skuq.models import (
-    ModelMixin,
-    as_rows,
-    check_is_estimator,
-    is_prefit,
-    look_at,
-)
-from skuq.ood._combination import Combination
+from skuq.models import Given, ModelMixin, as_rows, check_is_estimator, is_prefit, look_at
 from skuq.ood._outputs import (
     Evaluator,
     InputsAlone,
     LearnerOutputs,
     NetworkOutputs,
     NodeOutputs,
-    RowOutputs,
+    batches_of,
     check_held_out_nodes,
     node_ids,
 )
-from skuq.ood._scores import SCORES, Score, Training, are_columns, automatic
+from skuq.ood._scores import SCORES, Combination, OfUser, Score, Training, are_columns, automatic
 from skuq.validation import (
     as_pandas,
     check_some_samples,
-    finite,
     is_texts,
     refuse_several_inputs,
     warn_if_worse_than_guessing,
@@ -58,9 +51,9 @@ from skuq.wrappers import is_module
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
 _RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of the result of `explain`
-_BATCH_SIZE = 8192  # number of rows whose features are in memory at once
 
 
+@dataclass(repr=False, eq=False)
 class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     """Detector of out-of-distribution inputs with a known false alarm rate.
 
@@ -162,10 +155,18 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     array([ 1, -1])
     """
 
+    estimator: Any = None
+    _: KW_ONLY
+    false_alarm_rate: float = 0.05
+    scores: str | Sequence[str | Callable[[Any], Any]] = "auto"
+    held_out_share: float = 0.2
+    by_class: bool = False
+    device: str = "auto"
+    random_state: Any = None
+
     _supports_ids = True
     _keeps_sparse = True
-    _evaluate: Evaluator
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",
         "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],
         "scores": [StrOptions({"auto"}), list],
@@ -174,25 +175,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         "device": "no_validation",
         "random_state": ["random_state"],
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        false_alarm_rate: float = 0.05,
-        scores: str | Sequence[str | Callable[[Any], Any]] = "auto",
-        held_out_share: float = 0.2,
-        by_class: bool = False,
-        device: str = "auto",
-        random_state: Any = None,
-    ):
-        self.estimator = estimator
-        self.false_alarm_rate = false_alarm_rate
-        self.scores = scores
-        self.held_out_share = held_out_share
-        self.by_class = by_class
-        self.device = device
-        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -262,9 +244,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
         has_held_out = X_held_out is not None
         if not has_held_out:
-            X, X_held_out, y, y_held_out = self._hold_out(
-                X, y, random, stratify=y is not None and not regression
-            )
+            stratify = y is not None and not regression
+            X, X_held_out, y, y_held_out = self._hold_out(X, y, random, stratify=stratify)
         elif self._takes_nodes:
             X_held_out = node_ids(X_held_out)
         if self.estimator is None:
@@ -280,19 +261,23 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             check_held_out_nodes(self.estimator_, X_held_out, given=has_held_out)
         else:
             names = getattr(self, "feature_names_in_", None)
-            self._parts = UnusualParts.of(
-                training.rows.X, training.random, names, are_columns=training.are_columns
-            )
+            rows, columns = training.rows.X, training.are_columns
+            self._parts = UnusualParts.of(rows, random, names, are_columns=columns)
         held_out = self._scores_of(X_held_out)
-        groups = {
-            name: score.group if isinstance(score, Score) else f"given: {name}"
-            for name, score in self._scores.items()
-        }
         check_consistent_length(held_out[self.scores_[0]], y_held_out)
-        codes = self._codes_by_class(y, y_held_out)
+        codes = self._codes_by_class(y, y_held_out) if self.by_class else None
+        groups = {name: score.group for name, score in self._scores.items()}
         self._combination = Combination.of(held_out, groups, codes)
         self.n_held_out_ = len(self._combination.held_out)
-        self._warn_if_too_few()
+        smallest = self._combination.smallest_p_value
+        if self.false_alarm_rate < smallest:
+            needed = int(np.ceil(1 / self.false_alarm_rate - 1e-9)) - 1
+            warn_user(
+                f"No input can be flagged at false_alarm_rate={self.false_alarm_rate}: with "
+                f"{self.n_held_out_} held-out inputs, the smallest p-value is {smallest:.3g}. Pass "
+                f"at least {needed} held-out inputs{' of each class' if self.by_class else ''}, or "
+                "increase `false_alarm_rate`."
+            )
         return self
 
     def fit_predict(self, X: Any, y: Any = None, **kwargs: Any) -> NDArray[np.int64]:
@@ -402,14 +387,12 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             ``words`` are up to three words that training texts lack, or that contribute most.
         """
         check_is_fitted(self)
-        scores = self._scores_of(X)
-        single = self._combination.single_p_values(scores)
-        p_value = self._combination.p_values(self._combination.statistic(scores))
-        surprises = pd.DataFrame(self._combination.surprises(scores))
+        scores, combined = self._scores_of(X), self._combination
+        surprises = pd.DataFrame(combined.surprises(scores))
         found: dict[str, Any] = {
-            "p_value": p_value,
+            "p_value": combined.p_values(combined.statistic(scores)),
             "most_unusual": surprises.idxmax(axis=1).to_numpy(),
-            **single,
+            **combined.single_p_values(scores),
         }
         if self._parts is not None:
             name = "words" if is_texts(X) else "columns"
@@ -418,9 +401,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             )
         return with_index_of(X, pd.DataFrame(found))
 
-    # --- fit -------------------------------------------------------------------------------
-
-    def _labelled_inputs(self, given: Any, X: Any, y: Any) -> tuple[Any, Any]:
+    def _labelled_inputs(self, given: Given, X: Any, y: Any) -> tuple[Any, Any]:
         """Training inputs and labels, of the same length."""
         if self._takes_nodes:
             y = None if y is None else labels_in_mask(X, column_or_1d(y, warn=True))
@@ -437,12 +418,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 "This OODDetector requires y to be passed, but the target y is None: its estimator "
                 "must be trained. Pass y, or a fitted model with `predict` in a FrozenEstimator."
             )
-        X, y = indexable(X, column_or_1d(y, warn=True))
-        return X, y
+        return tuple(indexable(X, column_or_1d(y, warn=True)))
 
     def _hold_out(
         self, X: Any, y: Any, random: np.random.RandomState, *, stratify: bool
-    ) -> tuple[Any, Any, Any, Any]:
+    ) -> tuple[Any, ...]:
         """Hold out a random part: training inputs, held-out inputs, and the labels of both."""
         n_rows = _num_samples(X)
         n_held_out = min(round(self.held_out_share * n_rows), _MOST_HELD_OUT)
@@ -462,26 +442,19 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if stratify:
             order = proportional_order(column_or_1d(y), order, random)
         train, held_out = np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
-        parts = _safe_indexing(X, train), _safe_indexing(X, held_out)
-        if y is None:
-            return *parts, None, None
-        return *parts, _safe_indexing(y, train), _safe_indexing(y, held_out)
+        whole = (X,) if y is None else (X, y)
+        parts = [_safe_indexing(each, rows) for each in whole for rows in (train, held_out)]
+        return *parts, *[None] * (4 - len(parts))
 
     def _encoded(self, X: Any, random: np.random.RandomState) -> Training:
         """Evaluate training inputs without a model."""
         self.estimator_ = None
-        self._evaluate = InputsAlone(feature_encoder(X))
-        rows = _all_outputs(self._evaluate, X, self.device)
+        self._evaluate: Evaluator = InputsAlone(feature_encoder(X))
+        rows = self._evaluate.of_all(X, self.device)
         return Training(rows, are_columns(rows, learned=False), None, None, random)
 
     def _fitted(
-        self,
-        given: Any,
-        X: Any,
-        y: Any,
-        regression: bool,
-        seed: int,
-        random: np.random.RandomState,
+        self, given: Given, X: Any, y: Any, regression: bool, seed: int, random: Any
     ) -> Training:
         """Train the model, and evaluate it on its training inputs."""
         if regression and is_module(given.trained) and np.isin(y, [0, 1]).all():
@@ -490,14 +463,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 "are labels of two classes, cast them: y.astype(int)."
             )
         as_network = given.is_network and not hasattr(given.trained, "predict_uncertainty")
-        data = self._resolve(
-            X,
-            y,
-            seed=seed,
-            form="network" if as_network else "learner",
-            regression=regression,
-            device=self.device,
-        )
+        form: Literal["network", "learner"] = "network" if as_network else "learner"
+        data = self._resolve(X, y, seed=seed, form=form, regression=regression, device=self.device)
         model = self.model_
         if model.network is not None:
             self.estimator_ = model.network
@@ -507,7 +474,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         else:
             self.estimator_ = model.estimator
             self._evaluate = LearnerOutputs.of(model, data.X, self.device)
-        rows = _all_outputs(self._evaluate, data.X, self.device)
+        rows = self._evaluate.of_all(data.X, self.device)
         codes, targets = (None, data.labels) if regression else (data.codes, None)
         if rows.log_proba is not None and codes is not None and not given.class_weights:
             loss = -float(rows.log_proba[np.arange(len(codes)), codes].mean())
@@ -516,44 +483,39 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return Training(rows, columns, codes, targets, random)
 
     def _fitted_on_nodes(self, X: Any, y: Any, random: np.random.RandomState) -> Training:
-        given = self.estimator
-        fitted = given.estimator if isinstance(given, FrozenEstimator) else clone(given).fit(X, y)
-        self.n_features_in_ = 1
-        self.estimator_ = fitted
-        self._evaluate = NodeOutputs.of(fitted, X, y, self.device)
+        given, self.n_features_in_ = self.estimator, 1
+        frozen = isinstance(given, FrozenEstimator)
+        self.estimator_ = given.estimator if frozen else clone(given).fit(X, y)
+        self._evaluate = NodeOutputs.of(self.estimator_, X, y, self.device)
         return Training(self._evaluate(X, self.device), False, None, None, random)
 
-    def _made_scores(self, training: Training) -> dict[str, Any]:
+    def _made_scores(self, training: Training) -> dict[str, Score]:
         """Fit the requested scores to training inputs."""
         if isinstance(self.scores, str):
-            made: dict[str, Any] = dict(automatic(training))
-            if not made:
-                raise ValueError(
-                    "scores='auto' found no score that applies to the model and the inputs. Pass "
-                    "functions of the inputs as `scores`."
-                )
-            return made
+            if scores := automatic(training):
+                return scores
+            raise ValueError(
+                "scores='auto' found no score that applies to the model and the inputs. Pass "
+                "functions of the inputs as `scores`."
+            )
         if not len(self.scores):
             raise ValueError("`scores` is empty; pass 'auto' or at least one score.")
-        made = {}
+        made: dict[str, Score] = {}
         for each in self.scores:
             name = getattr(each, "__name__", type(each).__name__) if callable(each) else each
             if name in made or name in _RESERVED:
                 raise ValueError(f"The name {name!r} in `scores` is used twice or reserved.")
             if callable(each):
-                made[name] = each
-                continue
-            if each not in SCORES:
+                made[name] = OfUser(name, each)
+            elif each not in SCORES:
                 raise ValueError(f"Unknown score {each!r}; choose from {list(SCORES)}.")
-            lacking = SCORES[each].lacks(training)
-            if lacking:
+            elif lacking := SCORES[each].lacks(training):
                 raise ValueError(f"The score {each!r} needs {lacking}.")
-            made[each] = SCORES[each].of(training)
+            else:
+                made[each] = SCORES[each].of(training)
         return made
 
-    def _codes_by_class(self, y: Any, y_held_out: Any) -> NDArray[np.int64] | None:
-        if not self.by_class:
-            return None
+    def _codes_by_class(self, y: Any, y_held_out: Any) -> NDArray[np.int64]:
         if y_held_out is None:
             raise ValueError(
                 "by_class=True needs the labels of the held-out inputs; pass `y_held_out`."
@@ -568,30 +530,14 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             )
         return codes
 
-    def _warn_if_too_few(self) -> None:
-        smallest = self._combination.smallest_p_value
-        if self.false_alarm_rate < smallest:
-            needed = int(np.ceil(1 / self.false_alarm_rate - 1e-9)) - 1
-            warn_user(
-                f"No input can be flagged at false_alarm_rate={self.false_alarm_rate}: with "
-                f"{self.n_held_out_} held-out inputs, the smallest p-value is {smallest:.3g}. Pass "
-                f"at least {needed} held-out inputs{' of each class' if self.by_class else ''}, or "
-                "increase `false_alarm_rate`."
-            )
-
-    # --- prediction ------------------------------------------------------------------------
-
     def _scores_of(self, X: Any) -> dict[str, FloatArray]:
         """All scores of inputs, (n_samples,) each."""
-        batches = [node_ids(X)] if self._takes_nodes else _batches(self._checked_inputs(X))
-        parts = [self._scores_of_rows(self._evaluate(batch, self.device)) for batch in batches]
-        return {name: np.concatenate([part[name] for part in parts]) for name in self._scores}
-
-    def _scores_of_rows(self, rows: RowOutputs) -> dict[str, FloatArray]:
-        return {
-            name: score(rows) if isinstance(score, Score) else _values(score, name, rows.X)
-            for name, score in self._scores.items()
-        }
+        parts: dict[str, list[FloatArray]] = {name: [] for name in self._scores}
+        for batch in [node_ids(X)] if self._takes_nodes else batches_of(self._checked_inputs(X)):
+            rows = self._evaluate(batch, self.device)
+            for name, score in self._scores.items():
+                parts[name].append(score(rows))
+        return {name: np.concatenate(part) for name, part in parts.items()}
 
     def _checked_inputs(self, X: Any, *, reset: bool = False) -> Any:
         if self.estimator is not None:
@@ -601,21 +547,3 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             validate_data(self, X, reset=reset, skip_check_array=True)
             return as_pandas(X)
         return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
-
-
-def _batches(X: Any) -> Iterator[Any]:
-    """Iterate over batches of rows."""
-    for rows in gen_batches(_num_samples(X), _BATCH_SIZE):
-        yield _safe_indexing(X, rows)
-
-
-def _all_outputs(evaluate: Evaluator, X: Any, device: Any) -> RowOutputs:
-    """Outputs for all training rows, evaluated in batches to limit memory use."""
-    return RowOutputs.stacked(X, [evaluate(batch, device) for batch in _batches(X)])
-
-
-def _values(score: Callable[[Any], Any], name: str, X: Any) -> FloatArray:
-    """Compute and validate the scores of a user's function."""
-    values = finite(score(X), f"the score {name}")
-    check_consistent_length(X, values)
-    return values

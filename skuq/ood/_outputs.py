@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import issparse, vstack
+from sklearn.utils import _safe_indexing, gen_batches
+from sklearn.utils.validation import _num_samples
 
 from skuq._information import log_softmax
 from skuq.base import FloatArray, Uncertainty
@@ -20,6 +20,7 @@ from skuq.models import LearnerModel, Model, ModelClassifierMixin
 from skuq.validation import warn_user
 
 _N_EXAMPLES = 256  # number of rows on which a learner's outputs are inspected
+_BATCH_SIZE = 8192  # number of rows whose features are in memory at once
 _TOLERANCE = 1e-4  # largest difference between predicted probabilities and the softmax of logits
 
 
@@ -36,31 +37,35 @@ class RowOutputs:
     energy: FloatArray | None = None  # of nodes, diffused over their graph, (n_samples,)
     uncertainty: Uncertainty | None = None  # from a skuq estimator
 
-    @classmethod
-    def stacked(cls, X: Any, parts: Sequence[RowOutputs]) -> RowOutputs:
-        """Concatenate the outputs of batches of rows."""
-        first = parts[0]
+
+class Evaluator:
+    """Base class that computes outputs for validated rows, with or without a fitted model."""
+
+    learned: bool = False  # whether the features come from hidden layers of a network
+
+    def __call__(self, X: Any, device: Any) -> RowOutputs:
+        raise NotImplementedError
+
+    def of_all(self, X: Any, device: Any) -> RowOutputs:
+        """Outputs for all rows, computed in batches to limit memory use."""
+        parts = [self(batch, device) for batch in batches_of(X)]
         found: dict[str, Any] = {}
         for name in ("features", "logits", "log_proba"):
             arrays = [getattr(part, name) for part in parts]
-            if getattr(first, name) is not None:
-                together = partial(vstack, format="csr") if issparse(arrays[0]) else np.concatenate
-                found[name] = together(arrays)
+            if issparse(arrays[0]):
+                found[name] = vstack(arrays, format="csr")
+            elif arrays[0] is not None:
+                found[name] = np.concatenate(arrays)
         results = [part.uncertainty.parts for part in parts if part.uncertainty is not None]
         if results:
             columns = zip(*results, strict=True)
             found["uncertainty"] = Uncertainty(*map(np.concatenate, columns))
-        return cls(X, **found)
+        return RowOutputs(X, **found)
 
 
-class Evaluator(ABC):
-    """Base class that computes outputs for validated rows, with or without a fitted model."""
-
-    #: Whether the features come from hidden layers of a network.
-    learned: bool = False
-
-    @abstractmethod
-    def __call__(self, X: Any, device: Any) -> RowOutputs: ...
+def batches_of(X: Any) -> Iterator[Any]:
+    for rows in gen_batches(_num_samples(X), _BATCH_SIZE):
+        yield _safe_indexing(X, rows)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,6 @@ class NetworkOutputs(Evaluator):
 
     @classmethod
     def of(cls, model: Any, inputs: Any, device: Any, *, is_classifier: bool) -> NetworkOutputs:
-        """Find the layer whose inputs are the features, by running preprocessed example rows."""
         from skuq._networks import LayerInput, on_device
 
         there = model.resolved(device)
@@ -120,7 +124,6 @@ class LearnerOutputs(Evaluator):
 
     @classmethod
     def of(cls, model: LearnerModel, X: Any, device: Any) -> LearnerOutputs:
-        """Inspect the estimator on the training rows."""
         rows = X if model.transform is None else model.transform(X)  # sparse rows stay sparse
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
@@ -143,19 +146,16 @@ class LearnerOutputs(Evaluator):
     def __call__(self, X: Any, device: Any) -> RowOutputs:
         estimator, transform = self.model.estimator, self.model.transform
         rows = X if transform is None else transform(X)
-        uncertainty = log_proba = logits = None
-        if hasattr(estimator, "predict_uncertainty"):
-            uncertainty = estimator.predict_uncertainty(rows)
-        if self.model.classes is not None:
-            log_proba = self.model.log_proba(rows)
         inputs = _entering(_inside(self.model), estimator, rows)
         if self.network is not None:
-            inner = self.network.of_inputs(X, inputs, device)
-            return RowOutputs(X, inner.features, inner.logits, log_proba, uncertainty=uncertainty)
-        if self.logits_of is not None:
-            logits = _logits(self.logits_of, inputs)
-        features = encoded(self.encoder, inputs)
-        return RowOutputs(X, features, logits, log_proba, uncertainty=uncertainty)
+            found = self.network.of_inputs(X, inputs, device)
+        else:
+            logits = None if self.logits_of is None else _logits(self.logits_of, inputs)
+            found = RowOutputs(X, encoded(self.encoder, inputs), logits)
+        log_proba = None if self.model.classes is None else self.model.log_proba(rows)
+        has_parts = hasattr(estimator, "predict_uncertainty")
+        uncertainty = estimator.predict_uncertainty(rows) if has_parts else None
+        return replace(found, log_proba=log_proba, uncertainty=uncertainty)
 
 
 def _inside(model: LearnerModel) -> Model:
@@ -201,7 +201,6 @@ class NodeOutputs(Evaluator):
 
     @classmethod
     def of(cls, estimator: Any, nodes: Any, y: Any, device: Any) -> NodeOutputs:
-        """Create from a fitted classifier and its labelled nodes."""
         from skuq.evidential import node_energy
 
         similar = getattr(estimator, "propagation", None) == "similarity"

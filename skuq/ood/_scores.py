@@ -1,11 +1,10 @@
-"""OOD scores of inputs; larger is more unusual."""
+"""OOD scores of inputs (larger is more unusual), and their combination."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -14,12 +13,16 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import norm as sparse_norm
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler, normalize
+from sklearn.utils import check_consistent_length
 
 from skuq._information import centred, entropy, has_conventional_offset, logsumexp
 from skuq.base import FloatArray
+from skuq.calibration import conformal_limit, conformal_p_values
 from skuq.explanations import TrainingValues, as_table, number_columns
 from skuq.features import Whitening, fit_whitening
+from skuq.files import stored
 from skuq.ood._outputs import RowOutputs
+from skuq.validation import finite
 
 N_NEIGHBORS = 10
 MOST_REFERENCES = 50_000  # maximum number of training rows in the nearest-neighbour index
@@ -29,6 +32,9 @@ _N_CHOICE = 2000  # maximum number of rows on which metrics are compared
 # Embeddings have equal lengths if the standard deviation of the lengths, divided by their mean, is
 # at most this number, which suffices for half precision.
 _SAME_LENGTH = 1e-2
+_SHARE_OF_TAIL = 0.1
+_LARGEST = 1e100  # largest score and largest surprise; replaces NaN and larger values
+_N_FOLDS = 20  # number of cross-validation folds of the held-out inputs
 
 
 @dataclass(frozen=True)
@@ -42,27 +48,43 @@ class Training:
     random: np.random.RandomState  # draws rows
 
 
-class Score(ABC):
+class Score:
     """Base class of scores that are fitted to training rows."""
 
-    name: ClassVar[str]
-    #: Name of the score's group. The surprises of a group's scores are averaged, so that the group
-    #: counts as one score.
-    group: ClassVar[str]
+    name: str
+    # The surprises of a group's scores are averaged, so that the group counts as one score.
+    group: str
 
     @classmethod
-    @abstractmethod
     def lacks(cls, training: Training) -> str:
         """Describe what the model or rows lack for this score; empty if the score applies."""
+        raise NotImplementedError
 
     @classmethod
     def of(cls, training: Training) -> Self:
         """Fit the score to training rows."""
         return cls()
 
-    @abstractmethod
     def __call__(self, rows: RowOutputs) -> FloatArray:
         """Score rows, (n_samples,)."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class OfUser(Score):
+    """A user's function of the inputs, which is a group of its own."""
+
+    name: str
+    function: Callable[[Any], Any]
+
+    @property
+    def group(self) -> str:  # type: ignore[override]
+        return f"given: {self.name}"
+
+    def __call__(self, rows: RowOutputs) -> FloatArray:
+        values = finite(self.function(rows.X), f"the score {self.name}")
+        check_consistent_length(rows.X, values)
+        return values
 
 
 class Entropy(Score):
@@ -105,30 +127,23 @@ class Energy(Score):
         return np.asarray(-logsumexp(logits))
 
 
-class _Part(Score):
-    """A part of the uncertainty from a skuq estimator."""
+class Total(Score):
+    """Total uncertainty from a skuq estimator."""
 
-    group = "model"
+    name, group = "total", "model"
 
     @classmethod
     def lacks(cls, training: Training) -> str:
-        if training.rows.uncertainty is None:
-            return "an estimator with `predict_uncertainty`"
-        return ""
+        has_parts = training.rows.uncertainty is not None
+        return "" if has_parts else "an estimator with `predict_uncertainty`"
 
     def __call__(self, rows: RowOutputs) -> FloatArray:
         part: FloatArray = getattr(rows.uncertainty, self.name)
         return part
 
 
-class Total(_Part):
-    """Total uncertainty."""
-
-    name = "total"
-
-
-class Epistemic(_Part):
-    """Epistemic uncertainty."""
+class Epistemic(Total):
+    """Epistemic uncertainty from a skuq estimator."""
 
     name = "epistemic"
 
@@ -161,11 +176,13 @@ class Neighbors(Score):
         chosen = training.random.permutation(training.rows.features.shape[0])[:MOST_REFERENCES]
         rows = np.sort(chosen)
         features = training.rows.features[rows]
-        y = training.codes if training.codes is not None else training.targets
-        metrics = [metric(features) for metric in _metrics(training)]
-        if len(metrics) > 1:
-            metrics = [_best_metric(metrics, features, None if y is None else y[rows], training)]
-        embed = metrics[0]
+        if training.are_columns:
+            embed: Any = Standardised(features)
+        elif issparse(features):
+            embed = normalize  # Euclidean distances between vectors scaled to unit length
+        else:
+            y = training.codes if training.codes is not None else training.targets
+            embed = _best_metric(features, None if y is None else y[rows], training)
         search = NearestNeighbors(n_neighbors=min(N_NEIGHBORS, features.shape[0]))
         return cls(embed, search.fit(embed(features)))
 
@@ -173,11 +190,6 @@ class Neighbors(Score):
         distances, _ = self.search.kneighbors(self.embed(rows.features))
         mean: FloatArray = distances.mean(axis=1, dtype=np.float64)
         return mean
-
-
-def unit_length(features: Any) -> Callable[[Any], Any]:
-    """Euclidean distances between vectors scaled to unit length."""
-    return normalize
 
 
 class Standardised:
@@ -195,15 +207,6 @@ class Standardised:
 
     def __call__(self, features: Any) -> Any:
         return self.scaler.transform(features)
-
-
-def _metrics(training: Training) -> list[Any]:
-    """Candidate metrics for the features."""
-    if training.are_columns:
-        return [Standardised]
-    if issparse(training.rows.features):
-        return [unit_length]
-    return [unit_length, Standardised]
 
 
 def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
@@ -234,13 +237,12 @@ def automatic(training: Training) -> dict[str, Score]:
     return made | {kind.name: kind.of(training) for kind in chosen if kind is not Neighbors}
 
 
-def _best_metric(
-    metrics: Sequence[Any], features: FloatArray, y: NDArray[Any] | None, training: Training
-) -> Any:
+def _best_metric(features: FloatArray, y: NDArray[Any] | None, training: Training) -> Any:
     """Select the metric for which the nearest neighbours best predict targets of left-out rows."""
+    metrics = [normalize, Standardised(features)]
     if y is None or len(features) <= N_NEIGHBORS:
         lengths = np.linalg.norm(features, axis=1)
-        return metrics[0 if lengths.std() <= _SAME_LENGTH * lengths.mean() else 1]
+        return metrics[int(lengths.std() > _SAME_LENGTH * lengths.mean())]
     some = training.random.permutation(len(features))[:_N_CHOICE]
     losses = []
     for embed in metrics:
@@ -344,3 +346,128 @@ class Length(Support):
 
 _ALL = (Entropy, Energy, Total, Epistemic, Neighbors, RelativeMahalanobis, Support, Length)
 SCORES: dict[str, type[Score]] = {score.name: score for score in _ALL}
+
+
+def _bounded(scores: FloatArray) -> FloatArray:
+    """Clip scores to finite values; replace NaN and overflow by the most unusual score."""
+    bounded: FloatArray = np.nan_to_num(scores, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
+    return bounded.clip(-_LARGEST, _LARGEST)
+
+
+@stored("ood.tail")
+@dataclass(frozen=True)
+class Tail:
+    """Surprise at a score: the negative log of its p-value among the held-out scores.
+
+    Beyond the 90 % quantile of the held-out scores, the surprise grows linearly, as if the largest
+    tenth of the scores were exponentially distributed. Therefore, two different scores above all
+    held-out scores still have different surprises.
+    """
+
+    ordered: NDArray[np.float64]  # scores of the held-out inputs, ascending, (n_held_out,)
+    start: float  # score at which the tail starts
+    share: float  # fraction of the held-out scores in the tail
+    scale: float  # mean distance of the tail's scores from `start`
+
+    @classmethod
+    def of(cls, held_out: FloatArray) -> Self:
+        """Fit the tail to the scores of held-out inputs, (n_held_out,)."""
+        ordered = np.sort(_bounded(held_out))
+        start = float(np.quantile(ordered, 1 - _SHARE_OF_TAIL))
+        above = ordered[ordered > start]
+        share = (len(above) + 1) / (len(ordered) + 1)
+        if len(above):
+            return cls(ordered, start, share, float((above - start).mean()))
+        # All scores in the tail are equal, as can happen with counts: use the standard deviation,
+        # or 1.
+        return cls(ordered, start, share, float(ordered.std()) or 1.0)
+
+    def surprise(self, scores: FloatArray) -> FloatArray:
+        """Surprise at each score, (n,), in nats."""
+        scores = _bounded(scores)
+        p_values = conformal_p_values(scores, self.ordered)
+        with np.errstate(over="ignore"):
+            beyond = (scores - self.start) / self.scale - np.log(self.share)
+        surprise: FloatArray = np.where(scores > self.start, beyond, -np.log(p_values))
+        return surprise.clip(max=_LARGEST)
+
+
+@stored("ood.combination")
+@dataclass(frozen=True)
+class Combination:
+    """A statistic of several scores, compared with the statistic of held-out inputs.
+
+    The statistic is the sum over groups of the mean squared surprise within each group. Scores of
+    one group, such as all scores computed from logits, therefore count as one score. A large
+    surprise in one group outweighs small surprises in all groups.
+    """
+
+    groups: dict[str, str]  # group of each score
+    tails: dict[str, Tail]  # surprise at each score
+    held_out: NDArray[np.float64]  # statistic of the held-out inputs, (n_held_out,)
+    # Classes of the held-out inputs, if the false alarm rate must hold within each class.
+    codes: NDArray[np.int64] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        scores: Mapping[str, FloatArray],
+        groups: Mapping[str, str],
+        codes: NDArray[np.int64] | None = None,
+    ) -> Self:
+        """Fit the combination to scores of held-out inputs, each of shape (n_held_out,).
+
+        By cross-validation, the statistic of a held-out input is computed from tails that were
+        fitted without this input, as for a new input. With tails fitted to its own scores, it would
+        appear less surprising than a new input.
+        """
+        whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
+        n_rows = len(next(iter(scores.values())))
+        if n_rows == 1:  # cross-validation needs two rows; use the largest possible statistic
+            return replace(whole, held_out=np.full(1, _LARGEST**2), codes=codes)
+        fold = np.arange(n_rows) % _N_FOLDS
+        held_out = np.empty(n_rows)
+        for own in (fold == k for k in range(min(_N_FOLDS, n_rows))):
+            others = {n: Tail.of(each[~own]) for n, each in scores.items()}
+            part = replace(whole, tails=others)
+            held_out[own] = part.statistic({n: each[own] for n, each in scores.items()})
+        return replace(whole, held_out=held_out, codes=codes)
+
+    def statistic(self, scores: Mapping[str, FloatArray]) -> FloatArray:
+        """Sum over groups of the mean squared surprise, (n,)."""
+        by_group: dict[str, list[FloatArray]] = {}
+        for name, surprise in self.surprises(scores).items():
+            by_group.setdefault(self.groups[name], []).append(surprise**2)
+        total: FloatArray = np.sum([np.mean(each, axis=0) for each in by_group.values()], axis=0)
+        return total
+
+    def surprises(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """Surprise at each score separately, (n,) each, in nats."""
+        return {name: tail.surprise(scores[name]) for name, tail in self.tails.items()}
+
+    def p_values(self, statistic: FloatArray) -> FloatArray:
+        """Conformal p-values, (n,): fraction of held-out inputs at least as unusual."""
+        return conformal_p_values(statistic, self.held_out, y_held_out=self.codes)
+
+    def single_p_values(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
+        """Conformal p-values of each score separately, (n,) each."""
+        return {
+            name: conformal_p_values(_bounded(scores[name]), tail.ordered)
+            for name, tail in self.tails.items()
+        }
+
+    @property
+    def smallest_p_value(self) -> float:
+        """Smallest possible p-value of an input."""
+        if self.codes is None:
+            return 1 / (1 + len(self.held_out))
+        return float(1 / (1 + np.unique(self.codes, return_counts=True)[1].min()))
+
+    def limit(self, false_alarm_rate: float) -> float:
+        """Largest statistic that is not flagged; infinite if no statistic can be flagged."""
+        groups = [self.held_out]
+        if self.codes is not None:
+            groups = [self.held_out[self.codes == code] for code in np.unique(self.codes)]
+        limits = [conformal_limit(group, 1 - false_alarm_rate) for group in groups]
+        # The factor is larger than the relative tolerance with which p-values compare scores.
+        return (1 + 2e-6) * max(limits)

@@ -21,7 +21,7 @@ from skuq.uadqn._regressor import AnchoredQuantileRegressor
 
 if TYPE_CHECKING:
     from skuq.uadqn._algorithm import QuantileDQN, UADQNAlgorithm, estimate_action
-    from skuq.uadqn._history import TrainingHistory
+    from skuq.uadqn._training import TrainingHistory
 
 __all__ = [
     "GRIDWORLD",
@@ -37,11 +37,11 @@ __all__ = [
 
 # Names that need stable-baselines3, by module; benchmarks use those that are not in `__all__`.
 _MODULES = {
-    "_algorithm": ("CheckedAgent", "QuantileDQN", "UADQNAlgorithm", "estimate_action"),
+    "_algorithm": ("QuantileDQN", "UADQNAlgorithm", "estimate_action"),
     "_envs": ("CliffWindEnv", "ensure_registered", "make_env", "play_episodes"),
-    "_history": ("TrainingHistory",),
     "_networks": ("AGENT_BIASES", "draw_biases", "stacked_mlp"),
     "_policies": ("DictExtractor", "GridCNN", "checked_arch", "image_extractor"),
+    "_training": ("CheckedAgent", "TrainingHistory"),
 }
 __getattr__ = lazy_names(__name__, _MODULES, load=rl_module)
 

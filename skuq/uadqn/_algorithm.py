@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from inspect import signature
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
 from sb3_contrib import QRDQN
 from stable_baselines3.common.buffers import ReplayBuffer
-from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import obs_as_tensor
-from stable_baselines3.common.vec_env import VecEnv
 from torch import Tensor, nn
 
-from skuq._networks import resolve_device
-from skuq.uadqn._envs import check_spaces, ensure_registered, refuse_unusable
+from skuq.uadqn._envs import ensure_registered
 from skuq.uadqn._policies import (
     DECISION_SETTINGS,
     CnnPolicy,
@@ -37,7 +33,7 @@ from skuq.uadqn._quantiles import (
     risk_adjusted_values,
     sampled_values,
 )
-from skuq.validation import warn_user
+from skuq.uadqn._training import CheckedAgent
 
 # Table 1 of the paper, where it differs from the defaults of sb3-contrib.
 PAPER: dict[str, Any] = {
@@ -51,96 +47,6 @@ PAPER: dict[str, Any] = {
 }
 # Options of epsilon-greedy exploration.
 EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final_eps"}
-
-
-class CheckedAgent(OffPolicyAlgorithm):
-    """Mixin that raises for unsupported spaces, policies and numbers, and warns of no training."""
-
-    @classmethod
-    def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
-        """Whether a policy is one that the algorithm creates, or a subclass of it."""
-        raise NotImplementedError
-
-    def _setup_model(self) -> None:
-        if not self._accepts(self.policy_class, self.policy_kwargs):
-            raise ValueError(
-                f"{type(self).__name__} cannot use the {self.policy_class.__name__} of a different "
-                "algorithm. Pass the name of a policy, such as 'MlpPolicy'; load a saved agent "
-                "with the algorithm that saved it."
-            )
-        super()._setup_model()
-
-    @staticmethod
-    def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        # Check before stable-baselines3 wraps the environment, because wrapping fails for spaces
-        # without a shape.
-        check_spaces(env.observation_space, env.action_space)
-        return OffPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
-
-    @classmethod
-    def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load a saved agent; arguments are as in stable-baselines3.
-
-        Any argument of the constructor can be overridden.
-        """
-        known = set(signature(OffPolicyAlgorithm.load).parameters)
-        for owner in cls.__mro__:  # stable-baselines3 would set a misspelt name as an attribute
-            known |= set(signature(owner.__init__).parameters)  # type: ignore[misc]
-        if unknown := sorted(set(settings) - known):
-            raise TypeError(f"{cls.__name__}.load does not accept {', '.join(unknown)}.")
-        loaded: Self = super().load(path, *args, **settings)
-        return loaded
-
-    def _setup_learn(
-        self,
-        total_timesteps: int,
-        callback: Any = None,
-        reset_num_timesteps: bool = True,
-        *args: Any,
-        **options: Any,
-    ) -> tuple[int, Any]:
-        buffer: Any = self.replay_buffer
-        if not reset_num_timesteps and self.num_timesteps and not buffer.size():
-            warn_user(
-                f"Training resumes at step {self.num_timesteps} with an empty replay buffer, so "
-                "the first updates repeat a few new transitions. `save` does not store the buffer: "
-                "save it with save_replay_buffer, and load it with load_replay_buffer before "
-                "training resumes."
-            )
-        result = super()._setup_learn(
-            total_timesteps, callback, reset_num_timesteps, *args, **options
-        )
-        self._refuse_unusable("observation", self._last_obs)
-        return result
-
-    def _store_transition(
-        self, replay_buffer: Any, action: Any, obs: Any, reward: Any, dones: Any, infos: Any
-    ) -> None:
-        # A NaN observation would make all values NaN, and an infinite reward all targets infinite.
-        self._refuse_unusable("reward", reward)
-        self._refuse_unusable("observation", obs)
-        for i in np.flatnonzero(dones):  # `obs` already belongs to the next episode
-            last = infos[i].get("terminal_observation")
-            last = {"": last} if not isinstance(last, dict) else last
-            batch = {key: np.asarray(part)[None] for key, part in last.items()}
-            self._refuse_unusable("last observation", batch, first=int(i))
-        super()._store_transition(replay_buffer, action, obs, reward, dones, infos)
-
-    def _refuse_unusable(self, kind: str, values: Any, first: int = 0) -> None:
-        """Raise for unusable values of consecutive environments, of which `first` is the first."""
-        at = f"At step {self.num_timesteps}, the {kind} of environment"
-        refuse_unusable(values, lambda i: f"{at} {first + i}")
-
-    def learn(self, *args: Any, **options: Any) -> Self:
-        """Train for a number of steps; arguments are as in stable-baselines3."""
-        super().learn(*args, **options)
-        if not self._n_updates:
-            warn_user(
-                f"No update was made in {self.num_timesteps} steps, so the agent is untrained: "
-                f"updates begin after learning_starts={self.learning_starts} steps. Train for more "
-                "steps, or set a smaller learning_starts (in UADQN, a key of algorithm_kwargs)."
-            )
-        return self
 
 
 class QuantileDQN(CheckedAgent, QRDQN):
@@ -259,33 +165,6 @@ class QuantileDQN(CheckedAgent, QRDQN):
             self.policy.update_target(self.tau)
         self.exploration_rate = self.exploration_schedule(self._current_progress_remaining)
         self.logger.record("rollout/exploration_rate", self.exploration_rate)
-
-
-def chosen_device(algorithm: Any, device: str | torch.device) -> torch.device:
-    """Resolve a ``device`` parameter; "auto" depends on the size of the value network."""
-    if isinstance(algorithm, QuantileDQN):  # the value network is the first of several networks
-        weights = [p.detach()[:1] for p in algorithm.quantile_net.trained()]
-        return resolve_device(device, nn.ParameterList(weights))
-    return resolve_device(device, algorithm.q_net)
-
-
-def move(algorithm: Any, device: torch.device) -> None:
-    """Move the networks, optimiser and batches of an agent to a device."""
-    there = torch.empty(0, device=device).device  # resolves "cuda" to "cuda:0"
-    if algorithm.policy.device == there:
-        return
-    algorithm.policy.to(there)
-    algorithm.device = algorithm.replay_buffer.device = there
-    optimizer = algorithm.policy.optimizer
-    optimizer.load_state_dict(optimizer.state_dict())  # moves Adam's moments to the device
-
-
-def move_to_train(algorithm: Any, device: str | torch.device) -> None:
-    """Move an agent to a device for training; agents with a seed use deterministic algorithms."""
-    move(algorithm, chosen_device(algorithm, device))
-    if algorithm.device.type == "cuda" and algorithm.seed is not None:
-        # stable-baselines3 does the same for an agent that is created on a GPU.
-        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
 
 
 class Decision(NamedTuple):

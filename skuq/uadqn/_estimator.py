@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from numbers import Integral, Real
 from threading import Lock
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils import check_random_state
-from sklearn.utils._param_validation import (
-    HasMethods,
-    Interval,
-    StrOptions,
-)
+from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
@@ -65,6 +62,7 @@ def rl_module(name: str) -> Any:
     return import_module(f"skuq.uadqn.{name}")
 
 
+@dataclass(repr=False, eq=False)
 class UADQN(UncertaintyMixin, BaseEstimator):
     """Deep Q-network that separates risk from lack of experience.
 
@@ -161,7 +159,23 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     (10, 4, 50)
     """
 
-    _parameter_constraints: dict[str, list[Any]] = {
+    env: Any
+    _: KW_ONLY
+    total_timesteps: int = 10_000
+    epistemic_factor: float = 2.0
+    aleatoric_factor: float = 0.0
+    aleatoric: str = "covariance"
+    noise_scale: float = 1.0
+    learning_rate: float = 1e-3
+    gamma: float = 0.99
+    n_quantiles: int = 50
+    policy: str = "auto"
+    algorithm_kwargs: dict[str, Any] | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "env": [str, callable, HasMethods(["reset", "step"])],
         "total_timesteps": [Interval(Integral, 1, None, closed="left")],
         "epistemic_factor": [Interval(Real, 0, None, closed="left")],
@@ -180,39 +194,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         "verbose": ["verbose"],
     }
 
-    def __init__(
-        self,
-        env: Any,
-        *,
-        total_timesteps: int = 10_000,
-        epistemic_factor: float = 2.0,
-        aleatoric_factor: float = 0.0,
-        aleatoric: str = "covariance",
-        noise_scale: float = 1.0,
-        learning_rate: float = 1e-3,
-        gamma: float = 0.99,
-        n_quantiles: int = 50,
-        policy: str = "auto",
-        algorithm_kwargs: dict[str, Any] | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.env = env
-        self.total_timesteps = total_timesteps
-        self.epistemic_factor = epistemic_factor
-        self.aleatoric_factor = aleatoric_factor
-        self.aleatoric = aleatoric
-        self.noise_scale = noise_scale
-        self.learning_rate = learning_rate
-        self.gamma = gamma
-        self.n_quantiles = n_quantiles
-        self.policy = policy
-        self.algorithm_kwargs = algorithm_kwargs
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
-
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:
         """Train the agent in the environment.
@@ -228,18 +209,23 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         -------
         self
         """
-        envs, histories = rl_module("_envs"), rl_module("_history")
+        envs, training = rl_module("_envs"), rl_module("_training")
         seeds = envs.checked_seeds(X)
         options = self._algorithm_options()
         env = envs.SeededEpisodes(envs.make_env(self.env), seeds)
-        policy = self._policy_for(env.observation_space)
-        history = histories.TrainingHistory()
+        policy = self.policy
+        if policy == "auto":
+            policy = rl_module("_policies").policy_for(env.observation_space)
+        history = training.TrainingHistory()
         with (
-            histories.random_states_kept(),
+            training.random_states_kept(),
             tqdm(total=self.total_timesteps, desc="UADQN", disable=not self.verbose) as bar,
         ):
             algorithm = rl_module("_algorithm").UADQNAlgorithm(policy, env, **options)
-            rl_module("_algorithm").move_to_train(algorithm, self.device)
+            training.move(algorithm, self.device)
+            if algorithm.device.type == "cuda":
+                # stable-baselines3 does the same for an agent that is created on a GPU.
+                torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
             callbacks = import_module("stable_baselines3.common.callbacks")
             shown = callbacks.ConvertCallback(lambda *_: bar.update() or True)
             algorithm.learn(self.total_timesteps, callback=[history, shown])
@@ -262,12 +248,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             "device": "cpu" if self.device == "auto" else str(resolve_device(self.device)),
             "policy_kwargs": {**policy_kwargs, "n_quantiles": self.n_quantiles},
         }
-
-    def _policy_for(self, observation_space: Any) -> str:
-        if self.policy == "auto":
-            name: str = rl_module("_policies").policy_for(observation_space)
-            return name
-        return self.policy
 
     def predict(self, X: Any) -> IntArray:
         """Choose the best action for each observation, without exploration.
@@ -327,8 +307,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         ndarray of shape (n_samples, n_actions, n_quantiles), float64
             Quantiles by the value network at `quantile_levels_`, in increasing order.
         """
-        quantiles: FloatArray = np.sort(self._all_quantiles(X)[0], axis=-1)
-        return quantiles
+        return np.sort(self._all_quantiles(X)[0], axis=-1)
 
     def score(self, X: Any, y: Any = None) -> float:
         """Compute the mean undiscounted return of one episode for each seed, without exploration.
@@ -352,8 +331,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         played = envs.play_episodes(
             lambda: envs.make_env(self.env), self._act, seeds, max_steps=envs.MAX_STEPS
         )
-        n_cut = sum(not episode.ended for episode in played)
-        if n_cut:
+        if n_cut := sum(not episode.ended for episode in played):
             warn_user(
                 f"{n_cut} of {len(played)} episodes had not ended after {envs.MAX_STEPS} steps and "
                 "were truncated; wrap the environment in gymnasium's TimeLimit."
@@ -368,7 +346,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     def _all_quantiles(self, X: Any) -> FloatArray:
         """Quantiles (n_members, n_samples, n_actions, n_quantiles), value network first."""
-        check_is_fitted(self)
+        check_is_fitted(self)  # before the access to `algorithm_`
         quantiles: FloatArray = self._in_batches(self.algorithm_.predict_quantiles, X, axis=1)
         return quantiles.astype(np.float64)
 
@@ -381,18 +359,18 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         check_is_fitted(self)
         X = rl_module("_envs").checked_observations(X, self.observation_space_)
         self._move()
-        if isinstance(X, dict):
-            starts = _starts(len(next(iter(X.values()))))
-            parts = [{key: x[i : i + BATCH] for key, x in X.items()} for i in starts]
-        else:
-            parts = [X[i : i + BATCH] for i in _starts(len(X))]
-        return np.concatenate([function(part) for part in parts], axis=axis)
+        n_samples = len(next(iter(X.values()))) if isinstance(X, dict) else len(X)
+        found = []
+        for i in range(0, max(n_samples, 1), BATCH):  # zero observations give one empty batch
+            rows = slice(i, i + BATCH)
+            is_dict = isinstance(X, dict)
+            found.append(function({key: x[rows] for key, x in X.items()} if is_dict else X[rows]))
+        return np.concatenate(found, axis=axis)
 
     def _move(self) -> None:
         """Move the agent to `device`, which may have changed since `fit`."""
-        module = rl_module("_algorithm")
         with _MOVING:
-            module.move(self.algorithm_, module.chosen_device(self.algorithm_, self.device))
+            rl_module("_training").move(self.algorithm_, self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())
@@ -407,10 +385,5 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         super().__setstate__(state)
         if "algorithm_" in state:
             cls, saved = state["algorithm_"]
-            with rl_module("_history").random_states_kept():  # loading reseeds them
+            with rl_module("_training").random_states_kept():  # loading reseeds them
                 self.algorithm_ = cls.load(io.BytesIO(saved), device="cpu")
-
-
-def _starts(n_samples: int) -> range:
-    """Start of each batch; zero observations give one empty batch."""
-    return range(0, max(n_samples, 1), BATCH)

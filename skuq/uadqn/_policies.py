@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import torch
@@ -75,10 +75,6 @@ class GridCNN(BaseFeaturesExtractor):
         """Map (n_samples, height, width, channels) to (n_samples, features)."""
         maps = self.convolution(observations.permute(0, 3, 1, 2)).relu()
         return maps.permute(0, 2, 3, 1).flatten(1)
-
-    def stacked(self, gains: Sequence[float]) -> nn.Module:
-        """Build a stacked version for several networks, with outputs (n_members, n_samples, n)."""
-        return _StackedGridCNN(self.image_shape, gains)
 
 
 class DictExtractor(CombinedExtractor):
@@ -162,7 +158,7 @@ def stack_extractors(
     if not any(parameter.requires_grad for parameter in first.parameters()):
         return first, first.features_dim
     if type(first) is GridCNN:  # subclasses may override its computation
-        return first.stacked(gains), first.features_dim
+        return _StackedGridCNN(first.image_shape, gains), first.features_dim
     extractors = [make() for _ in gains]
     for extractor, gain in zip(extractors, gains, strict=True):
         for module in extractor.modules():
@@ -207,15 +203,6 @@ def checked_setting(name: str, value: Any) -> Any:
     elif not 0 <= value < np.inf:  # true for NaN, too
         raise ValueError(f"{name} must be non-negative and finite, got {value}.")
     return value
-
-
-def optimizer_options(
-    optimizer_class: type[torch.optim.Optimizer], options: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """Return the options of the optimiser; the default is fused Adam, the fastest variant."""
-    if options is None and optimizer_class is torch.optim.Adam:
-        return {"fused": True}
-    return options
 
 
 def _read_scale(networks: Any, _: Any = None) -> None:
@@ -272,9 +259,9 @@ class StackedQuantileNetwork(BasePolicy):
         draw_biases(self, slice(1), relative_spread=AGENT_BIASES)
         if len(gains) > 1:
             draw_biases(self, slice(1, None), relative_spread=AGENT_BIASES)
-            self._drop_anchors()
+            self._store_anchors()
 
-    def _drop_anchors(self) -> None:
+    def _store_anchors(self) -> None:
         """Store the auxiliary networks' initial weights, the anchors of randomised MAP sampling."""
         start = [p.detach()[1:].clone() for p in self.trained()]
         self.anchors = nn.ParameterList(nn.Parameter(p, requires_grad=False) for p in start)
@@ -336,6 +323,7 @@ class MlpPolicy(QRDQNPolicy):
     fused Adam, with epsilon 1e-8, by default.
     """
 
+    EXTRACTOR: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
     quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
     quantile_net_target: StackedQuantileNetwork  # type: ignore[assignment]
 
@@ -362,7 +350,11 @@ class MlpPolicy(QRDQNPolicy):
     ):
         if n_quantiles < 2:
             raise ValueError(f"n_quantiles must be at least 2, got {n_quantiles}.")
-        extractor = features_extractor_class or self._default_extractor(observation_space)
+        extractor = features_extractor_class or self.EXTRACTOR
+        if features_extractor_class is None and extractor is NatureCNN:
+            image_extractor(observation_space)  # raises an error for small images
+        if optimizer_kwargs is None and optimizer_class is torch.optim.Adam:
+            optimizer_kwargs = {"fused": True}  # the fastest variant
         net_arch = checked_arch(net_arch, extractor)
         self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
         self.levels = levels
@@ -382,12 +374,8 @@ class MlpPolicy(QRDQNPolicy):
             features_extractor_kwargs,
             normalize_images,
             optimizer_class,
-            optimizer_options(optimizer_class, optimizer_kwargs),
+            optimizer_kwargs,
         )
-
-    @staticmethod
-    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
-        return FlattenExtractor
 
     def _build(self, lr_schedule: Any) -> None:
         self.quantile_net = self._networks(1 + self.n_auxiliary, **self._decision_settings)
@@ -436,43 +424,34 @@ class MlpPolicy(QRDQNPolicy):
 class CnnPolicy(MlpPolicy):
     """`MlpPolicy` for images as defined by stable-baselines3, with features from `NatureCNN`."""
 
-    @staticmethod
-    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
-        return image_extractor(observation_space)
+    EXTRACTOR = NatureCNN
 
 
 class GridPolicy(MlpPolicy):
     """`MlpPolicy` for small grids (height, width, channels), with features from `GridCNN`."""
 
-    @staticmethod
-    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
-        return GridCNN
+    EXTRACTOR = GridCNN
 
 
 class MultiInputPolicy(MlpPolicy):
     """`MlpPolicy` for dictionaries of observations."""
 
-    @staticmethod
-    def _default_extractor(observation_space: Space) -> type[BaseFeaturesExtractor]:
-        return DictExtractor
+    EXTRACTOR = DictExtractor
 
 
-def policy_for(observation_space: spaces.Space[Any]) -> str:
+def policy_for(space: Space) -> str:
     """Return the name of the policy for an observation space."""
     # As in stable-baselines3, images are uint8 arrays with values from 0 to 255. A
     # three-dimensional array of float or bool counts as a grid (height, width, channels) if two
     # conditions hold: its height and its width are smaller than those of an image, and the number
     # of channels exceeds neither the height nor the width. All other arrays are flattened.
-    if isinstance(observation_space, spaces.Dict):
+    if isinstance(space, spaces.Dict):
         return "MultiInputPolicy"
-    if is_image_space(observation_space):
-        return "CnnPolicy" if is_large_enough(observation_space) else "MlpPolicy"
-    return "GridPolicy" if _is_grid(observation_space) else "MlpPolicy"
-
-
-def _is_grid(space: spaces.Space[Any]) -> bool:
+    if is_image_space(space):
+        return "CnnPolicy" if is_large_enough(space) else "MlpPolicy"
     if not isinstance(space, spaces.Box) or len(space.shape) != 3 or space.dtype == np.uint8:
-        return False
+        return "MlpPolicy"
     height, width, channels = space.shape
-    sides = min(height, width), max(height, width)
-    return sides[0] >= MIN_GRID and sides[1] < MIN_IMAGE and channels <= sides[0]
+    short, long = min(height, width), max(height, width)
+    is_grid = short >= MIN_GRID and long < MIN_IMAGE and channels <= short
+    return "GridPolicy" if is_grid else "MlpPolicy"

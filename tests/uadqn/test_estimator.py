@@ -22,7 +22,7 @@ from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 from skuq import UADQN, all_estimators, predict_uncertainty
 from skuq.uadqn import _envs, _estimator
-from skuq.uadqn._history import Episode
+from skuq.uadqn._training import Episode
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
 from tests.uadqn.plain import plain_network
 

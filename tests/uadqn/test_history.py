@@ -12,7 +12,7 @@ from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from skuq.uadqn import TrainingHistory, UADQNAlgorithm
-from skuq.uadqn._history import Episode
+from skuq.uadqn._training import Episode
 from tests.uadqn.environments import SMALL
 
 TYPES = ["int64", "float64", "int64", "int64", "float64", "float64", "float64"]
