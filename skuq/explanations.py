@@ -32,19 +32,11 @@ SEPARATOR = "; "
 N_COLUMNS = 3  # number of columns or words that are named
 N_TYPICAL = 20  # number of training inputs whose columns or words are inserted into an input
 MOST_COLUMNS = 100  # largest width of a table whose columns `UnusualParts` names
-# If a text column has more rows than this number, and no text is repeated, the texts are treated as
-# names and not as categories.
-ALL_DIFFERENT = 50
+ALL_DIFFERENT = 50  # texts of a column with more rows, none of them repeated, are names
 ROUNDING = 1e-6  # relative tolerance for numbers at the ends of a range
-# A number is unsupported if its distance from the range, divided by the width of the range, is
-# above this number.
-FAR = 0.5
+FAR = 0.5  # largest distance from the range of a supported number, divided by the range's width
 ENCODED_AT_ONCE = 10_000  # rows
-# A contribution is reported if, divided by the epistemic uncertainty, it is above this number.
-SMALLEST_SHARE = 0.05
-
-
-# --- values that training rows lack --------------------------------------------------------------
+SMALLEST_SHARE = 0.05  # of the epistemic uncertainty; smaller contributions are not reported
 
 
 def as_table(X: Any) -> pd.DataFrame:
@@ -136,9 +128,6 @@ def marked_names(marks: pd.DataFrame) -> list[str]:
     return joined
 
 
-# --- contributions -------------------------------------------------------------------------------
-
-
 def explain_rows(
     X: Any,
     typical: Any,
@@ -219,9 +208,6 @@ def standing_out(contribution: FloatArray, total: float, n_columns: int = N_COLU
     return first[contribution[first] > SMALLEST_SHARE * max(total, 0.0)]
 
 
-# --- explanations --------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, eq=False)
 class Explanation:
     """Contribution of each column (tables) or word (texts) to epistemic uncertainty.
@@ -264,12 +250,8 @@ class Explanation:
         """
         check_scalar(n_columns, "n_columns", Integral, min_val=1)
         names = np.broadcast_to(self.columns, self.contribution.shape)
-        return [
-            row[standing_out(contribution, total, n_columns)].tolist()
-            for row, contribution, total in zip(
-                names, self.contribution, self.epistemic, strict=True
-            )
-        ]
+        rows = zip(names, self.contribution, self.epistemic, strict=True)
+        return [row[standing_out(part, u, n_columns)].tolist() for row, part, u in rows]
 
     def to_frame(self) -> pd.DataFrame:
         """Return a pandas DataFrame with the names that contribute most to each row's uncertainty.
@@ -344,7 +326,6 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
 
 
 def index_of(X: Any) -> pd.Index[Any] | None:
-    """Index of a pandas object; None for other inputs."""
     return X.index if isinstance(X, pd.DataFrame | pd.Series) else None
 
 
@@ -377,11 +358,11 @@ def explained_inputs(
     else:
         rows, typical = np.asarray(rows), np.asarray(typical)
 
-    def of_table(table: Any) -> FloatArray:
-        return epistemic(as_table_of(X, table) if isinstance(table, pd.DataFrame) else table)
-
-    found = explain_rows(rows, typical, of_table)
     names = np.arange(rows.shape[1]) if names is None else names
+    is_table = isinstance(rows, pd.DataFrame)
+    found = explain_rows(
+        rows, typical, (lambda t: epistemic(as_table_of(X, t))) if is_table else epistemic
+    )
     return Explanation(np.asarray(names), *found)
 
 

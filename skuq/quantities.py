@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
@@ -95,44 +94,38 @@ def values_and_gaussian(
 def predicted_interval(estimator: Any, X: Any, coverage: float) -> tuple[FloatArray, FloatArray]:
     """Prediction intervals of any estimator, pipeline or search with `predict_interval`."""
     check_coverage(coverage)
-    model, inputs = walk_to(estimator, X, _has("predict_interval"), _missing("predict_interval"))
+    model, inputs = _walk_to("predict_interval", estimator, X)
     lower, upper = model.predict_interval(inputs, coverage=coverage)
     return lower, upper
 
 
 def predicted_quantiles(estimator: Any, X: Any, levels: ArrayLike) -> FloatArray:
     """Predicted quantiles of any estimator, pipeline or search with `predict_quantiles`."""
-    model, inputs = walk_to(estimator, X, _has("predict_quantiles"), _missing("predict_quantiles"))
+    model, inputs = _walk_to("predict_quantiles", estimator, X)
     quantiles: FloatArray = model.predict_quantiles(inputs, levels)
     return quantiles
 
 
 def predicted_gaussian(estimator: Any, X: Any) -> tuple[FloatArray, FloatArray]:
     """Predicted means and standard deviations of any estimator with `predict(X, return_std)`."""
-    missing = _missing("predict(X, return_std=True)")
-    model, inputs = walk_to(estimator, X, _predicts_std, missing)
+    model, inputs = _walk_to("predict(X, return_std=True)", estimator, X)
     mean, std = model.predict(inputs, return_std=True)
     return mean, std
 
 
-def _predicts_std(estimator: Any) -> bool:
-    """Whether `predict` of an estimator has a parameter `return_std`."""
-    predict = getattr(estimator, "predict", None)
-    return predict is not None and "return_std" in signature(predict).parameters
+def _walk_to(call: str, estimator: Any, X: Any) -> tuple[Any, Any]:
+    """Unwrap down to the estimator with a method, whose call names a parameter that it needs."""
+    method = call.partition("(")[0]
 
+    def has(inside: Any) -> bool:
+        found = getattr(inside, method, None)
+        return found is not None and (call == method or "return_std" in signature(found).parameters)
 
-def _has(method: str) -> Callable[[Any], bool]:
-    return lambda estimator: hasattr(estimator, method)
-
-
-def _missing(method: str) -> Callable[[list[str]], str]:
-    """Message for estimators that neither have the method nor wrap one that has it."""
-
-    def message(path: list[str]) -> str:
+    def missing(path: list[str]) -> str:
         return (
-            f"{' -> '.join(path)}: {path[-1]} has no `{method}` and does not delegate to a single "
-            f"fitted estimator that has it. Use a regressor with `{method}`, or compute the "
+            f"{' -> '.join(path)}: {path[-1]} has no `{call}` and does not delegate to a single "
+            f"fitted estimator that has it. Use a regressor with `{call}`, or compute the "
             "predictions yourself and pass them as arrays."
         )
 
-    return message
+    return walk_to(estimator, X, has, missing)

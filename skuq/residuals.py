@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,9 @@ _MOST_FEATURES = 50  # maximum number of features per split
 _AT_ONCE = 1000  # batch size
 _ROUNDING = 1e-8  # above the relative error of cumulative shares in a batch
 _LEAST = 1e-6  # smallest variance, divided by the mean square of the residuals
+# Large leaves are better for homoscedastic noise, and splits by absolute residuals for
+# heteroscedastic noise.
+_FORMS = [(leaf, by_size) for leaf in (10, 20) for by_size in (False, True)]
 
 
 @stored("residuals.forest")
@@ -66,21 +70,52 @@ class ResidualForest:
         seed: int = 0,
         n_jobs: int | None = None,
     ) -> ResidualForest:
-        """Fit the distribution of residuals, given features without missing values.
-
-        Shapes: `features` (n_rows, n_features), `residuals` and `weight` (n_rows,).
-        """
+        """Fit the distribution of residuals, (n_rows,), given features without missing values."""
         weight = np.ones(len(residuals)) if weight is None else weight
         rows = np.random.default_rng(seed).permutation(np.flatnonzero(weight))
-        some = _Rows.of(features, residuals, weight, rows[:_MOST_COMPARED])
-        forests = [some.forest(form, seed, n_jobs) for form in _FORMS]
+        grow = partial(cls._grown, features, residuals, weight, seed=seed, n_jobs=n_jobs)
+        forests = [grow(rows[:_MOST_COMPARED], *form) for form in _FORMS]
         scores = [forest._out_of_bag_score() for forest in forests]
         best = min(range(len(scores)), key=scores.__getitem__)
         if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # the compared forests had all rows
             return forests[best]
-        return _Rows.of(features, residuals, weight, rows[:MAX_ROWS]).forest(
-            _FORMS[best], seed, n_jobs
+        return grow(rows[:MAX_ROWS], *_FORMS[best])
+
+    @classmethod
+    def _grown(
+        cls,
+        features: FloatArray,
+        residuals: FloatArray,
+        weight: FloatArray,
+        rows: IntArray,
+        leaf: int,  # minimum number of rows per leaf
+        by_size: bool,  # whether splits also reduce the variance of the absolute residuals
+        *,
+        seed: int,
+        n_jobs: int | None,
+    ) -> ResidualForest:
+        """Fit a forest with the given hyperparameters to some of the training rows."""
+        rows = rows[np.argsort(residuals[rows], kind="stable")]
+        features, residuals, weight = features[rows], residuals[rows], weight[rows]
+        n_rows, n_features = features.shape
+        forest = RandomForestRegressor(
+            N_TREES,
+            min_samples_leaf=min(leaf, max(1, n_rows // 2)),
+            max_features=min(max(2, math.ceil(n_features / 3)), n_features, _MOST_FEATURES),
+            random_state=seed,
+            n_jobs=n_jobs,
         )
+        targets = residuals
+        if by_size:
+            size = np.abs(targets)
+            unit = np.std(size) / (np.std(targets) or 1.0) or 1.0
+            targets = np.column_stack([targets, size / unit])
+        forest.fit(features, targets, sample_weight=weight)
+        in_bag = np.zeros((n_rows, N_TREES), dtype=bool)
+        for k, drawn in enumerate(forest.estimators_samples_):
+            in_bag[drawn, k] = True
+        leaves = (forest.apply(features) + _first_nodes(forest)).astype(np.int64)
+        return cls(forest, residuals, weight, leaves, in_bag, rows)
 
     def _out_of_bag_score(self) -> float:
         """Mean out-of-bag interval score of the training rows."""
@@ -100,10 +135,9 @@ class ResidualForest:
         return found
 
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
-        """Out-of-bag quantiles for the training rows, in the order of `residuals`.
+        """Quantiles for the training rows, (n_rows, n_levels), in the order of `residuals`.
 
-        The distribution for a row does not include the residual of this row. Shape (n_rows,
-        n_levels).
+        The distribution for a row does not include the residual of this row.
         """
         found = np.empty((len(self.residuals), len(levels)))
         share = self._share_of_leaves()
@@ -139,56 +173,6 @@ class ResidualForest:
         at = np.clip(at, shares.indptr[:-1, None], shares.indptr[1:, None] - 1)
         quantiles: FloatArray = self.residuals[shares.indices[at]]
         return quantiles
-
-
-class _Form(NamedTuple):
-    """Hyperparameters of the forest."""
-
-    leaf: int  # minimum number of rows per leaf
-    by_size: bool  # whether splits also reduce the variance of the absolute residuals
-
-
-# Large leaves are better for homoscedastic noise, and splits by absolute residuals for
-# heteroscedastic noise.
-_FORMS = [_Form(leaf, by_size) for leaf in (10, 20) for by_size in (False, True)]
-
-
-class _Rows(NamedTuple):
-    """Subset of the training rows, sorted by residual."""
-
-    features: FloatArray
-    residuals: FloatArray
-    weight: FloatArray
-    rows: IntArray
-
-    @classmethod
-    def of(
-        cls, features: FloatArray, residuals: FloatArray, weight: FloatArray, rows: IntArray
-    ) -> _Rows:
-        rows = rows[np.argsort(residuals[rows], kind="stable")]
-        return cls(features[rows], residuals[rows], weight[rows], rows)
-
-    def forest(self, form: _Form, seed: int, n_jobs: int | None) -> ResidualForest:
-        """Fit a forest with the given hyperparameters."""
-        n_rows, n_features = self.features.shape
-        forest = RandomForestRegressor(
-            N_TREES,
-            min_samples_leaf=min(form.leaf, max(1, n_rows // 2)),
-            max_features=min(max(2, math.ceil(n_features / 3)), n_features, _MOST_FEATURES),
-            random_state=seed,
-            n_jobs=n_jobs,
-        )
-        targets = self.residuals
-        if form.by_size:
-            size = np.abs(targets)
-            unit = np.std(size) / (np.std(targets) or 1.0) or 1.0
-            targets = np.column_stack([targets, size / unit])
-        forest.fit(self.features, targets, sample_weight=self.weight)
-        in_bag = np.zeros((n_rows, N_TREES), dtype=bool)
-        for k, drawn in enumerate(forest.estimators_samples_):
-            in_bag[drawn, k] = True
-        leaves = (forest.apply(self.features) + _first_nodes(forest)).astype(np.int64)
-        return ResidualForest(forest, self.residuals, self.weight, leaves, in_bag, self.rows)
 
 
 def _first_nodes(forest: RandomForestRegressor) -> IntArray:
@@ -231,9 +215,8 @@ class RowNoise:
         rows = _rows(inputs)
         encoder = None if rows is None else feature_encoder(rows)
         features = _features(encoder, rows, predicted)
-        return cls(
-            encoder, ResidualForest.fit(features, residuals, weight, seed=seed, n_jobs=n_jobs)
-        )
+        forest = ResidualForest.fit(features, residuals, weight, seed=seed, n_jobs=n_jobs)
+        return cls(encoder, forest)
 
     def quantiles(self, inputs: Any, predicted: FloatArray, levels: FloatArray) -> FloatArray:
         """Quantiles of targets minus predictions, (n_samples, n_levels)."""

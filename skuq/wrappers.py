@@ -110,7 +110,18 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
     if _is_wrapper(estimator):
         check_is_fitted(estimator)
-        return _fitted_wrapper(estimator)
+        if is_instance_of(estimator, *_RFE):
+            return Unwrapped(estimator.estimator_, estimator.transform)
+        if not is_instance_of(estimator, *_CALIBRATED):
+            return Unwrapped(estimator.estimator_)
+        model, *others = estimator.calibrated_classifiers_
+        if others:
+            raise TypeError(
+                f"CalibratedClassifierCV averages {len(others) + 1} models, whose joint "
+                "uncertainty cannot be predicted. Use `ensemble=False`, or calibrate one fitted "
+                "model wrapped in FrozenEstimator."
+            )
+        return Unwrapped(model.estimator)
     if hasattr(estimator, "best_estimator_"):
         return Unwrapped(estimator.best_estimator_)
     if is_search(estimator):
@@ -122,27 +133,8 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
     return None
 
 
-def _fitted_wrapper(estimator: Any) -> Unwrapped:
-    if is_instance_of(estimator, *_RFE):
-        return Unwrapped(estimator.estimator_, estimator.transform)
-    if not is_instance_of(estimator, *_CALIBRATED):
-        return Unwrapped(estimator.estimator_)
-    n_models = len(estimator.calibrated_classifiers_)
-    if n_models > 1:
-        raise TypeError(
-            f"CalibratedClassifierCV averages {n_models} models, whose joint uncertainty cannot be "
-            "predicted. Use `ensemble=False`, or calibrate one fitted model wrapped in "
-            "FrozenEstimator."
-        )
-    return Unwrapped(estimator.calibrated_classifiers_[0].estimator)
-
-
 def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | None:
-    steps = [
-        (name, step)
-        for name, step in pipeline.steps[:-1]
-        if step is not None and step != "passthrough"
-    ]
+    steps = [each for each in pipeline.steps[:-1] if each[1] not in (None, "passthrough")]
     if not steps:
         return None
     try:
