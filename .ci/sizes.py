@@ -98,6 +98,17 @@ def options() -> int:
     return count(main)
 
 
+def private_imports() -> int:
+    """Number of private names of the package that tests import: only oracle tests need them."""
+    private = 0
+    for path in tracked("tests/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("skuq"):
+                inside = "._" in node.module.removeprefix("skuq").replace("._networks", "", 1)
+                private += sum(inside or each.name.startswith("_") for each in node.names)
+    return private
+
+
 def words(paths: list[Path]) -> int:
     """Number of words of pages."""
     return sum(len(re.findall(r"\S+", path.read_text(encoding="utf-8"))) for path in paths)
@@ -122,6 +133,8 @@ def sizes() -> dict[str, dict[str, float]]:
             "import_percent": round(100 * total.imports / total.total, 1),
             "raises_per_100_lines": round(100 * total.raises / total.total, 2),
             "tests_lines": length["tests"],
+            "tests_percent_of_package": round(100 * length["tests"] / total.total),
+            "tests_private_imports": private_imports(),
             "benchmarks_lines": length["benchmarks"],
             "docs_words": words([*tracked("docs/*.rst", "*.md")]),
             "public_names": public_names(),

@@ -31,7 +31,7 @@ def table(runs: list[dict]) -> Iterator[str]:
     yield from _line(["extra", *heads])
     for extra in runs[0]["extras"]:
         yield from _line([f"``{extra}``", *(_cell(each["extras"].get(extra)) for each in runs)])
-    yield from _line(["quick tests", *(_counts(each["tests"]) for each in runs)])
+    yield from _line(["daily tests", *(_counts(each["tests"]) for each in runs)])
     yield ""
     origins = (
         f"{each['python']} on {each['date']} ({each['platform']}, code {each['code']})"

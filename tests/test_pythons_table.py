@@ -34,7 +34,7 @@ def test_rows_are_extras_and_columns_pythons():
     cells = [line[7:] for line in lines if re.match("   [* ] - ", line)]
     assert cells[:3] == ["extra", "Python 3.13.5, torch 2.6.0", "Python 3.14.1, torch 2.6.0"]
     assert cells[3:9] == ["``plot``", *["installs"] * 2, "``graph``", *["\N{EN DASH}"] * 2]
-    assert cells[-3:] == ["quick tests", *["4,000 passed, 20 skipped, 1 failed"] * 2]
+    assert cells[-3:] == ["daily tests", *["4,000 passed, 20 skipped, 1 failed"] * 2]
     first = [line[7:] for line in table([RUN]) if line.startswith("     - ")]
     expected = ["installs", "\N{EN DASH}", "installs without dgl", "cannot be installed"]
     assert first[1:5] == expected
