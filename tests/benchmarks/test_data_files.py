@@ -94,10 +94,8 @@ def test_file_is_read_as_it_is(tmp_path, file):
     for matrix in (data.adjacency, data.features):
         assert matrix.indices.dtype == matrix.indptr.dtype == np.int32
     assert data.splits.tolist() == ARRAYS["split"].tolist()
-    assert {name: left.tolist() for name, left in data.left_out.items()} == {
-        "OS-1": [1],
-        "OS-2": [0],
-    }
+    left_out = {name: left.tolist() for name, left in data.left_out.items()}
+    assert left_out == {"OS-1": [1], "OS-2": [0]}
 
 
 def test_file_may_lack_splits_and_left_out_classes(tmp_path):
@@ -110,16 +108,9 @@ def test_file_may_lack_splits_and_left_out_classes(tmp_path):
 def test_what_is_drawn_comes_back_from_a_file(tmp_path):
     drawn = make_node_classes(60, random_state=0)
     features = sparse.csr_array(drawn.features)
-    arrays = {
-        "adj_indptr": drawn.adjacency.indptr,
-        "adj_indices": drawn.adjacency.indices,
-        "feat_indptr": features.indptr,
-        "feat_indices": features.indices,
-        "feat_data": features.data,
-        "feat_shape": features.shape,
-        "labels": drawn.labels,
-        "split": drawn.splits,
-    }
+    parts = (("adj", drawn.adjacency), ("feat", features))
+    arrays = {f"{p}_{k}": getattr(m, k) for p, m in parts for k in ("indptr", "indices", "data")}
+    arrays |= {"feat_shape": features.shape, "labels": drawn.labels, "split": drawn.splits}
     write(tmp_path, arrays, "drawn")
     again = load_graph("drawn", tmp_path)
     assert (again.adjacency != drawn.adjacency).nnz == 0

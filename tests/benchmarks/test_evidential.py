@@ -8,14 +8,8 @@ from benchmarks import evidential
 
 
 def row(method, dataset, split, init, auroc):
-    return {
-        "method": method,
-        "dataset": dataset,
-        "split": split,
-        "init": init,
-        "auroc": auroc,
-        "aupr": 0.1,
-    }
+    names = ("method", "dataset", "split", "init", "auroc", "aupr")
+    return dict(zip(names, (method, dataset, split, init, auroc, 0.1), strict=True))
 
 
 def test_means_are_over_the_left_out_classes_of_each_graph_and_their_spread_between_splits():

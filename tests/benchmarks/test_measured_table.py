@@ -105,26 +105,15 @@ def test_names_without_a_heading_are_their_own():
     assert names("quam = QUAM\n\nentropy") == {"quam": "QUAM", "entropy": "entropy"}
 
 
-@pytest.mark.parametrize(
-    ("known", "note"),
-    [
-        ({"code": "1234567"}, "was not recorded"),
-        ({"code": "1234567", "parts": {"gpc": "none"}}, "code that it uses changed in: gpc"),
-        ({"code": "1234567+", "parts": {}}, "not committed"),
-    ],
-)
-def test_a_page_says_what_may_have_changed_since(known, note):
-    machine = {"threads": 1, "cores": 2, "versions": {"torch": "2"}}
-    made = {
-        "benchmark": "x",
-        "command": "python -m benchmarks.x",
-        "date": "2026-01-01",
-        "machine": machine,
-    }
-    assert note in " ".join(_origin(made | known))
+def origin(machine=None, **known):
+    machine = {"threads": 1, "cores": 2, "versions": {"torch": "2"}} | (machine or {})
+    made = {"benchmark": "x", "command": "python -m x", "date": "2026-01-01", "machine": machine}
+    return " ".join(_origin(made | known))
 
 
-def test_a_page_says_which_gpu_was_there():
-    machine = {"threads": 1, "cores": 2, "gpu": "NVIDIA H100", "versions": {"torch": "2"}}
-    made = {"benchmark": "x", "command": "y", "date": "z", "code": "1", "machine": machine}
-    assert "(NVIDIA H100, 1 of 2 cores, torch 2)" in " ".join(_origin(made))
+def test_a_page_says_what_may_have_changed_since_and_which_gpu_was_there():
+    assert "was not recorded" in origin(code="1234567")
+    changed = origin(code="1234567", parts={"gpc": "none"})
+    assert "code that it uses changed in: gpc" in changed
+    assert "not committed" in origin(code="1234567+", parts={})
+    assert "(NVIDIA H100, 1 of 2 cores, torch 2)" in origin({"gpu": "NVIDIA H100"}, code="1")

@@ -64,10 +64,14 @@ def test_validation_stops_early(data, nodes, y, others):
     assert len(fitted.history_) < 40
 
 
-def test_errors(data, nodes, y):
-    with pytest.raises(ValueError, match="only one class"):
-        model(data).fit(nodes, np.zeros(len(nodes)))
-    with pytest.raises(ValueError, match="'learning_rate' parameter"):
-        model(data, learning_rate=-1.0).fit(nodes, y)
-    with pytest.raises(ValueError, match="diverged"):
-        model(data, learning_rate=1e30).fit(nodes, y)
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({}, "only one class"),
+        ({"learning_rate": -1.0}, "learning_rate"),
+        ({"learning_rate": 1e30}, "diverged"),
+    ],
+)
+def test_refusals(data, nodes, y, settings, word):
+    with pytest.raises(ValueError, match=word):
+        model(data, **settings).fit(nodes, y if settings else np.zeros(len(nodes)))

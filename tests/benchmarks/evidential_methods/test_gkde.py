@@ -46,7 +46,6 @@ def test_loss_while_training(teacher_weight):
     torch.testing.assert_close(loss(ALPHA, CODES, {**INPUTS, "share": share}), expected)
 
 
-@pytest.mark.slow
 def test_weight_counts_as_repetition(data, nodes, y):
     weight = np.where(np.arange(len(nodes)) == 3, 3.0, 1.0)
     rows = np.repeat(np.arange(len(nodes)), weight.astype(int))
@@ -83,7 +82,6 @@ def test_it_learns(fitted, data, others):
     assert (fitted.alpha_ >= 1).all()
 
 
-@pytest.mark.slow
 def test_the_teacher_weighs_more_from_epoch_to_epoch(data, nodes, y, monkeypatch):
     weights = []
     forward = KernelLoss.forward
@@ -97,7 +95,6 @@ def test_the_teacher_weighs_more_from_epoch_to_epoch(data, nodes, y, monkeypatch
     np.testing.assert_allclose(weights, np.minimum(1, np.arange(1, 203) / 200))
 
 
-@pytest.mark.slow
 def test_unlabelled_nodes_are_drawn_to_the_prior(data, nodes, y, others, fitted):
     """Far from its labels the prior has no evidence, and neither has the student."""
     few = model(data).fit(nodes[:6], y[:6])

@@ -44,11 +44,6 @@ def test_predictions_are_the_models(iris, regression):
     np.testing.assert_allclose(scored.predict_proba(X), regression.predict_proba(X), atol=1e-7)
     np.testing.assert_array_equal(scored.predict(X), regression.predict(X))
     assert scored.score(X, y) == regression.score(X, y)
-
-
-def test_score_samples_rank_by_the_score(iris, regression):
-    X, y = iris
-    scored = LogitUncertainty(regression).fit(X, y)
     np.testing.assert_array_equal(-scored.score_samples(X), scored.predict_uncertainty(X).total)
 
 
@@ -105,22 +100,18 @@ def test_energy_does_not_depend_on_which_of_two_classes_comes_first(iris):
 LOGITS = torch.tensor([[0.0, 0.0, 0.0, 0.0], [50.0, 0.0, 0.0, 0.0], [np.log(3.0), 0.0, -1e4, -1e4]])
 
 
-def test_entropy():
-    expected = [np.log(4), 0, -0.75 * np.log(0.75) - 0.25 * np.log(0.25)]
-    np.testing.assert_allclose(logit_score(LOGITS, "entropy"), expected, atol=1e-7)
-
-
-def test_largest_probability():
-    np.testing.assert_allclose(logit_score(LOGITS, "max-score"), [0.75, 0, 0.25], atol=1e-7)
-
-
-def test_energy_is_lower_for_larger_logits():
+@pytest.mark.parametrize(
+    ("score", "expected"),
+    [
+        ("entropy", [np.log(4), 0, -0.75 * np.log(0.75) - 0.25 * np.log(0.25)]),
+        ("max-score", [0.75, 0, 0.25]),
+        ("energy", [-np.log(4), -50, -np.log(4)]),
+    ],
+)
+def test_scores_by_hand_and_beyond_the_range_of_the_exponential(score, expected):
+    np.testing.assert_allclose(logit_score(LOGITS, score), expected, rtol=1e-6, atol=1e-7)
+    shift = 2 if score == "energy" else 0
     np.testing.assert_allclose(
-        logit_score(LOGITS, "energy"), [-np.log(4), -50, -np.log(4)], rtol=1e-6
+        logit_score(LOGITS + 2, score), logit_score(LOGITS, score) - shift, atol=1e-7
     )
-    np.testing.assert_allclose(logit_score(LOGITS + 2, "energy"), logit_score(LOGITS, "energy") - 2)
-
-
-@pytest.mark.parametrize("score", ["entropy", "max-score", "energy"])
-def test_logits_beyond_the_range_of_the_exponential(score):
     assert np.isfinite(logit_score(torch.tensor([[1e4, -1e4], [-1e4, -1e4]]), score)).all()
