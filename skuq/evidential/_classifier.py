@@ -10,42 +10,46 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.exceptions import NotFittedError
 from sklearn.utils import check_consistent_length, column_or_1d
 from sklearn.utils.validation import check_is_fitted
+from skorch import NeuralNet, NeuralNetClassifier
 from torch import nn
 
 from skuq._information import centred, has_conventional_offset
-from skuq._networks import resolve_device
+from skuq._networks import Columns, LogProbabilities, resolve_device
 from skuq.base import FloatArray, UncertaintyMixin
-from skuq.evidential._graph_classifier import (
-    GraphClassifier,
-    NodeModel,
-    NodeScoreMixin,
-    SharedParametersMixin,
-)
+from skuq.evidential._graph_classifier import GraphClassifier, NodeScoreMixin, SharedParametersMixin
 from skuq.evidential._graph_libraries import as_node_graph
+from skuq.evidential._graph_networks import Labelled
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.evidential._node_batches import NodeBatches
 from skuq.evidential._outputs import (
+    FeaturesNetwork,
+    LabelledData,
     Layer,
+    NodeModel,
     Outputs,
-    fitted_node_model,
+    check_several_classes,
+    has_validation,
+    labelled_nodes,
+    node_model,
     node_outputs,
     row_outputs,
 )
 from skuq.evidential._propagation import diffuse
-from skuq.evidential._training import (
-    Labelled,
-    LabelledData,
-    check_several_classes,
-    has_validation,
-    labelled_nodes,
-)
 from skuq.labels import codes_of, labels_in_mask
-from skuq.models import ModelMixin, NetworkModel, classes_of_logits, look_at, resolve
+from skuq.models import (
+    ModelMixin,
+    NetworkModel,
+    adopt,
+    classes_of_logits,
+    fit_model,
+    look_at,
+    resolve,
+)
 from skuq.validation import refuse_several_inputs, warn_if_worse_than_guessing
 from skuq.wrappers import is_fitted, unwrap
 
@@ -57,20 +61,6 @@ class EvaluatedModel(NamedTuple):
     graph: NodeGraph | None
     outputs: Outputs
     data: LabelledData  # rows are positions in `outputs`; classes are in the order of the logits
-
-
-def _check_no_ids(X: Any) -> None:
-    """Raise if `X` looks like node ids or a mask; call it only without a graph."""
-    if isinstance(X, Mapping):
-        return
-    refuse_several_inputs(X)
-    values = np.asarray(X)
-    if values.ndim == 1 and values.dtype.kind in "iub":
-        raise ValueError(
-            f"X contains {len(values)} integers or booleans, such as node ids or a mask, but no "
-            "graph was passed. Pass `graph`, for example EvidentialProbe(model, graph=data), or "
-            "pass feature rows of shape (n_samples, n_features)."
-        )
 
 
 class PretrainedClassifier(
@@ -120,27 +110,25 @@ class PretrainedClassifier(
             known = known_classes(self.estimator, X_val, y_val)
             nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val, known)
             self.n_features_in_ = 1
-            model = fitted_node_model(
-                unwrapped(self.estimator), graph, nodes, device=self.device, seed=seed
-            )
+            model = fitted_node_model(self.estimator, graph, nodes, self.device, seed)
             evaluated = _evaluated(model, nodes, self._outputs_of_nodes(model, layer, seed))
-        # Class weights change the class frequencies that the model learns.
-        if not look_at(self.estimator).class_weights:
-            _warn_if_worse_than_guessing(evaluated)
+        _warn_if_worse_than_guessing(self.estimator, evaluated)
         return evaluated
 
     def _evaluate_on_rows(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        X_val: Any,
-        y_val: Any,
-        layer: Layer,
-        seed: int,
+        self, X: Any, y: Any, weight: Any, X_val: Any, y_val: Any, layer: Layer, seed: int
     ) -> EvaluatedModel:
-        validated = has_validation(X_val, y_val)
-        _check_no_ids(X)
+        further = (X_val,) if has_validation(X_val, y_val) else ()
+        if not isinstance(X, Mapping):
+            refuse_several_inputs(X)
+            values = np.asarray(X)
+            if values.ndim == 1 and values.dtype.kind in "iub":
+                raise ValueError(
+                    f"X contains {len(values)} integers or booleans, such as node ids or a mask, "
+                    "but no graph was passed. Pass `graph`, for example "
+                    "EvidentialProbe(model, graph=data), or pass feature rows of shape "
+                    "(n_samples, n_features)."
+                )
         resolve_device(self.device)  # an error now, not after the training
         model: Any
         model, data = resolve(
@@ -149,25 +137,26 @@ class PretrainedClassifier(
             y,
             owner=self,
             seed=seed,
-            sample_weight=sample_weight,
-            further=(X_val,) if validated else (),
+            sample_weight=weight,
+            further=further,
             device=self.device,
             after_the_fact=True,
         )
         check_several_classes(data.labels)
-        classes, inputs, n_rows = model.classes, data.inputs, len(data.codes)
-        assert classes is not None
-        labelled = LabelledData(classes, Labelled(np.arange(n_rows), data.codes, data.weight))
-        if validated:
-            further = model.inputs(data.further[0])
+        inputs, n_rows = data.inputs, len(data.codes)
+        training = Labelled(np.arange(n_rows), data.codes, data.weight)
+        validation = None
+        if further:
+            inputs = torch.cat([inputs, model.inputs(data.further[0])])
             labels = column_or_1d(y_val, warn=True)
-            check_consistent_length(further, labels)
-            codes = codes_of(labels, classes, "y_val")
-            rows = n_rows + np.arange(len(labels))
-            labelled = labelled._replace(validation=Labelled(rows, codes, np.ones(len(labels))))
-            inputs = torch.cat([inputs, further])
+            rows = np.arange(n_rows, len(inputs))
+            check_consistent_length(rows, labels)
+            codes = codes_of(labels, model.classes, "y_val")
+            validation = Labelled(rows, codes, np.ones(len(rows)))
         outputs = row_outputs(model, inputs, layer, model.resolved(self.device))
-        return EvaluatedModel(model, None, outputs, labelled)
+        return EvaluatedModel(
+            model, None, outputs, LabelledData(model.classes, training, validation)
+        )
 
     def _keep(self, evaluated: EvaluatedModel) -> None:
         """Set the fitted attributes that describe the model."""
@@ -212,6 +201,54 @@ class PretrainedClassifier(
         """
 
 
+def fitted_node_model(
+    estimator: Any, graph: NodeGraph, nodes: LabelledData, device: Any, seed: int
+) -> NodeModel:
+    """Return a pre-trained model as a `NodeModel`, or train a model on the labelled nodes.
+
+    The model is a `GraphClassifier`, which is the default, a `torch.nn.Module` whose input is the
+    graph, a fitted skorch net around such a module, or any other model that `skuq.models.adopt`
+    accepts, which classifies nodes by their features.
+    """
+    model = unwrapped(estimator)
+    if isinstance(model, nn.Module):
+        return node_model(model, graph, None)
+    if isinstance(model, NeuralNet) and is_fitted(model):
+        return _skorch_model(model, graph)
+    if model is None:
+        model = GraphClassifier(graph, device=device)
+    if isinstance(model, GraphClassifier) and not is_fitted(model):
+        model = clone(model).set_params(graph=graph)
+        if model.random_state is None:
+            model.set_params(random_state=seed)
+        model.fit(**nodes.as_arguments())
+    adopted: Any
+    if hasattr(model, "fit") and not is_fitted(model):  # a classifier of feature rows
+        rows, codes, weight = nodes.training
+        features = graph.features.to_dense().numpy()[rows]
+        given = None if (weight == 1).all() else weight
+        adopted = fit_model(model, features, nodes.classes[codes], sample_weight=given, seed=seed)
+    else:
+        adopted = adopt(model)
+    if isinstance(adopted, NodeModel):
+        return replace(adopted, graph=graph)
+    return node_model(FeaturesNetwork(adopted), graph, adopted.classes)
+
+
+def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
+    """Convert a skorch net around a graph network to a model with logits in sorted class order."""
+    model = node_model(net.module_, graph, None)
+    if not isinstance(net, NeuralNetClassifier):
+        return model
+    if isinstance(net.criterion_, nn.NLLLoss):  # skorch then expects probabilities as outputs
+        model = model.followed_by(LogProbabilities())
+    classes = np.asarray(net.classes_)
+    order = np.argsort(classes)
+    if (order != np.arange(len(order))).any():
+        model = model.followed_by(Columns(order.tolist()))
+    return replace(model, classes=classes[order])
+
+
 def _evaluated(model: NodeModel, nodes: LabelledData, outputs: Outputs) -> EvaluatedModel:
     """Assign the logits of a node model to classes, and convert the codes of the labelled nodes."""
     labels = nodes.classes if model.classes is None else model.classes
@@ -240,18 +277,19 @@ def node_energy(
     if graph is None:
         raise TypeError(f"{type(estimator).__name__} does not classify the nodes of a graph.")
     nodes = labelled_nodes(graph, X, y, known_classes=known_classes(estimator))
-    model = fitted_node_model(unwrapped(estimator), graph, nodes, device=device, seed=0)
+    model = fitted_node_model(estimator, graph, nodes, device, seed=0)
     evaluated = _evaluated(model, nodes, node_outputs(model, -1, model.resolved(device)))
-    if not look_at(estimator).class_weights:
-        _warn_if_worse_than_guessing(evaluated)
+    _warn_if_worse_than_guessing(estimator, evaluated)
     logits = evaluated.outputs.logits
     logits = centred(logits) if has_conventional_offset(logits) else logits
     energy = diffuse(graph.adjacency, -torch.logsumexp(logits, dim=1).numpy())  # Eq. 84
     return diffuse(graph.similar, energy) if similar else energy
 
 
-def _warn_if_worse_than_guessing(evaluated: EvaluatedModel) -> None:
+def _warn_if_worse_than_guessing(estimator: Any, evaluated: EvaluatedModel) -> None:
     """Warn if the model's own predictions for the labelled samples are worse than guessing."""
+    if look_at(estimator).class_weights:  # these change the class frequencies that it learns
+        return
     rows, codes, weight = evaluated.data.training
     log_proba = evaluated.outputs.logits[rows].log_softmax(1).numpy()
     loss = float(np.average(-log_proba[np.arange(len(rows)), codes], weights=weight))
@@ -264,8 +302,7 @@ def unwrapped(model: Any) -> Any:
         inside = unwrap(model)
     except (NotFittedError, TypeError):
         return model
-    changes = isinstance(model, CalibratedClassifierCV)
-    if inside is None or inside.transform is not None or changes:
+    if inside is None or inside.transform is not None or isinstance(model, CalibratedClassifierCV):
         return model
     return unwrapped(inside.estimator)
 

@@ -17,8 +17,7 @@ from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from skuq._information import centred as centred_logits
-from skuq._information import entropy, has_conventional_offset
+from skuq._information import centred, entropy, has_conventional_offset
 from skuq._networks import seeded
 from skuq.base import FloatArray, Uncertainty
 from skuq.validation import checked_widths, refuse_ineffective
@@ -26,11 +25,10 @@ from skuq.validation import checked_widths, refuse_ineffective
 Activation = Literal["exp", "softplus"]
 Measure = Literal["vacuity", "information"]
 
-# Upper limit of the log-evidence of a class. It is far above useful levels of evidence, and the
-# squared evidence in the losses is still finite in float32.
+# Upper limit of the log-evidence of a class: far above useful levels, but its square in the losses
+# is finite in float32.
 LOG_CAP = 16.0
-# Probabilities in the loss are at least this value, because digamma(0) is infinite.
-SMALLEST = 1e-6
+SMALLEST = 1e-6  # probability in the loss, because digamma(0) is infinite
 
 _NOT_NEGATIVE = [Interval(Real, 0, None, closed="left")]
 
@@ -134,22 +132,14 @@ class EvidenceLoss(BaseEstimator):
 
 
 def new_head(
-    head: NetworkHead | None,
-    inputs: dict[str, Tensor],
-    n_classes: int,
-    *,
-    level: float,
-    seed: int,
+    head: NetworkHead | None, inputs: dict[str, Tensor], n_classes: int, *, level: float, seed: int
 ) -> nn.Module:
-    """Build a head with seeded initial weights, which may depend on the samples.
-
-    None stands for the head on logits.
-    """
+    """Build a head for the samples, with seeded initial weights; None is the head on logits."""
     z = inputs["inputs"]
+    if head is None:
+        return LogitEvidence.of(z, inputs["label_weight"], level)
+    mean, scale = mean_and_scale(z, inputs["weight"])
     with seeded(seed):
-        if head is None:
-            return LogitEvidence.of(z, inputs["label_weight"], level)
-        mean, scale = mean_and_scale(z, inputs["weight"])
         widths = checked_widths(head.hidden_sizes)
         return NetworkEvidence(mean, scale, n_classes, widths, head.activation)
 
@@ -175,22 +165,17 @@ class LogitEvidence(nn.Module):
     @classmethod
     def of(cls, z: Tensor, weight: Tensor, level: float) -> LogitEvidence:
         """Build the head; the log of the total evidence is initially log(level) on average."""
-        centred = has_conventional_offset(z)
-        log_evidence = (centred_logits(z) if centred else z).logsumexp(dim=1)
-        mean = (weight * log_evidence).sum() / weight.sum()
-        return cls(float(math.log(level) - mean), centred)
+        is_centred = has_conventional_offset(z)
+        mean = _mean((centred(z) if is_centred else z).logsumexp(dim=1), weight)
+        return cls(float(math.log(level) - mean), is_centred)
 
     def forward(self, z: Tensor) -> Tensor:
-        if self.centred:
-            z = centred_logits(z)
+        z = centred(z) if self.centred else z
         return safe_exp(self.log_scale.exp() * z + self.offset)
 
 
 class NetworkEvidence(nn.Module):
-    """Class evidence from a network on representations: Eq. 18 with ``w = 1, b = 0``.
-
-    Inputs are standardised first, which only speeds up training.
-    """
+    """Class evidence from a network on standardised inputs: Eq. 18 with ``w = 1, b = 0``."""
 
     mean: Tensor  # (n_hidden,)
     scale: Tensor
@@ -218,7 +203,7 @@ class NetworkEvidence(nn.Module):
 
 
 def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute weighted means of columns, and standard deviations (1 for constant columns)."""
+    """Weighted means and standard deviations of columns; the latter are 1 for constant columns."""
     hidden = hidden.double()
     share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)
@@ -230,12 +215,10 @@ def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 def uce_loss(alpha: Tensor, codes: Tensor) -> Tensor:
     """Expected cross-entropy under Dirichlet distributions, in nats, of shape (n_samples,)."""
     alpha_y = alpha.gather(1, codes[:, None]).squeeze(1)
-    alpha_0 = alpha.sum(dim=1)
-    return torch.digamma(alpha_0) - torch.digamma(alpha_y)  # Eq. 8 and 12
+    return torch.digamma(alpha.sum(dim=1)) - torch.digamma(alpha_y)  # Eq. 8 and 12
 
 
 def ice_loss(class_evidence: Tensor, proba: Tensor) -> Tensor:
-    """Intra-class evidence loss: squared distance of class evidence from the concentrations."""
     q, p, C = class_evidence, proba, proba.shape[1]
     e = q.sum(dim=1, keepdim=True)  # Eq. 10
     alpha = (C + e) * p  # Eq. 11
@@ -245,11 +228,7 @@ def ice_loss(class_evidence: Tensor, proba: Tensor) -> Tensor:
 def pcl_loss(
     total_evidence: Tensor, confidence: Tensor, evidence_id: float, evidence_ood: float
 ) -> Tensor:
-    """Positive-confidence loss, which rewards evidence in proportion to the model's confidence.
-
-    With the confidence r, which is the largest class probability, the loss is smallest at evidence
-    ``r evidence_id + (1 - r) evidence_ood``.
-    """
+    """Positive-confidence loss, smallest at evidence ``r evidence_id + (1 - r) evidence_ood``."""
     e, r = total_evidence, confidence
     lacking = (evidence_id - e).clamp_min(0).square()
     excessive = (e - evidence_ood).clamp_min(0).square()
@@ -257,7 +236,7 @@ def pcl_loss(
 
 
 class ProbeLoss(nn.Module):
-    """Training objective of the probe (Eq. 15)."""
+    """Mean of Eq. 12 over labelled samples, plus means of Eq. 13 and 14 over all samples."""
 
     def __init__(self, loss: EvidenceLoss):
         super().__init__()
@@ -265,9 +244,7 @@ class ProbeLoss(nn.Module):
         self.levels = loss.evidence_id, loss.evidence_ood
 
     def forward(self, q: Tensor, codes: Tensor, inputs: dict[str, Tensor]) -> Tensor:
-        """Mean of Eq. 12 over labelled samples, plus means of Eq. 13 and 14 over all samples."""
-        p = inputs["proba"].to(q)
-        weight = inputs["weight"].to(q)
+        p, weight = inputs["proba"].to(q), inputs["weight"].to(q)
         e = q.sum(dim=1)  # Eq. 10
         alpha = (p.shape[1] + e)[:, None] * p.clamp_min(SMALLEST)  # Eq. 11
         uce = uce_loss(alpha, codes.clamp_min(0))  # Eq. 12; unlabelled samples have weight 0
@@ -285,14 +262,10 @@ def _mean(values: Tensor, weight: Tensor) -> Tensor:
 
 
 def dirichlet_uncertainty(alpha: FloatArray, measure: Measure = "vacuity") -> Uncertainty:
-    """Split the uncertainty of Dirichlet distributions into its two sources.
+    """Split the uncertainty of Dirichlet distributions, (n_samples, n_classes), into its sources.
 
-    "vacuity": the aleatoric part is 1 minus the largest expected probability (Eq. 6 omits the 1).
-    The epistemic part is the vacuity ``C / alpha_0`` (Eq. 7), which is at most 1 unless Eq. 91 has
-    lowered the concentrations. "information", in nats: the expected entropy, and the mutual
-    information between the class and the class probabilities (Malinin and Gales, NeurIPS 2018).
-
-    `alpha` are positive concentrations of shape (n_samples, n_classes).
+    See `measure` of `EvidentialProbe`. Eq. 6 omits the 1. Vacuity is at most 1 unless Eq. 91 has
+    lowered the concentrations. "information" is from Malinin and Gales, NeurIPS 2018.
     """
     C, alpha_0 = alpha.shape[1], alpha.sum(axis=1)
     p = alpha / alpha_0[:, None]
@@ -305,7 +278,7 @@ def dirichlet_uncertainty(alpha: FloatArray, measure: Measure = "vacuity") -> Un
 
 
 def expected_entropy(alpha: FloatArray) -> FloatArray:
-    """Compute the expected entropy of class probabilities in nats, of shape (n_samples,)."""
+    """Expected entropy of class probabilities in nats, of shape (n_samples,)."""
     alpha_0 = alpha.sum(axis=1, keepdims=True)
     nats: FloatArray = (alpha / alpha_0 * (digamma(alpha_0 + 1) - digamma(alpha + 1))).sum(axis=1)
     return nats

@@ -3,71 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any, ClassVar, Self, get_args
+from typing import Any, ClassVar, get_args
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.utils import check_random_state, column_or_1d
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
 from skuq._networks import WeightedLoss, resolve_device, seeded
 from skuq.base import FloatArray
 from skuq.devices import with_gradients
-from skuq.evidential._graph_libraries import (
-    as_node_graph,
-    call_on_graph,
-    device_for_network,
-    forget_graph,
-    takes_data,
-)
-from skuq.evidential._graph_networks import Architecture, GraphNetwork, new_network
+from skuq.evidential._graph_libraries import as_node_graph
+from skuq.evidential._graph_networks import Architecture, GraphNetwork, train_on_graph
 from skuq.evidential._graphs import NodeGraph, checked_nodes
-from skuq.evidential._training import (
+from skuq.evidential._outputs import (
     TRAINING_PARAMETERS,
+    NodeModel,
     TrainedNetworkMixin,
     labelled_nodes,
-    train_on_graph,
+    node_model,
 )
 from skuq.labels import labels_in_mask
-from skuq.models import NetworkModel
 from skuq.validation import checked_widths, refuse_ineffective
 from skuq.wrappers import is_fitted
 
 
 class SharedParametersMixin:
-    """Let `clone` share the graph and fitted estimators.
-
-    By default, scikit-learn's `clone` would copy the graph and reset a fitted estimator.
-    """
+    """Let `clone` share the graph and fitted estimators, which it would copy or reset."""
 
     _shared: tuple[str, ...] = ("graph",)
 
     def __sklearn_clone__(self: Any) -> Any:
         params = self.get_params(deep=False)
-        copied = {
-            name: value if self._is_shared(name, value) else clone(value, safe=False)
-            for name, value in params.items()
-        }
-        twin = type(self)(**copied)
+        for name, value in params.items():
+            # Unfitted estimators are cloned, for grid searches.
+            untrained = hasattr(value, "get_params") and not is_fitted(value)
+            if untrained or name not in self._shared:
+                params[name] = clone(value, safe=False)
+        twin = type(self)(**params)
         if hasattr(self, "_metadata_request"):
             twin._metadata_request = self._metadata_request
         return twin
 
-    def _is_shared(self, name: str, value: Any) -> bool:
-        """Whether clones share a parameter; unfitted estimators are cloned, for grid searches."""
-        untrained = hasattr(value, "get_params") and not is_fitted(value)
-        return name in self._shared and not untrained
-
 
 class NodeScoreMixin:
-    """Accuracy that accepts labels of all nodes if `X` is a boolean mask over all nodes."""
-
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the accuracy; with a mask as `X`, `y` may hold the labels of all nodes."""
         labels = labels_in_mask(X, column_or_1d(y, warn=True))
@@ -110,80 +94,12 @@ class NodeClassifierMixin(NodeScoreMixin):
         ndarray of shape (n_nodes, n_classes), float64
             Probabilities; columns in the order of `classes_`.
         """
-        nodes = self._nodes_of(X)
-        return self.proba_[nodes]
+        return self.proba_[self._nodes_of(X)]
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of nodes; `X` are node ids, as in `predict_proba`."""
         best = self.predict_proba(X).argmax(axis=1)
         return self.classes_[best]
-
-
-@dataclass(frozen=True, kw_only=True)
-class NodeModel(NetworkModel):
-    """A trained graph network whose inputs are node ids."""
-
-    graph: NodeGraph  # the module is called with this graph
-    at_once: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.transform is not None:
-            raise TypeError(
-                "The inputs of a node classifier are node ids, so no transformer can precede it in "
-                "a pipeline."
-            )
-
-    @property
-    def device(self) -> torch.device:
-        return self.graph.device
-
-    def resolved(self, device: torch.device | str) -> torch.device:
-        """Resolve a ``device`` parameter; "auto" is the CPU if the installed DGL lacks CUDA."""
-        return device_for_network(self.module, self.graph, device)
-
-    def to(self, device: torch.device | str) -> Self:
-        device = self.resolved(device)
-        return replace(super().to(device), graph=self.graph.to(device))
-
-    def inputs(self, X: Any) -> Tensor:
-        return torch.as_tensor(checked_nodes(X, self.graph.n_nodes))
-
-    def one_pass(self, inputs: Tensor) -> Tensor:
-        return call_on_graph(self.module, self.graph)[inputs]
-
-    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
-        there = self.to(device)
-        with torch.no_grad():
-            return there.one_pass(inputs.to(there.device)).cpu()
-
-    def followed_by(self, layer: nn.Module) -> Self:
-        return replace(self, module=Followed(self.module, layer).eval())
-
-
-class Followed(nn.Sequential):
-    """A graph network followed by layers on its outputs, which is called like the network."""
-
-    def __init__(self, network: nn.Module, *layers: nn.Module):
-        super().__init__(network, *layers)
-        self.takes_node_graph = getattr(network, "takes_node_graph", False)
-        self.takes_data = takes_data(network)
-
-    def forward(self, *inputs: Any) -> Any:
-        network, *layers = self
-        outputs = network(*inputs)
-        for layer in layers:
-            outputs = layer(outputs)
-        return outputs
-
-
-def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | None) -> NodeModel:
-    """Build a `NodeModel` from a copy of a trained network, in evaluation mode, without gradients.
-
-    `classes` are sorted and in the order of the logits, or None if they are unknown.
-    """
-    model = NodeModel.of(network, classes=classes, graph=graph)
-    forget_graph(model.module)
-    return model
 
 
 @dataclass(repr=False, eq=False)
@@ -316,25 +232,20 @@ class GraphClassifier(
             settings=self._training_settings(resolve_device(self.device), self.weight_decay),
             seed=seed,
         )
-        self.graph_, self.classes_ = graph, data.classes
-        self.labelled_nodes_ = data.rows
+        self.graph_, self.classes_, self.labelled_nodes_ = graph, data.classes, data.rows
         self.proba_ = logits.softmax(dim=1).numpy()
         return self
 
     def _refuse_ineffective(self, X_val: Any) -> None:
         self._refuse_patience(X_val)
         if len(self.hidden_sizes) == 0:
-            refuse_ineffective(
-                self,
-                ["dropout", "batch_norm"],
-                "without hidden layers; set their widths in `hidden_sizes`.",
-            )
+            context = "without hidden layers; set their widths in `hidden_sizes`."
+            refuse_ineffective(self, ["dropout", "batch_norm"], context)
 
     def _new_network(self, n_features: int, n_classes: int, seed: int) -> GraphNetwork:
-        """Build a network of the classifier's architecture, with seeded initial weights."""
+        widths = checked_widths(self.hidden_sizes)
         with seeded(seed):
-            widths = checked_widths(self.hidden_sizes)
-            return new_network(
+            return GraphNetwork(
                 self.architecture, n_features, n_classes, widths, self.dropout, self.batch_norm
             )
 

@@ -1,16 +1,15 @@
 """Adapters for graphs and networks of DGL and PyG; no other module handles their objects.
 
-Both libraries are optional: neither library is needed for graphs from matrices and for the networks
-that skuq trains.
+Both libraries are optional: graphs from matrices and networks that skuq trains need neither.
 """
 
 from __future__ import annotations
 
 import os
 from copy import copy
-from inspect import signature
+from inspect import Parameter, signature
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -18,13 +17,21 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skuq._networks import resolve_device
-from skuq.evidential._graphs import NodeGraph, checked_graph, from_edges, from_matrices
+from skuq.evidential._graphs import (
+    Features,
+    NodeGraph,
+    as_scipy,
+    checked_graph,
+    from_edges,
+    from_matrices,
+)
 from skuq.imports import import_optional
 from skuq.validation import warn_user
 
+Ids = NDArray[np.integer]
+
 
 def import_dgl() -> ModuleType:
-    """Import DGL with torch as its backend; if DGL is missing, the error names the extra."""
     os.environ.setdefault("DGLBACKEND", "pytorch")  # otherwise DGL prints a message
     import_optional("dgl.nn", extra="graph")
     return import_optional("dgl", extra="graph")
@@ -105,19 +112,17 @@ def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)
-    original = graph.original
+    original, features = graph.original, _features(graph)
     if original is None:  # with the self-loops that DGL's layers need
         ends = tuple(torch.from_numpy(part) for part in given_edges(graph))
         original = _new_dgl_graph(ends, num_nodes=graph.n_nodes)
-    given = _given_features(graph)
-    features = graph.features.to_dense() if given is None else given
+    dense = features if isinstance(features, Tensor) else features.to_dense()
     if not graph.on_disk:
-        features = features.clone()  # a network may alter its input in place
-    return _call_on_original(network, original, features, graph.device)
+        dense = dense.clone()  # a network may alter its input in place
+    return _call_on_original(network, original, dense, graph.device)
 
 
 def _new_dgl_graph(ends: tuple[Tensor, ...], **options: Any) -> Any:
-    """Build a DGLGraph; if DGL is missing, the error explains how to do without DGL."""
     try:
         return import_dgl().graph(ends, **options)
     except ImportError as error:
@@ -132,7 +137,6 @@ def _new_dgl_graph(ends: tuple[Tensor, ...], **options: Any) -> Any:
 def _call_on_original(
     network: nn.Module, original: Any, features: Tensor, device: torch.device
 ) -> Tensor:
-    """Evaluate a network on a DGL or PyG graph with given features, see `call_on_graph`."""
     if not _is_of_pyg(original):
         there = original.local_var().to(device)  # a copy, because a network may write to its graph
         there.ndata["feat"] = features.to(device)
@@ -159,13 +163,11 @@ def _call_on_original(
     return outputs
 
 
-def _given_features(graph: NodeGraph) -> Tensor | None:
-    """Features in the user's dtype; None if the original graph does not store a tensor."""
+def _features(graph: NodeGraph) -> Features:
+    """Features in the user's dtype if the original graph stores a tensor, else in float32."""
     original = graph.original
-    if original is None:
-        return None
-    values = original.x if _is_of_pyg(original) else original.ndata.get("feat")
-    return values if isinstance(values, Tensor) else None
+    stored = original.x if _is_of_pyg(original) else getattr(original, "ndata", {}).get("feat")
+    return stored if isinstance(stored, Tensor) else graph.features
 
 
 def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -186,17 +188,13 @@ def takes_data(network: nn.Module) -> bool:
     """Whether a network is called with a whole PyG object: `forward` has one required argument."""
     if hasattr(network, "takes_data"):
         return bool(network.takes_data)
-    needed = [
-        parameter
-        for parameter in signature(network.forward).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
+    parameters = signature(network.forward).parameters.values()
+    variadic = (Parameter.VAR_POSITIONAL, Parameter.KEYWORD_ONLY, Parameter.VAR_KEYWORD)
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in variadic]
     return len(needed) == 1
 
 
 def warn_of_edge_data(network: nn.Module, graph: NodeGraph) -> None:
-    """Warn if a network accepts edge weights of the graph, but is called without them."""
     original = graph.original
     takes_node_graph = getattr(network, "takes_node_graph", False)
     if not _is_of_pyg(original) or takes_node_graph or takes_data(network):
@@ -212,29 +210,36 @@ def warn_of_edge_data(network: nn.Module, graph: NodeGraph) -> None:
             )
 
 
-def call_on_part(
-    network: nn.Module,
-    graph: NodeGraph,
-    device: torch.device,
-    nodes: Tensor,
-    edges: Tensor,
-    ends: Tensor,
-) -> Tensor:
-    """Evaluate a user's network on a part of its graph, see `call_on_graph`.
+class Part(NamedTuple):
+    """A subgraph, or a new graph that uses node features and edge data of the original graph."""
 
-    `nodes` (n_nodes,) and `edges` (n_edges,) are ids of the nodes and edges in the part; `ends`
-    (2, n_edges) are the positions of sources and targets in `nodes`.
-    """
-    given = _given_features(graph)
-    features = graph.features if given is None else given
+    nodes: Ids  # (n_nodes,): ids of the nodes in the original graph, whose features are used
+    source: Ids  # (n_edges,): sources of the edges, as positions in `nodes`
+    target: Ids  # (n_edges,): targets of the edges, as positions in `nodes`
+    edges: Ids  # (n_edges,): ids of the edges in the original graph, whose data are used
+
+
+def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, part: Part) -> Tensor:
+    """Evaluate a user's network on a part of its graph, see `call_on_graph`."""
+    # Some layers need edges sorted by target. Edges with equal targets keep the order that they
+    # have in the graph.
+    order = np.lexsort([part.edges, part.target])
+    nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges[order])
+    ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))
+    features = _features(graph)
     if isinstance(features, Tensor):
         features = features.index_select(0, nodes.to(features.device))
     else:
-        features = features.rows(nodes.numpy())
-    part = (_pyg_part if _is_of_pyg(graph.original) else _dgl_part)(
-        graph.original, nodes, edges, ends
-    )
-    return _call_on_original(network, part, features, device)
+        features = torch.from_numpy(as_scipy(features)[part.nodes].toarray())
+    make = _pyg_part if _is_of_pyg(graph.original) else _dgl_part
+    subgraph = make(graph.original, nodes, edges, ends)
+    outputs = _call_on_original(network, subgraph, features, device)
+    if outputs.ndim != 2 or len(outputs) != len(nodes):
+        raise ValueError(
+            f"The model must return logits of shape ({len(nodes)}, n_classes) for "
+            f"{len(nodes)} nodes, got {tuple(outputs.shape)}."
+        )
+    return outputs
 
 
 def _pyg_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
@@ -255,12 +260,9 @@ def _pyg_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
 def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
     idtype = torch.int32 if given is None else given.idtype
     part = _new_dgl_graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
-    if given is not None:
-        # The part is on the CPU, even if the user's graph is on a GPU.
-        part.ndata.update(
-            {k: value[nodes].cpu() for k, value in given.ndata.items() if k != "feat"}
-        )
-        part.edata.update({k: value[edges].cpu() for k, value in given.edata.items()})
+    if given is not None:  # the part is on the CPU, even if the user's graph is on a GPU
+        part.ndata.update({k: x[nodes].cpu() for k, x in given.ndata.items() if k != "feat"})
+        part.edata.update({k: x[edges].cpu() for k, x in given.edata.items()})
     return part
 
 
@@ -279,7 +281,7 @@ def forget_graph(network: nn.Module) -> None:
 def device_for_network(
     network: nn.Module, graph: NodeGraph, device: str | torch.device
 ) -> torch.device:
-    """Resolve a ``device`` parameter; "auto" is the CPU for a DGL network if DGL lacks CUDA."""
+    """Resolve the parameter; "auto" is the CPU for a DGL network if DGL lacks CUDA."""
     resolved = resolve_device(device)
     of_dgl = not getattr(network, "takes_node_graph", False) and not _is_of_pyg(graph.original)
     if resolved.type == "cpu" or not of_dgl:

@@ -1,26 +1,27 @@
 """Graph networks in plain torch, GCN and GAT, and their layer-wise evaluation for large graphs.
 
-Layer-wise evaluation computes each layer for all nodes, in chunks, before the next layer. For any
-number of layers, a chunk needs only its nodes and their direct neighbours. Because neighbours are
-not sampled, the result equals the result of one pass over the whole graph.
+Layer-wise evaluation computes each layer for all nodes, in chunks, before the next layer: a chunk
+needs only its nodes and their direct neighbours. The result equals that of one pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from skorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
 from tqdm.auto import tqdm
 
+from skuq._networks import TrainingSettings, train
 from skuq.evidential._graphs import Features, LoopedEdges, NodeGraph, SparseFeatures
 
 Architecture = Literal["gcn", "gat"]
@@ -34,8 +35,7 @@ class _SparseProduct(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, features: SparseFeatures, weight: Tensor) -> Tensor:
         ctx.transpose = features.transpose
-        product: Tensor = features.matrix @ weight
-        return product
+        return features.matrix @ weight
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
@@ -43,8 +43,6 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class SparseLinear(nn.Linear):
-    """A linear layer that accepts dense or sparse features."""
-
     def forward(self, input: Features) -> Tensor:
         if isinstance(input, Tensor):
             return super().forward(input)
@@ -109,21 +107,8 @@ def normalised_total(edges: LoopedEdges, values: Tensor) -> Tensor:
     return scale[edges.own] * total
 
 
-class Average(nn.Module):
-    """Normalised sum over neighbours, plus a bias."""
-
-    def __init__(self, n_outputs: int):
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(n_outputs))
-
-    def forward(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
-        return normalised_total(edges, projected) + self.bias
-
-
 class GraphLayer(nn.Module):
-    """A map `linear` of each node, and an aggregation `gather` over neighbours."""
-
-    linear: SparseLinear
+    linear: SparseLinear  # of each node; `gather` aggregates over neighbours
 
     def forward(self, edges: LoopedEdges, features: Features) -> Tensor:
         return self.gather(edges, self.linear(features))
@@ -140,11 +125,10 @@ class GraphConvolution(GraphLayer):
         super().__init__()
         self.linear = SparseLinear(n_inputs, n_outputs, bias=False)
         nn.init.xavier_uniform_(self.linear.weight)
-        self.average = Average(n_outputs)
+        self.bias = nn.Parameter(torch.zeros(n_outputs))
 
     def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
-        out: Tensor = self.average(edges, projected)
-        return out
+        return normalised_total(edges, projected) + self.bias
 
 
 class GraphAttention(GraphLayer):
@@ -153,51 +137,63 @@ class GraphAttention(GraphLayer):
     def __init__(self, n_inputs: int, n_outputs: int, n_heads: int, *, mean: bool = False):
         super().__init__()
         self.mean = mean
-        self.linear = SparseLinear(n_inputs, n_heads * n_outputs, bias=False)
-        self.attention = nn.ParameterDict(
-            {
-                # weights of the source's features, and of the target's, in the score of an edge
-                "attn_l": torch.empty(1, n_heads, n_outputs),
-                "attn_r": torch.empty(1, n_heads, n_outputs),
-                "bias": torch.zeros(n_heads * n_outputs),
-            }
-        )
-        # The recorded results were made with DGL's layer, which also draws weights for its own
-        # linear map. This map is replaced by `linear` here. Its weights are still drawn, and then
-        # discarded, because the draw changes the state of the random generator, and hence the
-        # initial weights of later layers.
         width = n_heads * n_outputs
+        self.linear = SparseLinear(n_inputs, width, bias=False)
+        # Weights of the source's features, and of the target's, in the score of an edge.
+        self.attn_l = nn.Parameter(torch.empty(1, n_heads, n_outputs))
+        self.attn_r = nn.Parameter(torch.empty(1, n_heads, n_outputs))
+        self.bias = nn.Parameter(torch.zeros(width))
+        # The recorded results were made with DGL's layer, which also draws weights for a linear map
+        # of its own. They are still drawn, because later layers depend on the random state.
         nn.init.xavier_normal_(nn.Linear(width, width, bias=False).weight)
-        for name in ("attn_l", "attn_r"):
-            nn.init.xavier_normal_(self.attention[name], gain=nn.init.calculate_gain("relu"))
+        for weight in (self.attn_l, self.attn_r):
+            nn.init.xavier_normal_(weight, gain=nn.init.calculate_gain("relu"))
 
     def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
-        attn_l, attn_r, bias = (self.attention[name] for name in ("attn_l", "attn_r", "bias"))
-        values = projected.view(len(projected), *attn_l.shape[1:])
-        left = (values * attn_l).sum(dim=2)
-        right = (values[edges.own] * attn_r).sum(dim=2)
+        values = projected.view(len(projected), *self.attn_l.shape[1:])
+        left = (values * self.attn_l).sum(dim=2)
+        right = (values[edges.own] * self.attn_r).sum(dim=2)
         heads = zip(left.unbind(1), right.unbind(1), values.unbind(1), strict=True)
         gathered = [_Attention.apply(edges, *head) for head in heads]  # type: ignore[no-untyped-call]
-        out = torch.stack(gathered, dim=1) + bias.view(attn_l.shape)
+        out = torch.stack(gathered, dim=1) + self.bias.view(self.attn_l.shape)
         return out.mean(dim=1) if self.mean else out.flatten(1)
 
 
 class GraphNetwork(nn.Module):
-    """Layers over a graph, with normalisation, an activation and dropout between them."""
+    """A GCN or a GAT, optionally with batch normalisation over the nodes.
+
+    A GAT has `N_HEADS` attention heads per hidden layer, and one in the output layer.
+    """
 
     takes_node_graph = True
 
     def __init__(
         self,
-        layers: Sequence[nn.Module],
-        activation: nn.Module,
-        dropout: float,
-        norms: Sequence[nn.Module] = (),
+        architecture: Architecture,
+        n_features: int,
+        n_outputs: int,
+        hidden_sizes: Sequence[int] = (64,),
+        dropout: float = 0.5,
+        batch_norm: bool = False,
     ):
         super().__init__()
+        widths = [n_features, *hidden_sizes]
+        layers: list[nn.Module]
+        if architecture == "gcn":
+            layers = [GraphConvolution(*pair) for pair in pairwise([*widths, n_outputs])]
+        else:
+            uneven = [width for width in hidden_sizes if width % N_HEADS]
+            if uneven:
+                raise ValueError(
+                    f"`hidden_sizes` must be multiples of {N_HEADS}, the number of attention "
+                    f"heads, got {uneven[0]}."
+                )
+            layers = [GraphAttention(n, width // N_HEADS, N_HEADS) for n, width in pairwise(widths)]
+            layers.append(GraphAttention(widths[-1], n_outputs, 1, mean=True))
         self.layers = nn.ModuleList(layers)
-        self.norms = nn.ModuleList(norms or [nn.Identity() for _ in layers[1:]])
-        self.activation = activation
+        norms = [nn.BatchNorm1d(n) if batch_norm else nn.Identity() for n in hidden_sizes]
+        self.norms = nn.ModuleList(norms)
+        self.activation = nn.ReLU() if architecture == "gcn" else nn.ELU()
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, graph: NodeGraph) -> Tensor:
@@ -208,34 +204,66 @@ class GraphNetwork(nn.Module):
         return logits
 
 
-def new_network(
-    architecture: Architecture,
-    n_features: int,
-    n_outputs: int,
-    hidden_sizes: Sequence[int] = (64,),
-    dropout: float = 0.5,
-    batch_norm: bool = False,
-) -> GraphNetwork:
-    """Build a GCN or a GAT, optionally with batch normalisation over the nodes.
+class Samples(NamedTuple):
+    """Samples of a training or validation pass."""
 
-    A GAT has `N_HEADS` attention heads per hidden layer, and one in the output layer.
+    inputs: Mapping[str, NDArray[Any]]  # "inputs" for the network, and further arrays for the loss
+    codes: NDArray[np.int64]  # (n_samples,): class codes, -1 if unlabelled
+
+
+class Labelled(NamedTuple):
+    """Labelled samples, each array of shape (n_labelled,)."""
+
+    rows: NDArray[np.int64]  # positions among all samples, or node ids; may contain duplicates
+    codes: NDArray[np.int64]  # class codes: positions of the labels in the array of classes
+    weight: NDArray[np.float64]
+
+    def as_samples(self) -> Samples:
+        return Samples({"inputs": self.rows, "weight": self.weight}, self.codes)
+
+
+class OnNodes(nn.Module):
+    """A graph network whose inputs are node ids."""
+
+    def __init__(self, network: nn.Module, graph: NodeGraph):
+        super().__init__()
+        self.network, self.graph = network, graph
+
+    def forward(self, nodes: Tensor) -> Any:
+        return self.network(self.graph)[nodes]
+
+
+def train_on_graph(
+    network: nn.Module,
+    criterion: nn.Module,
+    graph: NodeGraph,
+    training: Samples,
+    validation: Labelled | None,
+    *,
+    settings: TrainingSettings,
+    seed: int,
+    callbacks: Sequence[Callback] = (),
+) -> tuple[nn.Module, Any, Tensor]:
+    """Train a graph network in place; return it, its history and the outputs of all nodes.
+
+    The inputs of the samples are node ids. The outputs are float64 tensors on the CPU. `settings`
+    contains the user's callbacks, which run after `callbacks`.
     """
-    widths = [n_features, *hidden_sizes]
-    layers: list[nn.Module]
-    if architecture == "gcn":
-        layers = [GraphConvolution(*pair) for pair in pairwise([*widths, n_outputs])]
-    else:
-        uneven = [width for width in hidden_sizes if width % N_HEADS]
-        if uneven:
-            raise ValueError(
-                f"`hidden_sizes` must be multiples of {N_HEADS}, the number of attention heads, "
-                f"got {uneven[0]}."
-            )
-        layers = [GraphAttention(n, width // N_HEADS, N_HEADS) for n, width in pairwise(widths)]
-        layers.append(GraphAttention(widths[-1], n_outputs, 1, mean=True))
-    norms = [nn.BatchNorm1d(width) for width in hidden_sizes] if batch_norm else []
-    activation = nn.ReLU() if architecture == "gcn" else nn.ELU()
-    return GraphNetwork(layers, activation, dropout, norms)
+    device = torch.device(settings.device)
+    on_device = graph.to(device)
+    trained, history = train(
+        OnNodes(network, on_device),
+        criterion,
+        *training,
+        validation=None if validation is None else validation.as_samples(),
+        settings=settings,
+        seed=seed,
+        callbacks=callbacks,
+    )
+    network = trained.network  # type: ignore[assignment]
+    with torch.no_grad():
+        outputs = network.to(device)(on_device).cpu().double()
+    return network.cpu(), history, outputs
 
 
 def layerwise_logits(
@@ -243,9 +271,8 @@ def layerwise_logits(
 ) -> Tensor:
     """Compute the logits of all nodes layer by layer, with the network in evaluation mode.
 
-    The graph is on the CPU. The inputs of each layer are stored in a temporary file, in the folder
-    that `tempfile` chooses. Memory holds only the edges, one chunk and the logits (n_nodes,
-    n_classes).
+    The graph is on the CPU. The inputs of each layer are stored in a temporary file; memory holds
+    only the edges, one chunk and the logits (n_nodes, n_classes).
     """
     total = (1 + len(network.layers)) * graph.n_nodes
     bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
@@ -259,7 +286,7 @@ def layerwise_logits(
 def _logits_by_layers(
     network: GraphNetwork, graph: NodeGraph, device: torch.device, folder: str, bar: tqdm[Any]
 ) -> Tensor:
-    """Compute logits through memory-mapped files, which are closed when this function returns."""
+    # The memory-mapped files are closed when this function returns.
     layers = cast(list[GraphLayer], list(network.layers))
     features = cast(Tensor, graph.features)
     projected = _scratch(folder, graph, layers[0].linear.out_features)
@@ -279,15 +306,16 @@ def _logits_by_layers(
 def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
     """Yield ranges of nodes that hold, with their neighbours, at most `CHUNK_FLOATS` numbers.
 
-    A single node whose neighbours exceed the limit is a chunk by itself.
+    A node whose neighbours exceed the limit is a chunk by itself.
     """
     n_read = np.cumsum(degree + 1)
     start = 0
     while start < len(degree):
         before = n_read[start - 1] if start else 0
         stop = int(np.searchsorted(n_read, before + CHUNK_FLOATS // width, side="right"))
-        yield slice(start, max(stop, start + 1))
-        start = max(stop, start + 1)
+        stop = max(stop, start + 1)
+        yield slice(start, stop)
+        start = stop
 
 
 def _edges_into(
@@ -327,6 +355,5 @@ def _gathered(
 
 
 def _scratch(folder: str, graph: NodeGraph, width: int) -> NDArray[np.float32]:
-    """Create an array on disk with one row per node."""
     path = Path(folder, f"{len(list(Path(folder).iterdir()))}.float32")
     return np.memmap(path, np.float32, mode="w+", shape=(graph.n_nodes, width))

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from skuq.base import FloatArray
 from skuq.evidential._propagation import Propagation, propagate, similar_nodes
+from skuq.validation import as_array
 
 CHECKED_FLOATS = 2**24  # count of numbers in a chunk, when features on disk are validated
 SPARSE_BELOW = 0.1  # features with a smaller share of non-zeros are stored as sparse matrices
@@ -47,11 +47,10 @@ def has_csr_products(device_type: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class LoopedEdges:
-    """Edges into nodes, grouped by target, including a self-loop at each node.
+    """Edges into all nodes of a graph or some of them, including a self-loop at each node.
 
-    The targets are all nodes of a graph or only some of them; in the second case, the sources may
-    include further nodes. Gradients are implemented only if the targets are all nodes. Sums over
-    edges are products with a sparse matrix, which avoids storing a message per edge.
+    Gradients are implemented only if the targets are all nodes. Sums over edges are products with a
+    sparse matrix, which avoids storing a message per edge.
     """
 
     bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
@@ -64,14 +63,12 @@ class LoopedEdges:
         cls, matrix: sparse.csr_array, degree: NDArray[np.integer], own: slice = slice(None)
     ) -> LoopedEdges:
         """Build the edges from columns to rows of an adjacency matrix with self-loops."""
-        bounds, source = (
-            torch.tensor(part, dtype=torch.int32) for part in (matrix.indptr, matrix.indices)
-        )
-        return cls(bounds, source, torch.tensor(degree, dtype=torch.float32), own)
+        parts = (torch.tensor(x, dtype=torch.int32) for x in (matrix.indptr, matrix.indices))
+        return cls(*parts, torch.tensor(degree, dtype=torch.float32), own)
 
     def to(self, device: torch.device | str) -> LoopedEdges:
-        bounds, source, degree = (p.to(device) for p in (self.bounds, self.source, self.degree))
-        return LoopedEdges(bounds, source, degree, self.own)
+        parts = (part.to(device) for part in (self.bounds, self.source, self.degree))
+        return LoopedEdges(*parts, self.own)
 
     @cached_property
     def target(self) -> Tensor:
@@ -104,14 +101,10 @@ class LoopedEdges:
         return out.index_add_(0, self.target, messages)
 
     def products(self, targets: Tensor, sources: Tensor) -> Tensor:
-        """Inner product of the values at the two endpoints of each edge, of shape (n_edges,).
-
-        `targets` has shape (n_nodes, n), `sources` has shape (n_read, n).
-        """
+        """Inner products, (n_edges,), of the values (n_nodes, n) and (n_read, n) at the edges."""
         if has_csr_products(sources.device.type):
             pattern = self.matrix(self.ones.to(sources.dtype))
-            product = torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0)
-            return product.values()
+            return torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0).values()
         ends = targets.index_select(0, self.target), sources.index_select(0, self.source)
         return (ends[0] * ends[1]).sum(dim=1)
 
@@ -127,9 +120,9 @@ class SparseFeatures:
     def from_scipy(cls, matrix: sparse.csr_array) -> SparseFeatures:
         both = []
         for m in (matrix, sparse.csr_array(matrix.T)):
-            bounds, columns = (torch.tensor(x, dtype=torch.int32) for x in (m.indptr, m.indices))
+            parts = (torch.tensor(x, dtype=torch.int32) for x in (m.indptr, m.indices))
             values = torch.tensor(m.data, dtype=torch.float32)
-            both.append(csr_tensor(bounds, columns, values, m.shape, check=True))
+            both.append(csr_tensor(*parts, values, m.shape, check=True))
         return cls(*both)
 
     @property
@@ -144,10 +137,6 @@ class SparseFeatures:
 
     def to_dense(self) -> Tensor:
         return self.matrix.to_dense()
-
-    def rows(self, rows: NDArray[np.integer]) -> Tensor:
-        """Return the given rows as a dense tensor on the CPU."""
-        return torch.from_numpy(as_scipy(self)[rows].toarray())
 
 
 Features = Tensor | SparseFeatures
@@ -167,20 +156,18 @@ def as_features(values: Any) -> Features:
 
     The tensor of a memory map reads from the file at each use.
     """
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        values = values.to_dense() if values.layout != torch.strided else values
-        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
     if isinstance(values, np.memmap):
         if values.dtype != np.float32:
             raise ValueError(f"Node features on disk must be float32, got {values.dtype}.")
     else:
-        make = sparse.csr_array if sparse.issparse(values) else np.asarray
+        if isinstance(values, Tensor) and values.layout != torch.strided:
+            values = values.to_dense()
+        values = sparse.csr_array(values) if sparse.issparse(values) else as_array(values)
         with np.errstate(over="ignore"):  # values beyond the range of float32 raise an error below
-            values = make(values, dtype=np.float32)
+            values = values.astype(np.float32)
     if values.ndim != 2 or values.shape[1] == 0:
         raise ValueError(
-            f"Node features must have shape (n_nodes, n_features), got {tuple(values.shape)}."
+            f"Node features must have shape (n_nodes, n_features), got {values.shape}."
         )
     numbers = values.data if sparse.issparse(values) else values
     for rows in gen_batches(len(numbers), max(1, CHECKED_FLOATS // values.shape[1])):
@@ -200,26 +187,15 @@ def as_features(values: Any) -> Features:
     return torch.tensor(values.toarray() if sparse.issparse(values) else values)
 
 
+@dataclass(repr=False, eq=False)
 class NodeGraph:
-    """An undirected graph with node features, built by `as_node_graph`.
+    """An undirected graph with node features, built by `as_node_graph`; immutable."""
 
-    Because a graph is immutable, `copy.deepcopy` returns the same object.
-    """
-
+    adjacency: sparse.csr_array  # (n_nodes, n_nodes), float64; symmetric, no self-loops
+    features: Features  # (n_nodes, n_features), float32
+    original: Any = None  # the DGL or PyG graph that was converted, for users' networks
+    on_disk: bool = False  # whether the features stay in a file
     device = torch.device("cpu")  # on which networks are evaluated
-
-    def __init__(
-        self,
-        adjacency: sparse.csr_array,  # (n_nodes, n_nodes), float64; symmetric, no self-loops
-        features: Features,  # (n_nodes, n_features), float32
-        original: Any = None,  # the DGL or PyG graph that was converted, for users' networks
-        *,
-        on_disk: bool = False,  # whether the features stay in a file
-    ):
-        self.adjacency = adjacency
-        self.features = features
-        self.original = original
-        self.on_disk = on_disk
 
     @property
     def n_nodes(self) -> int:
@@ -237,9 +213,7 @@ class NodeGraph:
         return self  # scikit-learn's clone shares the graph
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
-            name: value for name, value in vars(self).items() if name not in ("edges", "similar")
-        }
+        return {name: x for name, x in vars(self).items() if name not in ("edges", "similar")}
 
     @cached_property
     def edges(self) -> LoopedEdges:
@@ -270,26 +244,23 @@ class NodeGraph:
 
     def is_same(self, other: NodeGraph) -> bool:
         """Whether another graph has the same nodes, edges and features."""
-        if self is other:
-            return True
         ours, theirs = self.features, other.features
-        if self.n_nodes != other.n_nodes or type(ours) is not type(theirs):
-            return False
+        if self is other or ours.shape != theirs.shape or type(ours) is not type(theirs):
+            return self is other
         if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
             same = torch.equal(ours, theirs)
         else:
-            same = ours.shape == theirs.shape and (as_scipy(ours) != as_scipy(theirs)).nnz == 0
+            same = (as_scipy(ours) != as_scipy(theirs)).nnz == 0
         return same and (self.adjacency != other.adjacency).nnz == 0
 
     def to(self, device: torch.device) -> NodeGraph:
         """Return the graph on a device; the graph itself if it is already there."""
         if device == self.device:
             return self
-        moved = copy(self)  # without `edges`, which are rebuilt on the device when needed
-        if "similar" in vars(self):
-            vars(moved)["similar"] = self.similar
+        moved = replace(self, features=self.features.to(device))
         moved.device = device
-        moved.features = self.features.to(device)
+        if "similar" in vars(self):  # but not `edges`, which are rebuilt on the device when needed
+            vars(moved)["similar"] = self.similar
         return moved
 
 
@@ -317,15 +288,14 @@ def _is_undirected(matrix: Any) -> bool:
     For a large graph, building a new matrix would need several times its memory.
     """
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-    if not square or not matrix.has_canonical_format or not np.isfinite(matrix.data).all():
+    if not square or not matrix.has_canonical_format or matrix.diagonal().any():
         return False
-    if not matrix.data.all() or matrix.diagonal().any():
+    if not np.isfinite(matrix.data).all() or not matrix.data.all():
         return False
     ones = np.ones(matrix.nnz, np.int8)
     mirrored = sparse.csc_array((ones, matrix.indices, matrix.indptr), matrix.shape).tocsr()
-    return np.array_equal(mirrored.indices, matrix.indices) and np.array_equal(
-        mirrored.indptr, matrix.indptr
-    )
+    same_bounds = np.array_equal(mirrored.indptr, matrix.indptr)
+    return same_bounds and np.array_equal(mirrored.indices, matrix.indices)
 
 
 def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr_array:
@@ -336,8 +306,7 @@ def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr
             f"The endpoints of the edges of `graph` must be node ids from 0 to {n_nodes - 1}, got "
             f"{min(u.min(), v.min())} to {max(u.max(), v.max())}."
         )
-    # 32-bit indices and booleans save memory on large graphs. A sum of boolean matrices is boolean
-    # as well, so duplicate edges count once.
+    # 32-bit indices and booleans save memory. Sums of booleans are boolean: duplicates count once.
     joining, index = u != v, np.int32 if n_nodes < 2**31 else np.int64
     ends = u[joining].astype(index), v[joining].astype(index)
     along = sparse.csr_array((np.ones(len(ends[0]), bool), ends), shape=(n_nodes, n_nodes))
@@ -349,11 +318,9 @@ def checked_graph(adjacency: sparse.csr_array, features: Any, original: Any) -> 
     """Build a graph from the adjacency matrix of a `NodeGraph` and unconverted features."""
     if features is None or adjacency.shape[0] == 0:
         raise ValueError(f"`graph` has no {'features' if features is None else 'nodes'}.")
-    taken = as_features(features)
-    if taken.shape[0] != adjacency.shape[0]:
-        raise ValueError(
-            f"`graph` has {adjacency.shape[0]} nodes, but {taken.shape[0]} rows of features."
-        )
+    taken, n_nodes = as_features(features), adjacency.shape[0]
+    if taken.shape[0] != n_nodes:
+        raise ValueError(f"`graph` has {n_nodes} nodes, but {taken.shape[0]} rows of features.")
     return NodeGraph(adjacency, taken, original, on_disk=isinstance(features, np.memmap))
 
 
@@ -365,7 +332,7 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
     if ids.dtype == bool:
         if ids.shape != (n_nodes,):
             raise ValueError(
-                f"A boolean mask over the nodes must have shape ({n_nodes},), got {ids.shape}."
+                f"A mask over the nodes must have shape ({n_nodes},), got {ids.shape}."
             )
         ids = np.flatnonzero(ids)
     if ids.ndim != 1:

@@ -3,8 +3,7 @@
 The network returns the same outputs for a batch on its subgraph as on the whole graph. The subgraph
 contains all nodes whose messages reach the batch, and one placeholder for all other nodes, at which
 edges that leave the subgraph end. Nodes thereby keep their degrees, by which convolutions divide.
-The receptive field is measured by calling the network: a layer of a user's network may reach
-several hops, divide by degrees, or send messages against the direction of edges.
+The receptive field is measured by calling the network.
 """
 
 from __future__ import annotations
@@ -25,15 +24,13 @@ from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 from tqdm.auto import tqdm
 
-from skuq.evidential._graph_libraries import call_on_part, given_edges
+from skuq.evidential._graph_libraries import Ids, Part, call_on_part, given_edges
 from skuq.evidential._graphs import NodeGraph
 
-Ids = NDArray[np.integer]
 # Evaluates a network by a call, and returns its logits and representations.
 Read = Callable[[Callable[[], Tensor]], tuple[Tensor, Tensor]]
 
-# Size of the test graph of `receptive_field`: number of paths, and number of hops from the middle
-# of a path to each end.
+# Number of paths of the test graph, and number of hops from the middle of a path to each end.
 N_PATHS, FARTHEST = 64, 16
 
 _COUNT = Interval(Integral, 1, None, closed="left")
@@ -85,7 +82,7 @@ def batched_outputs(
     `seed` determines which edges are kept at nodes with more than `max_neighbors`.
     """
     edges = Edges(graph, batches.max_neighbors, seed)
-    call = partial(outputs_of_part, network, graph, device)
+    call = partial(call_on_part, network, graph, device)
     kept: list[Tensor] = []
     bar = tqdm(total=graph.n_nodes, desc="batches", unit="node", disable=not verbose)
     with bar, torch.no_grad():
@@ -110,15 +107,6 @@ class ReceptiveField(NamedTuple):
     against: bool = False  # whether messages also travel against the direction of edges
     into: bool = False  # whether the in-degree of the farthest nodes affects the output
     out_of: bool = False  # whether the out-degree of any node affects the output
-
-
-class Part(NamedTuple):
-    """A subgraph, or a new graph that uses node features and edge data of the original graph."""
-
-    nodes: Ids  # (n_nodes,): ids of the nodes in the original graph, whose features are used
-    source: Ids  # (n_edges,): sources of the edges, as positions in `nodes`
-    target: Ids  # (n_edges,): targets of the edges, as positions in `nodes`
-    edges: Ids  # (n_edges,): ids of the edges in the original graph, whose data are used
 
 
 class Edges:
@@ -150,14 +138,12 @@ class Edges:
             near = self.source[self.into[rings[-1]].indices]  # messages travel along the edges
             if field.against:
                 near = np.append(near, self.target[self.out_of[rings[-1]].indices])
-            fresh = np.zeros(self.n_nodes, bool)
-            fresh[near] = True
-            rings.append(np.flatnonzero(fresh & ~inside))
+            rings.append(np.unique(near[~inside[near]]))
             inside[near] = True
         members = np.concatenate(rings)
         inner, border = np.split(members, [len(members) - len(rings[-1])])
         kept = self._incident(inner, border, inside, field)
-        # Nodes outside the part get the last position, which is that of the placeholder.
+        # Nodes outside the part get the last position, that of the placeholder.
         position = np.full(self.n_nodes, len(members), np.int32)
         position[members] = np.arange(len(members))
         source, target = position[self.source[kept]], position[self.target[kept]]
@@ -198,38 +184,17 @@ def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
     return np.sort(np.append(np.flatnonzero(loops), others[order[rank < max_neighbors]]))
 
 
-def outputs_of_part(
-    network: nn.Module, graph: NodeGraph, device: torch.device, part: Part
-) -> Tensor:
-    """Evaluate a user's network on a part of the graph, in the format of the user's graph."""
-    # Some layers need edges sorted by target. Edges with equal targets keep the order that they
-    # have in the graph.
-    order = np.lexsort([part.edges, part.target])
-    nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges[order])
-    ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))
-    outputs = call_on_part(network, graph, device, nodes, edges, ends)
-    if outputs.ndim != 2 or len(outputs) != len(nodes):
-        raise ValueError(
-            f"The model must return logits of shape ({len(nodes)}, n_classes) for "
-            f"{len(nodes)} nodes, got {tuple(outputs.shape)}."
-        )
-    return outputs
-
-
 def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) -> ReceptiveField:
     """Measure which features and degrees the outputs of a network depend on.
 
-    The features, and then the degrees, of the nodes in the middle of directed paths are changed.
-    The positions whose outputs change show the receptive field.
+    They are changed for the nodes in the middle of directed paths. The positions whose outputs
+    change show the receptive field.
     """
     if not len(edges):
         return ReceptiveField(0)
     paths = _Paths(call, n_nodes, edges)
-    reached = paths.changed(other_features=True)
-    against, along = (
-        (int(max(0, *side)) for side in (-reached, reached)) if len(reached) else (0, 0)
-    )
-    counted = paths.changed(edges_into=True)
+    reached, counted = paths.changed(other_features=True), paths.changed(edges_into=True)
+    against, along = (int(side.max(initial=0)) for side in (-reached, reached))
     beyond = len(counted) and (counted[0] < -against or counted[-1] > along)
     # An output may depend on degrees outside: PyG's LSTM aggregation pads each neighbourhood to the
     # maximum degree.
@@ -241,11 +206,8 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
         )
     if against:
         return ReceptiveField(against + along, against=True, into=True, out_of=True)
-    return ReceptiveField(
-        along,
-        into=along in counted,
-        out_of=len(paths.changed(edges_out_of=True)) > 0,
-    )
+    out_of = len(paths.changed(edges_out_of=True)) > 0
+    return ReceptiveField(along, into=along in counted, out_of=out_of)
 
 
 class _Paths:
@@ -263,8 +225,7 @@ class _Paths:
         self.target = np.append(loops, paths[:, 1:])
         self.edges = edges[random.integers(len(edges), size=len(self.source) + N_PATHS)]
         self.plain = self._outputs()
-        # Outputs of repeated calls can differ, because the order of summation varies, for example
-        # on a GPU.
+        # Outputs of repeated calls differ if the order of summation varies, as on a GPU.
         self.noise = 10 * (self._outputs() - self.plain).abs().max()
 
     def changed(self, **how: bool) -> NDArray[np.int64]:

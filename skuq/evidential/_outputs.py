@@ -1,49 +1,132 @@
-"""Pre-trained models of nodes, and the logits and representations of models for all samples."""
+"""Labelled samples, and the logits and representations of pre-trained models for all samples."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from numbers import Integral, Real
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
-from sklearn.base import clone
-from sklearn.utils import gen_batches
-from skorch import NeuralNet, NeuralNetClassifier
+from numpy.typing import NDArray
+from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
+from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
-from skuq._networks import (
-    Columns,
-    LogProbabilities,
-    forward_hooks,
-    moved,
-    on_device,
-    rows_at_once,
-)
+from skuq._networks import TrainingSettings, forward_hooks, moved, on_device, rows_at_once
 from skuq.base import FloatArray
-from skuq.evidential._graph_classifier import (
-    Followed,
-    GraphClassifier,
-    NodeModel,
-    node_model,
-)
-from skuq.evidential._graph_libraries import call_on_graph, warn_of_edge_data
-from skuq.evidential._graph_networks import GraphNetwork, layerwise_logits
-from skuq.evidential._graphs import NodeGraph
+from skuq.devices import DeviceMixin
+from skuq.evidential import _graph_libraries as libraries
+from skuq.evidential._graph_networks import GraphNetwork, Labelled, layerwise_logits
+from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.evidential._node_batches import NodeBatches, Read, batched_outputs
-from skuq.evidential._training import LabelledData
-from skuq.models import NetworkModel, adopt, fit_model
-from skuq.wrappers import is_fitted
+from skuq.labels import codes_of, labels_in_mask, plain
+from skuq.models import NetworkModel
+from skuq.validation import check_targets_are_classes, refuse_ineffective, training_weights
 
 Layer = int | str
 
-# Name of the submodule in which torch stores parametrised weights, such as those of
-# `spectral_norm`.
+# Submodule in which torch stores parametrised weights, such as those of `spectral_norm`.
 _PARAMETRIZATIONS = "parametrizations"
+
+
+# Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
+TRAINING_PARAMETERS: dict[str, Any] = {
+    "learning_rate": [Interval(Real, 0, None, closed="neither")],
+    "max_epochs": [Interval(Integral, 1, None, closed="left")],
+    "patience": [Interval(Integral, 1, None, closed="left")],
+    "callbacks": [list, None],
+    "device": [str, torch.device],
+    "random_state": ["random_state"],
+    "verbose": ["verbose"],
+}
+
+
+class TrainedNetworkMixin(DeviceMixin):
+    """Mixin for estimators with the parameters in `TRAINING_PARAMETERS`."""
+
+    callbacks: list[Any] | None
+
+    def _training_settings(self, device: torch.device, weight_decay: float) -> TrainingSettings:
+        """Build settings for full-batch training with Adam."""
+        names = ("learning_rate", "max_epochs", "patience", "verbose")
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        callbacks = self.callbacks or []
+        return TrainingSettings(
+            **given, callbacks=callbacks, device=device, weight_decay=weight_decay
+        )
+
+    def _refuse_patience(self, X_val: Any) -> None:
+        if X_val is None:
+            context = "without validation data; pass `X_val` and `y_val` to `fit`."
+            refuse_ineffective(self, ["patience"], context)
+
+
+class LabelledData(NamedTuple):
+    """Classes, and labelled samples for training and early stopping."""
+
+    classes: NDArray[Any]
+    training: Labelled
+    validation: Labelled | None = None
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        parts = [part.rows for part in (self.training, self.validation) if part is not None]
+        return np.unique(np.concatenate(parts))
+
+    def as_arguments(self) -> dict[str, Any]:
+        """Return the samples as keyword arguments of `fit`."""
+        (X, codes, weight), validation = self.training, self.validation
+        arguments = {"X": X, "y": self.classes[codes], "sample_weight": weight}
+        if validation is None:
+            return arguments
+        return {**arguments, "X_val": validation.rows, "y_val": self.classes[validation.codes]}
+
+
+def labelled_nodes(
+    graph: NodeGraph,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    X_val: Any = None,
+    y_val: Any = None,
+    known_classes: NDArray[Any] | None = None,
+) -> LabelledData:
+    """Validate the arguments of `fit`; `known_classes` are those of a trained model."""
+    ids, labels = _checked_pair(graph, X, y)
+    check_several_classes(labels)
+    classes = np.unique(labels if known_classes is None else np.append(labels, known_classes))
+    weight = training_weights(sample_weight, len(ids))
+    training = Labelled(ids, codes_of(labels, classes, "y"), weight)
+    if not has_validation(X_val, y_val):
+        return LabelledData(classes, training)
+    ids, labels = _checked_pair(graph, X_val, y_val)
+    validation = Labelled(ids, codes_of(labels, classes, "y_val"), np.ones(len(ids)))
+    return LabelledData(classes, training, validation)
+
+
+def check_several_classes(labels: NDArray[Any]) -> None:
+    if (labels == labels[0]).all():
+        label = plain(labels[0])
+        raise ValueError(f"`y` contains only one class, {label!r}; at least 2 are needed.")
+
+
+def has_validation(X_val: Any, y_val: Any) -> bool:
+    if (X_val is None) != (y_val is None):
+        raise ValueError("Pass both `X_val` and `y_val`, or neither.")
+    return X_val is not None
+
+
+def _checked_pair(graph: NodeGraph, X: Any, y: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    ids = checked_nodes(X, graph.n_nodes)
+    labels = labels_in_mask(X, column_or_1d(y, warn=True))
+    check_consistent_length(ids, labels)
+    check_targets_are_classes(labels)
+    return ids, labels
 
 
 class Outputs(NamedTuple):
@@ -54,7 +137,6 @@ class Outputs(NamedTuple):
 
 
 def row_outputs(model: NetworkModel, inputs: Tensor, layer: Layer, device: torch.device) -> Outputs:
-    """Compute logits and representations of samples, in batches of bounded size."""
     module = moved(model.module, device)
     parts = []
     with torch.no_grad():
@@ -66,7 +148,6 @@ def row_outputs(model: NetworkModel, inputs: Tensor, layer: Layer, device: torch
 
 
 def proba_of(logits: Tensor) -> FloatArray:
-    """Compute class probabilities of shape (n_samples, n_classes), float64, from logits."""
     proba: FloatArray = logits.double().softmax(dim=1).numpy()
     return proba
 
@@ -76,37 +157,36 @@ def read_layer(
 ) -> tuple[Tensor, Tensor]:
     """Evaluate a network by calling `run`, and record the representation in one of its layers.
 
-    `layer` is -1 for the logits, -2 for the input of the last layer with a weight matrix, -3 for
-    the input of the layer before, and so on. The name of a module selects the output of the module.
-    All axes of the representation except the first are flattened.
+    `layer` is that of `NetworkHead`; only layers with a weight matrix count. All axes of the
+    representation except the first are flattened.
     """
     if layer == -1:
         logits = run()
         return logits, logits
     modules = dict(network.named_modules())
+    names = ", ".join(filter(None, modules))
+    recorded: deque[Any] = deque(maxlen=1 if isinstance(layer, str) else -layer - 1)
     if isinstance(layer, str):
         if not layer or layer not in modules:
             raise ValueError(
-                f"The network has no module `layer`={layer!r}; its modules are "
-                f"{', '.join(filter(None, modules))}."
+                f"The network has no module `layer`={layer!r}; its modules are {names}."
             )
-        recorded: deque[Any] = deque(maxlen=1)
-        hooks = forward_hooks([modules[layer]], _keep_output(recorded))
+        hooks = forward_hooks(
+            [modules[layer]], lambda module, inputs, output: recorded.append(_copy(output))
+        )
     else:
-        recorded = deque(maxlen=-layer - 1)
         layers = [
             module
             for name, module in modules.items()
             if _has_matrix(module) and _PARAMETRIZATIONS not in name.split(".")
         ]
-        hooks = forward_hooks(layers, _keep_input(recorded), before=True)
+        hooks = forward_hooks(layers, partial(_keep_input, recorded), before=True)
     with hooks:
         logits = run()
     if len(recorded) < (recorded.maxlen or 0):
         raise ValueError(
             f"`layer`={layer!r} counts layers with a weight matrix, but the network evaluated only "
-            f"{len(recorded)} of them; pass the name of a module instead, one of "
-            f"{', '.join(filter(None, modules))}."
+            f"{len(recorded)} of them; pass the name of a module instead, one of {names}."
         )
     hidden = recorded[0]
     if not isinstance(hidden, Tensor) or hidden.ndim < 2 or len(hidden) != len(logits):
@@ -124,17 +204,12 @@ def _has_matrix(module: nn.Module) -> bool:
     return leaf and any(parameter.ndim > 1 for parameter in module.parameters())
 
 
-def _keep_input(recorded: deque[Any]) -> Callable[..., None]:
-    def hook(module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        arguments = [*inputs, *named.values()]  # the first argument of some layers is a graph
-        tensor = next((x for x in arguments if isinstance(x, Tensor)), arguments[0])
-        recorded.append(_copy(tensor))
-
-    return hook
-
-
-def _keep_output(recorded: deque[Any]) -> Callable[..., None]:
-    return lambda module, inputs, output: recorded.append(_copy(output))
+def _keep_input(
+    recorded: deque[Any], module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
+) -> None:
+    arguments = [*inputs, *named.values()]  # the first argument of some layers is a graph
+    tensor = next((x for x in arguments if isinstance(x, Tensor)), arguments[0])
+    recorded.append(_copy(tensor))
 
 
 def _copy(value: Any) -> Any:
@@ -142,61 +217,68 @@ def _copy(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value
 
 
-def fitted_node_model(
-    model: Any, graph: NodeGraph, nodes: LabelledData, *, device: Any, seed: int
-) -> NodeModel:
-    """Return a pre-trained model as a `NodeModel`, or train a model on the labelled nodes.
+@dataclass(frozen=True, kw_only=True)
+class NodeModel(NetworkModel):
+    """A trained graph network whose inputs are node ids."""
 
-    The model is a `GraphClassifier`, a `torch.nn.Module` whose input is the graph, a fitted skorch
-    net around such a module, or any other model that `skuq.models.adopt` accepts, which classifies
-    nodes by their features. If the model is None, a `GraphClassifier` is trained. The caller must
-    remove wrappers first. `seed` seeds the training of a model without a random state.
-    """
-    if isinstance(model, nn.Module):
-        return node_model(model, graph, None)
-    if isinstance(model, NeuralNet) and is_fitted(model):
-        return _skorch_model(model, graph)
-    if model is None:
-        model = GraphClassifier(graph, device=device, random_state=seed)
-    if isinstance(model, GraphClassifier) and not is_fitted(model):
-        model = clone(model).set_params(graph=graph)
-        if model.random_state is None:
-            model.set_params(random_state=seed)
-        model.fit(**nodes.as_arguments())
-    adopted: Any
-    if hasattr(model, "fit") and not is_fitted(model):  # a classifier of feature rows
-        rows, codes, weight = nodes.training
-        adopted = fit_model(
-            model,
-            graph.features.to_dense().numpy()[rows],
-            nodes.classes[codes],
-            sample_weight=None if (weight == 1).all() else weight,
-            seed=seed,
-        )
-    else:
-        adopted = adopt(model)
-    if isinstance(adopted, NodeModel):
-        return replace(adopted, graph=graph)
-    return node_model(FeaturesNetwork(adopted), graph, adopted.classes)
+    graph: NodeGraph  # the module is called with this graph
+    at_once: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.transform is not None:
+            raise TypeError(
+                "The inputs of a node classifier are node ids, so no transformer can precede it in "
+                "a pipeline."
+            )
+
+    @property
+    def device(self) -> torch.device:
+        return self.graph.device
+
+    def resolved(self, device: torch.device | str) -> torch.device:
+        return libraries.device_for_network(self.module, self.graph, device)
+
+    def to(self, device: torch.device | str) -> Self:
+        device = self.resolved(device)
+        return replace(super().to(device), graph=self.graph.to(device))
+
+    def inputs(self, X: Any) -> Tensor:
+        return torch.as_tensor(checked_nodes(X, self.graph.n_nodes))
+
+    def one_pass(self, inputs: Tensor) -> Tensor:
+        return libraries.call_on_graph(self.module, self.graph)[inputs]
+
+    def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
+        there = self.to(device)
+        with torch.no_grad():
+            return there.one_pass(inputs.to(there.device)).cpu()
+
+    def followed_by(self, layer: nn.Module) -> Self:
+        return replace(self, module=Followed(self.module, layer).eval())
 
 
-def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
-    """Convert a skorch net around a graph network to a model with logits in sorted class order."""
-    if not isinstance(net, NeuralNetClassifier):
-        return node_model(net.module_, graph, None)
-    classes = np.asarray(net.classes_)
-    order = np.argsort(classes)
-    steps: list[nn.Module] = []
-    if isinstance(net.criterion_, nn.NLLLoss):  # skorch then expects probabilities as outputs
-        steps.append(LogProbabilities())
-    if (order != np.arange(len(order))).any():
-        steps.append(Columns(order.tolist()))
-    network = Followed(net.module_, *steps) if steps else net.module_
-    return node_model(network, graph, classes[order])
+class Followed(nn.Sequential):
+    """A graph network followed by layers on its outputs, which is called like the network."""
+
+    def __init__(self, network: nn.Module, *layers: nn.Module):
+        super().__init__(network, *layers)
+        self.takes_node_graph = getattr(network, "takes_node_graph", False)
+        self.takes_data = libraries.takes_data(network)
+
+    def forward(self, *inputs: Any) -> Any:
+        network, *layers = self
+        return nn.Sequential(*layers)(network(*inputs))
+
+
+def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | None) -> NodeModel:
+    """Model of a copy of a network; `classes` are in the order of the logits, None if unknown."""
+    model = NodeModel.of(network, classes=classes, graph=graph)
+    libraries.forget_graph(model.module)
+    return model
 
 
 class FeaturesNetwork(nn.Module):
-    """A classifier of feature rows, applied to the features of all nodes; edges are ignored."""
+    """A classifier of feature rows, applied to the features of all nodes."""
 
     takes_node_graph = True
 
@@ -220,13 +302,8 @@ def node_outputs(
     seed: int = 0,
     verbose: bool = False,
 ) -> Outputs:
-    """Evaluate a model on all nodes of its graph.
-
-    A `GraphNetwork` is evaluated layer by layer if the features are on disk. A user's network is
-    evaluated in batches if `batches` is given. `verbose` shows a progress bar.
-    """
-    network = deepcopy(model.module).to(device)
-    graph = model.graph
+    """Evaluate a model on all nodes of its graph; `verbose` shows a progress bar."""
+    network, graph = deepcopy(model.module).to(device), model.graph
     if batches is not None and getattr(network, "takes_node_graph", False):
         raise ValueError(
             "`batches` applies only to your own graph networks. A GraphClassifier is evaluated "
@@ -248,14 +325,14 @@ def node_outputs(
                     network, graph, read, device, batches, seed=seed, verbose=verbose
                 )
             else:
-                run = partial(call_on_graph, network, graph.to(device))
+                run = partial(libraries.call_on_graph, network, graph.to(device))
                 logits, hidden = read_layer(network, run, layer)
     except (RuntimeError, AttributeError, TypeError, IndexError) as error:
         raise ValueError(
             f"The model cannot be evaluated on this graph, whose nodes have {graph.n_features} "
             f"features; it raised: {(str(error) or type(error).__name__).splitlines()[0]}"
         ) from error
-    warn_of_edge_data(network, graph)
+    libraries.warn_of_edge_data(network, graph)
     shape = tuple(logits.shape)
     if len(shape) != 2 or shape[0] != graph.n_nodes or shape[1] < 2:
         raise ValueError(

@@ -18,12 +18,7 @@ from torch import nn
 from skuq._networks import train
 from skuq.base import FloatArray, Uncertainty, with_index_of
 from skuq.devices import with_gradients
-from skuq.evidential._classifier import (
-    EvaluatedModel,
-    PretrainedClassifier,
-    graph_of,
-    seen_nodes,
-)
+from skuq.evidential._classifier import EvaluatedModel, PretrainedClassifier, graph_of, seen_nodes
 from skuq.evidential._evidence import (
     EvidenceLoss,
     Measure,
@@ -32,18 +27,17 @@ from skuq.evidential._evidence import (
     dirichlet_uncertainty,
     new_head,
 )
-from skuq.evidential._graph_classifier import NodeModel
 from skuq.evidential._graph_libraries import as_node_graph
-from skuq.evidential._graphs import NodeGraph
+from skuq.evidential._graph_networks import Labelled, Samples
 from skuq.evidential._node_batches import NodeBatches
-from skuq.evidential._outputs import Outputs, proba_of
-from skuq.evidential._propagation import Propagation
-from skuq.evidential._training import (
+from skuq.evidential._outputs import (
     TRAINING_PARAMETERS,
-    Labelled,
-    Samples,
+    NodeModel,
+    Outputs,
     TrainedNetworkMixin,
+    proba_of,
 )
+from skuq.evidential._propagation import Propagation
 from skuq.validation import refuse_ineffective
 
 
@@ -217,8 +211,15 @@ default="auto"
             head._validate_params()
         layer, loss = -1 if head is None else head.layer, self.loss or EvidenceLoss()
         loss._check(on_logits=head is None)
+        if self.batches is not None:
+            self.batches._validate_params()
+        self._refuse_patience(X_val)
         graph = graph_of(self.estimator, self.graph)
-        self._refuse_ineffective(graph, X_val)
+        if graph is None:
+            needing = ["batches"] if self.propagation is None else ["batches", "propagation"]
+            refuse_ineffective(self, needing, "without a graph; give `graph`.")
+        else:
+            graph.prepare(self.propagation)
         random_state = check_random_state(self.random_state)
         estimator_seed, head_seed = map(int, random_state.randint(2**31 - 1, size=2))
         evaluated = self._evaluate_estimator(
@@ -229,26 +230,12 @@ default="auto"
         self._layer, self._estimator_seed = layer, estimator_seed
         self.labelled_nodes_: NDArray[np.int64] | None = None
         if graph is not None:
-            self._keep_nodes(graph, evaluated)
+            seen = seen_nodes(self.estimator, graph)
+            self.labelled_nodes_ = np.union1d(evaluated.data.rows, seen)
+            auto = self.propagation == "auto"
+            self._scheme = cast(Propagation | None, "diffusion" if auto else self.propagation)
+            self.alpha_ = graph.propagate(self._dirichlet(evaluated.outputs), self._scheme)
         return self
-
-    def _refuse_ineffective(self, graph: NodeGraph | None, X_val: Any) -> None:
-        self._refuse_patience(X_val)
-        if self.batches is not None:
-            self.batches._validate_params()
-        if graph is None:
-            needing = ["batches"] if self.propagation is None else ["batches", "propagation"]
-            refuse_ineffective(self, needing, "without a graph; give `graph`.")
-        else:
-            graph.prepare(self.propagation)
-
-    def _keep_nodes(self, graph: NodeGraph, evaluated: EvaluatedModel) -> None:
-        """Set the fitted attributes that exist only with a graph."""
-        seen = seen_nodes(self.estimator, graph)
-        self.labelled_nodes_ = np.union1d(evaluated.data.rows, seen)
-        auto = self.propagation == "auto"
-        self._scheme = cast(Propagation | None, "diffusion" if auto else self.propagation)
-        self.alpha_ = graph.propagate(self._dirichlet(evaluated.outputs), self._scheme)
 
     def with_graph(self, graph: Any) -> EvidentialProbe:
         """Return a copy that predicts for the nodes of another graph, without retraining.
@@ -262,8 +249,7 @@ default="auto"
         -------
         EvidentialProbe
             A copy whose inputs are node ids of the new graph; the original is not changed. The
-            copy has `labelled_nodes_` only if both graphs are equal. A graph that adds nodes to the
-            graph of `fit` counts as different.
+            copy has `labelled_nodes_` only if both graphs are equal.
 
         Examples
         --------
@@ -277,9 +263,7 @@ default="auto"
         """
         check_is_fitted(self)
         if self.graph_ is None:
-            raise ValueError(
-                "This probe was fitted on feature rows, not on a graph; fit it with `graph` first."
-            )
+            raise ValueError("This probe was fitted on feature rows; fit it with `graph` first.")
         other = copy(self)
         other.graph_ = as_node_graph(graph)
         other.graph_.prepare(self._scheme)
@@ -335,7 +319,6 @@ default="auto"
         )
 
     def _dirichlet(self, outputs: Outputs) -> FloatArray:
-        """Compute float64 concentrations from the outputs of the pre-trained model."""
         with torch.no_grad():
             e = self.head_(outputs.hidden).sum(dim=1, dtype=torch.float64).numpy()  # Eq. 10
         p = proba_of(outputs.logits).clip(np.finfo(np.float64).tiny)
@@ -346,8 +329,7 @@ default="auto"
 def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) -> Samples:
     """Build the training samples (Eq. 15): labelled rows and, with `all_rows`, unlabelled rows.
 
-    With `all_rows`, each row counts once in the regularisers, even if it is labelled several times
-    or has a sample weight. Without `all_rows`, sample weights count in every term of the loss.
+    With `all_rows`, each row counts once in the regularisers, whatever its labels and weights.
     """
     rows, weight = labelled.rows, labelled.weight
     if all_rows:

@@ -32,17 +32,15 @@ def propagate(
     ``C / alpha_0`` according to Section 4.1. Results are close to the published results only if the
     vacuity is propagated, because a few nodes of enormous strength dominate a mean of strengths.
     """
-    if scheme == "diffusion":
-        # The rows of the propagation matrix sum to 1. Therefore, unlike in Eq. 91, a node's high
-        # degree does not count as evidence. Because vacuity is at most 1, a neighbour with enormous
-        # evidence cannot dominate the mean.
-        vacuity = alpha.shape[1] / alpha.sum(axis=1)  # Eq. 7
-        return (vacuity / diffuse(adjacency, vacuity))[:, None] * alpha
     if scheme in ("evidence", "both"):
         alpha = propagate_evidence(adjacency, alpha)  # Eq. 91
-    if scheme in ("vacuity", "both"):
-        vacuity = alpha.shape[1] / alpha.sum(axis=1)
-        alpha = (vacuity / smooth(adjacency, vacuity))[:, None] * alpha  # Eq. 90
+    if scheme in ("diffusion", "vacuity", "both"):
+        vacuity = alpha.shape[1] / alpha.sum(axis=1)  # Eq. 7
+        # Unlike in Eq. 91, the rows of the matrix of a diffusion sum to 1, so that a high degree
+        # does not count as evidence. Vacuity is at most 1, so that a neighbour with enormous
+        # evidence cannot dominate the mean.
+        average = diffuse if scheme == "diffusion" else smooth  # Eq. 90
+        alpha = (vacuity / average(adjacency, vacuity))[:, None] * alpha
     return alpha
 
 
@@ -83,9 +81,9 @@ def propagate_evidence(
 def diffuse(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 10, teleport: float = 0.1
 ) -> FloatArray:
-    """Average values over random walks: personalised PageRank with a row-stochastic matrix.
+    """Average values, (n_nodes,) or (n_nodes, n), over random walks.
 
-    `values` has shape (n_nodes,) or (n_nodes, n).
+    This is personalised PageRank with a row-stochastic matrix.
     """
     count = np.asarray(adjacency.sum(axis=1)) + 1.0
     count = count.reshape(-1, *[1] * (values.ndim - 1))
@@ -104,22 +102,19 @@ def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sp
     subject. Nodes of an unlabelled class have similar diffused features even if few edges join
     these nodes. A node whose neighbourhood has only zero features stays isolated.
     """
-    diffused = normalize(diffuse(adjacency, _compressed(normalize(features))))
+    values = normalize(features)
+    if min(values.shape) > N_COMPONENTS:  # inner products are approximately preserved
+        values = TruncatedSVD(N_COMPONENTS, random_state=0).fit_transform(values)
+    else:
+        values = values.toarray()
+    diffused = normalize(diffuse(adjacency, np.asarray(values, dtype=np.float64)))
     described = np.flatnonzero(diffused.any(axis=1))
     n_similar = min(N_SIMILAR, len(described) - 1)
     if n_similar < 1:
         return sparse.csr_array(adjacency.shape)
     nearest = NearestNeighbors(n_neighbors=n_similar).fit(diffused[described])
-    targets = described[nearest.kneighbors(return_distance=False)]
+    targets = described[nearest.kneighbors(return_distance=False)].ravel()
     sources = np.repeat(described, n_similar)
-    ones = np.ones(len(sources))
-    similar = sparse.csr_array((ones, (sources, targets.ravel())), shape=adjacency.shape)
+    pairs = np.ones(len(sources)), (sources, targets)
+    similar = sparse.csr_array(pairs, shape=adjacency.shape)
     return sparse.csr_array(similar.maximum(similar.T))
-
-
-def _compressed(features: sparse.csr_array) -> FloatArray:
-    """Reduce features to a few dense columns that approximately preserve inner products."""
-    if min(features.shape) <= N_COMPONENTS:
-        return np.asarray(features.toarray(), dtype=np.float64)
-    svd = TruncatedSVD(N_COMPONENTS, random_state=0)
-    return np.asarray(svd.fit_transform(features), dtype=np.float64)
