@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -21,10 +20,14 @@ from torch import nn
 from skuq._information import centred, has_conventional_offset
 from skuq._networks import Columns, LogProbabilities, resolve_device
 from skuq.base import FloatArray, UncertaintyMixin
-from skuq.evidential._graph_classifier import GraphClassifier, NodeScoreMixin, SharedParametersMixin
+from skuq.evidential._graph_classifier import (
+    GraphClassifier,
+    PredictionsMixin,
+    SharedParametersMixin,
+)
 from skuq.evidential._graph_libraries import as_node_graph
 from skuq.evidential._graph_networks import Labelled
-from skuq.evidential._graphs import NodeGraph, checked_nodes
+from skuq.evidential._graphs import NodeGraph
 from skuq.evidential._node_batches import NodeBatches
 from skuq.evidential._outputs import (
     FeaturesNetwork,
@@ -58,19 +61,17 @@ class EvaluatedModel(NamedTuple):
     """A pre-trained model, and its outputs for all nodes, or for all samples of `fit`."""
 
     model: NetworkModel  # a `NodeModel` if there is a graph
-    graph: NodeGraph | None
     outputs: Outputs
     data: LabelledData  # rows are positions in `outputs`; classes are in the order of the logits
 
 
 class PretrainedClassifier(
     SharedParametersMixin,
-    NodeScoreMixin,
+    PredictionsMixin,
     ModelMixin,
     ClassifierMixin,
     UncertaintyMixin,
     BaseEstimator,
-    ABC,
 ):
     """Base class of estimators that evaluate a pre-trained model and predict its classes."""
 
@@ -80,11 +81,8 @@ class PretrainedClassifier(
     verbose: int = 0
     batches: NodeBatches | None = None
 
-    estimator: Any
     graph: Any
-    graph_: NodeGraph | None
     model_: NetworkModel
-    classes_: NDArray[Any]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -92,23 +90,14 @@ class PretrainedClassifier(
         return tags
 
     def _evaluate_estimator(
-        self,
-        graph: NodeGraph | None,
-        X: Any,
-        y: Any,
-        sample_weight: Any,
-        X_val: Any,
-        y_val: Any,
-        *,
-        layer: Layer = -1,
-        seed: int,
+        self, graph: NodeGraph | None, *arguments: Any, layer: Layer = -1, seed: int
     ) -> EvaluatedModel:
-        """Validate the arguments of `fit`, and evaluate the estimator on them."""
+        """Validate X, y, sample_weight, X_val and y_val, and evaluate the estimator on them."""
         if graph is None:
-            evaluated = self._evaluate_on_rows(X, y, sample_weight, X_val, y_val, layer, seed)
+            evaluated = self._evaluate_on_rows(*arguments, layer=layer, seed=seed)
         else:
-            known = known_classes(self.estimator, X_val, y_val)
-            nodes = labelled_nodes(graph, X, y, sample_weight, X_val, y_val, known)
+            known = known_classes(self.estimator, *arguments[-2:])
+            nodes = labelled_nodes(graph, *arguments, known_classes=known)
             self.n_features_in_ = 1
             model = fitted_node_model(self.estimator, graph, nodes, self.device, seed)
             evaluated = _evaluated(model, nodes, self._outputs_of_nodes(model, layer, seed))
@@ -116,7 +105,7 @@ class PretrainedClassifier(
         return evaluated
 
     def _evaluate_on_rows(
-        self, X: Any, y: Any, weight: Any, X_val: Any, y_val: Any, layer: Layer, seed: int
+        self, X: Any, y: Any, weight: Any, X_val: Any, y_val: Any, *, layer: Layer, seed: int
     ) -> EvaluatedModel:
         further = (X_val,) if has_validation(X_val, y_val) else ()
         if not isinstance(X, Mapping):
@@ -125,9 +114,8 @@ class PretrainedClassifier(
             if values.ndim == 1 and values.dtype.kind in "iub":
                 raise ValueError(
                     f"X contains {len(values)} integers or booleans, such as node ids or a mask, "
-                    "but no graph was passed. Pass `graph`, for example "
-                    "EvidentialProbe(model, graph=data), or pass feature rows of shape "
-                    "(n_samples, n_features)."
+                    "but no graph was passed. Pass `graph`, or feature rows of shape (n_samples, "
+                    "n_features)."
                 )
         resolve_device(self.device)  # an error now, not after the training
         model: Any
@@ -154,14 +142,12 @@ class PretrainedClassifier(
             codes = codes_of(labels, model.classes, "y_val")
             validation = Labelled(rows, codes, np.ones(len(rows)))
         outputs = row_outputs(model, inputs, layer, model.resolved(self.device))
-        return EvaluatedModel(
-            model, None, outputs, LabelledData(model.classes, training, validation)
-        )
+        return EvaluatedModel(model, outputs, LabelledData(model.classes, training, validation))
 
     def _keep(self, evaluated: EvaluatedModel) -> None:
         """Set the fitted attributes that describe the model."""
-        self.model_, self.graph_ = evaluated.model, evaluated.graph
-        self.classes_ = evaluated.data.classes
+        self.model_, self.classes_ = evaluated.model, evaluated.data.classes
+        self.graph_ = getattr(self.model_, "graph", None)
 
     def _outputs_of(self, X: Any, layer: Layer = -1) -> Outputs:
         """Evaluate the model on new samples, without a graph."""
@@ -172,33 +158,10 @@ class PretrainedClassifier(
         device, verbose = model.resolved(self.device), bool(self.verbose)
         return node_outputs(model, layer, device, batches=self.batches, seed=seed, verbose=verbose)
 
-    def _nodes_of(self, X: Any) -> NDArray[np.int64]:
-        assert self.graph_ is not None
-        return checked_nodes(X, self.graph_.n_nodes)
-
     def as_model(self) -> NetworkModel:
         """Return the pre-trained model as a `skuq.models.Model`."""
         check_is_fitted(self)
         return replace(self.model_, classes=self.classes_)
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
-
-    @abstractmethod
-    def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities: the estimator's, unless propagation smooths them.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
-            Inputs, or node ids if there is a graph.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), float64
-            Probabilities, columns in the order of `classes_`.
-        """
 
 
 def fitted_node_model(
@@ -262,7 +225,7 @@ def _evaluated(model: NodeModel, nodes: LabelledData, outputs: Outputs) -> Evalu
 
     training = in_order_of_logits(nodes.training, "y")
     validation = nodes.validation and in_order_of_logits(nodes.validation, "y_val")
-    return EvaluatedModel(model, model.graph, outputs, LabelledData(classes, training, validation))
+    return EvaluatedModel(model, outputs, LabelledData(classes, training, validation))
 
 
 def node_energy(

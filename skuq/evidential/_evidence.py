@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from numbers import Integral, Real
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from skuq._information import centred, entropy, has_conventional_offset
-from skuq._networks import seeded
+from skuq._networks import MLP, seeded
 from skuq.base import FloatArray, Uncertainty
 from skuq.validation import checked_widths, refuse_ineffective
 
@@ -35,7 +34,7 @@ _NOT_NEGATIVE = [Interval(Real, 0, None, closed="left")]
 
 @dataclass(repr=False, eq=False)
 class NetworkHead(BaseEstimator):
-    """Head of a probe: a separate network on a representation of the classifier.
+    """Head of a probe: a separate network on a representation of the classifier (Eq. 18).
 
     Parameters
     ----------
@@ -46,10 +45,6 @@ class NetworkHead(BaseEstimator):
         Widths of hidden layers, with ReLU activations, before the layer of class evidence.
     activation : {"exp", "softplus"}, default="exp"
         Function that makes evidence positive.
-
-    References
-    ----------
-    Yu et al., AISTATS 2025, Eq. 18.
 
     Examples
     --------
@@ -89,10 +84,6 @@ class EvidenceLoss(BaseEstimator):
         ``head="logits"``, the initial evidence is `evidence_id`.
     weight_decay : float, default=1e-4
         L2 penalty on the parameters of the head.
-
-    References
-    ----------
-    Yu et al., AISTATS 2025.
 
     Examples
     --------
@@ -192,10 +183,7 @@ class NetworkEvidence(nn.Module):
         self.register_buffer("mean", mean)
         self.register_buffer("scale", scale)
         self.activation = activation
-        layers: list[nn.Module] = []
-        for before, after in pairwise([len(mean), *hidden_sizes, n_classes]):
-            layers += [nn.Linear(before, after), nn.ReLU()]
-        self.layers = nn.Sequential(*layers[:-1])
+        self.layers = MLP(len(mean), n_classes, hidden_sizes)
 
     def forward(self, z: Tensor) -> Tensor:
         scores = self.layers((z - self.mean) / self.scale)  # Eq. 18

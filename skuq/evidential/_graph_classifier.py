@@ -20,7 +20,7 @@ from skuq.base import FloatArray
 from skuq.devices import with_gradients
 from skuq.evidential._graph_libraries import as_node_graph
 from skuq.evidential._graph_networks import Architecture, GraphNetwork, train_on_graph
-from skuq.evidential._graphs import NodeGraph, checked_nodes
+from skuq.evidential._graphs import checked_nodes
 from skuq.evidential._outputs import (
     TRAINING_PARAMETERS,
     NodeModel,
@@ -51,22 +51,46 @@ class SharedParametersMixin:
         return twin
 
 
-class NodeScoreMixin:
+class PredictionsMixin:
+    """Predictions for node ids, or for rows; the `fit` of a subclass sets the attributes."""
+
+    graph_: Any  # a NodeGraph, or None
+    classes_: NDArray[Any]
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Predict class probabilities: the estimator's, unless propagation smooths them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
+            Inputs, or node ids if there is a graph.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), float64
+            Probabilities, columns in the order of `classes_`.
+        """
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Predict the most probable class; `X` as in `predict_proba`."""
+        best = self.predict_proba(X).argmax(axis=1)
+        return self.classes_[best]
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the accuracy; with a mask as `X`, `y` may hold the labels of all nodes."""
         labels = labels_in_mask(X, column_or_1d(y, warn=True))
         accuracy: float = super().score(X, labels, sample_weight)  # type: ignore[misc]
         return accuracy
 
+    def _nodes_of(self, X: Any) -> NDArray[np.int64]:
+        check_is_fitted(self)
+        return checked_nodes(X, self.graph_.n_nodes)
 
-class NodeClassifierMixin(NodeScoreMixin):
-    """`predict` and `predict_proba` for node ids.
 
-    The `fit` of a subclass sets `graph_`, `classes_` and `proba_` of shape (n_nodes, n_classes).
-    """
+class NodeClassifierMixin(PredictionsMixin):
+    """Predictions of `proba_` of shape (n_nodes, n_classes)."""
 
-    graph_: NodeGraph
-    classes_: NDArray[Any]
     proba_: FloatArray
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -77,29 +101,8 @@ class NodeClassifierMixin(NodeScoreMixin):
         tags.input_tags.one_d_array = True
         return tags
 
-    def _nodes_of(self, X: Any) -> NDArray[np.int64]:
-        check_is_fitted(self)
-        return checked_nodes(X, self.graph_.n_nodes)
-
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities of nodes.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_nodes,) or (n_nodes, 1), int
-            Node ids.
-
-        Returns
-        -------
-        ndarray of shape (n_nodes, n_classes), float64
-            Probabilities; columns in the order of `classes_`.
-        """
         return self.proba_[self._nodes_of(X)]
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class of nodes; `X` are node ids, as in `predict_proba`."""
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
 
 
 @dataclass(repr=False, eq=False)
@@ -116,7 +119,8 @@ class GraphClassifier(
     graph : DGLGraph, (adjacency, features) or PyG Data
         The graph: a `dgl.DGLGraph` with features in ``ndata["feat"]``, a pair of matrices (dense or
         scipy sparse) or of a DGLGraph and a matrix, or an object with ``edge_index`` and ``x``.
-        Edges are treated as undirected and unweighted. Clones share the graph.
+        Features in a float32 `numpy.memmap` stay on disk. Edges are treated as undirected and
+        unweighted; self-loops are dropped. Clones share the graph.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph convolutions (GCN), or attention with 8 heads (GAT).
     hidden_sizes : sequence of int, default=(64,)
@@ -125,17 +129,10 @@ class GraphClassifier(
         Probability of dropping a hidden unit during training.
     batch_norm : bool, default=False
         Whether hidden layers are batch-normalised over the nodes.
-    learning_rate : float, default=0.01
-        Learning rate of Adam.
     weight_decay : float, default=1e-4
         L2 penalty.
-    max_epochs : int, default=200
-        Maximum number of epochs; each is one pass over the whole graph.
-    patience : int, default=50
-        With validation data: number of epochs without an improvement of the validation loss after
-        which training stops. The weights of the best epoch are kept.
-    callbacks, device, random_state, verbose
-        As in `EvidentialProbe`.
+    learning_rate, max_epochs, patience, callbacks, device, random_state, verbose
+        As in `EvidentialProbe`, with other defaults.
 
     Attributes
     ----------
@@ -203,9 +200,7 @@ class GraphClassifier(
         ----------
         X : array-like of shape (n_labelled,) or (n_labelled, 1), int
             Ids of labelled nodes, or a boolean mask over all nodes.
-        y : array-like of shape (n_labelled,)
-            Their classes.
-        sample_weight, X_val, y_val
+        y, sample_weight, X_val, y_val
             As in `EvidentialProbe.fit`.
 
         Returns

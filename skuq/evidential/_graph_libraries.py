@@ -38,13 +38,9 @@ def import_dgl() -> ModuleType:
 
 
 def as_node_graph(graph: Any) -> NodeGraph:
-    """Convert a graph with node features from DGL, PyG, scipy or NumPy to a `NodeGraph`.
+    """Convert the parameter `graph` of `GraphClassifier` to a `NodeGraph`.
 
-    `graph` is a `dgl.DGLGraph` with features in ``ndata["feat"]``; an object with ``edge_index``
-    and ``x``, such as `torch_geometric.data.Data`; or a pair (adjacency, features) of a square
-    matrix or DGLGraph, and a matrix. Features in a float32 `numpy.memmap` stay on disk. Edges are
-    treated as undirected and unweighted. Self-loops are dropped (convolutions add their own),
-    repeated edges count once, and isolated nodes are allowed.
+    Repeated edges count once, and convolutions add their own self-loops.
     """
     if isinstance(graph, NodeGraph):
         return graph
@@ -105,10 +101,9 @@ def _from_pyg(graph: Any) -> NodeGraph:
 def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     """Evaluate a graph network with the arguments that its library expects.
 
-    A network with the attribute `takes_node_graph` is called with the NodeGraph. For a graph that
-    was passed as a PyG object, other networks are called as ``network(x, edge_index)``, or as
-    ``network(data)`` if `forward` has a single required argument. For any other graph, these
-    networks are called as ``network(graph, features)`` with a DGLGraph.
+    A network with the attribute `takes_node_graph` is called with the NodeGraph, and other networks
+    as ``network(x, edge_index)`` or ``network(data)`` with a graph of PyG, else as
+    ``network(graph, features)`` with a DGLGraph.
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)
@@ -185,7 +180,7 @@ def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 def takes_data(network: nn.Module) -> bool:
-    """Whether a network is called with a whole PyG object: `forward` has one required argument."""
+    """Whether a network is called with a PyG object: `forward` has one required argument."""
     if hasattr(network, "takes_data"):
         return bool(network.takes_data)
     parameters = signature(network.forward).parameters.values()
@@ -221,8 +216,7 @@ class Part(NamedTuple):
 
 def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, part: Part) -> Tensor:
     """Evaluate a user's network on a part of its graph, see `call_on_graph`."""
-    # Some layers need edges sorted by target. Edges with equal targets keep the order that they
-    # have in the graph.
+    # Some layers need edges sorted by target. Edges with equal targets keep their order.
     order = np.lexsort([part.edges, part.target])
     nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges[order])
     ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))
@@ -236,8 +230,8 @@ def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, par
     outputs = _call_on_original(network, subgraph, features, device)
     if outputs.ndim != 2 or len(outputs) != len(nodes):
         raise ValueError(
-            f"The model must return logits of shape ({len(nodes)}, n_classes) for "
-            f"{len(nodes)} nodes, got {tuple(outputs.shape)}."
+            f"The model must return logits of shape ({len(nodes)}, n_classes) for {len(nodes)} "
+            f"nodes, got {tuple(outputs.shape)}."
         )
     return outputs
 
@@ -267,10 +261,7 @@ def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
 
 
 def forget_graph(network: nn.Module) -> None:
-    """Empty and disable caches of PyG and DGL layers, such as ``GCNConv(..., cached=True)``.
-
-    A cache stores a function of the first graph's edges, and would be used for every later graph.
-    """
+    """Disable caches, as of ``GCNConv(..., cached=True)``: they belong to the first graph."""
     for layer in network.modules():
         for switch in ("cached", "_cached"):
             if getattr(layer, switch, None) is True:

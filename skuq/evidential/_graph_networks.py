@@ -6,7 +6,7 @@ needs only its nodes and their direct neighbours. The result equals that of one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,45 +22,36 @@ from torch.nn.functional import leaky_relu
 from tqdm.auto import tqdm
 
 from skuq._networks import TrainingSettings, train
-from skuq.evidential._graphs import Features, LoopedEdges, NodeGraph, SparseFeatures
+from skuq.evidential._graphs import Features, LoopedEdges, NodeGraph
 
 Architecture = Literal["gcn", "gat"]
+_Map = Callable[[Tensor], Tensor]
 
 N_HEADS = 8  # of each hidden layer of a GAT
 SLOPE = 0.2  # negative slope of the leaky ReLU (Velickovic et al., 2018, Section 2.1)
 CHUNK_FLOATS = 2**24  # maximum count of numbers for a chunk of nodes and its neighbours; 64 MiB
 
 
-class _SparseProduct(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, features: SparseFeatures, weight: Tensor) -> Tensor:
-        ctx.transpose = features.transpose
-        return features.matrix @ weight
+class _LinearMap(torch.autograd.Function):
+    """A linear map of values, and its transpose for the gradient."""
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.transpose @ gradient.contiguous()
+    def forward(ctx: Any, along: _Map, back: _Map, values: Tensor) -> Tensor:
+        ctx.back = back
+        return along(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[None, None, Tensor]:
+        return None, None, ctx.back(gradient.contiguous())
 
 
 class SparseLinear(nn.Linear):
     def forward(self, input: Features) -> Tensor:
         if isinstance(input, Tensor):
             return super().forward(input)
-        product: Tensor = _SparseProduct.apply(input, self.weight.T)  # type: ignore[no-untyped-call]
+        maps = input.matrix.matmul, input.transpose.matmul
+        product: Tensor = _LinearMap.apply(*maps, self.weight.T)  # type: ignore[no-untyped-call]
         return product if self.bias is None else product + self.bias
-
-
-class _Total(torch.autograd.Function):
-    """Sum over the edges into each node; in an undirected graph, so is its gradient."""
-
-    @staticmethod
-    def forward(ctx: Any, edges: LoopedEdges, values: Tensor) -> Tensor:
-        ctx.edges = edges
-        return edges.total(values)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[None, Tensor]:
-        return None, ctx.edges.total(gradient.contiguous())
 
 
 class _Attention(torch.autograd.Function):
@@ -103,7 +94,8 @@ class _Attention(torch.autograd.Function):
 def normalised_total(edges: LoopedEdges, values: Tensor) -> Tensor:
     """Sum values over neighbours with symmetric normalisation, ``D^-1/2 (A + I) D^-1/2 X``."""
     scale = edges.degree.to(values.dtype).rsqrt()[:, None]
-    total: Tensor = _Total.apply(edges, scale * values)  # type: ignore[no-untyped-call]
+    maps = edges.total, edges.total  # in an undirected graph, the matrix is symmetric
+    total: Tensor = _LinearMap.apply(*maps, scale * values)  # type: ignore[no-untyped-call]
     return scale[edges.own] * total
 
 
@@ -114,7 +106,6 @@ class GraphLayer(nn.Module):
         return self.gather(edges, self.linear(features))
 
     def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
-        """Compute outputs of the targets from the projected features of all sources."""
         raise NotImplementedError
 
 
@@ -255,7 +246,7 @@ def train_on_graph(
         OnNodes(network, on_device),
         criterion,
         *training,
-        validation=None if validation is None else validation.as_samples(),
+        validation=validation and validation.as_samples(),
         settings=settings,
         seed=seed,
         callbacks=callbacks,
@@ -289,18 +280,34 @@ def _logits_by_layers(
     # The memory-mapped files are closed when this function returns.
     layers = cast(list[GraphLayer], list(network.layers))
     features = cast(Tensor, graph.features)
-    projected = _scratch(folder, graph, layers[0].linear.out_features)
+    degree = np.diff(graph.adjacency.indptr)
+
+    def scratch(layer: GraphLayer) -> NDArray[np.float32]:
+        path, shape = (
+            Path(folder, str(layers.index(layer))),
+            (graph.n_nodes, layer.linear.out_features),
+        )
+        return np.memmap(path, np.float32, mode="w+", shape=shape)
+
+    def gathered(layer: GraphLayer) -> Iterator[tuple[slice, Tensor]]:
+        """Yield the outputs of a layer in chunks, from the projected features of all nodes."""
+        for nodes in chunks(degree, projected.shape[1]):
+            ids, edges = _edges_into(nodes, graph.adjacency, degree)
+            values = torch.from_numpy(projected[ids]).to(device)
+            yield nodes, layer.gather(edges.to(device), values)
+            bar.update(nodes.stop - nodes.start)
+
+    projected = scratch(layers[0])
     for nodes in chunks(np.zeros(graph.n_nodes, np.int64), graph.n_features):
         projected[nodes] = layers[0].linear(features[nodes].to(device)).cpu().numpy()
         bar.update(nodes.stop - nodes.start)
     for layer, norm, following in zip(layers, network.norms, layers[1:], strict=False):
-        out = _scratch(folder, graph, following.linear.out_features)
-        for nodes, gathered in _gathered(layer, graph, projected, device, bar):
-            hidden = network.activation(norm(gathered))  # without dropout
+        out = scratch(following)
+        for nodes, values in gathered(layer):
+            hidden = network.activation(norm(values))  # without dropout
             out[nodes] = following.linear(hidden).cpu().numpy()
         projected = out
-    last = _gathered(layers[-1], graph, projected, device, bar)
-    return torch.cat([logits.cpu() for _, logits in last])
+    return torch.cat([logits.cpu() for _, logits in gathered(layers[-1])])
 
 
 def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
@@ -321,10 +328,7 @@ def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
 def _edges_into(
     nodes: slice, adjacency: sparse.csr_array, degree: NDArray[np.integer]
 ) -> tuple[NDArray[np.integer], LoopedEdges]:
-    """Sorted ids of consecutive nodes and their neighbours, and the edges into the nodes.
-
-    `degree` are the row sums of the adjacency matrix, which has no self-loops.
-    """
+    """Sorted ids of consecutive nodes and their neighbours, and the edges into the nodes."""
     bounds = adjacency.indptr[nodes.start : nodes.stop + 1]
     neighbours = adjacency.indices[bounds[0] : bounds[-1]]
     own = np.arange(nodes.start, nodes.stop, dtype=neighbours.dtype)
@@ -336,24 +340,3 @@ def _edges_into(
     itself = sparse.eye_array(*shape, k=first, dtype=np.float32, format="csr")
     looped = sparse.csr_array(beside + itself)
     return ids, LoopedEdges.of(looped, degree[ids] + 1, slice(first, first + len(own)))
-
-
-def _gathered(
-    layer: GraphLayer,
-    graph: NodeGraph,
-    projected: NDArray[np.float32],
-    device: torch.device,
-    bar: tqdm[Any],
-) -> Iterator[tuple[slice, Tensor]]:
-    """Yield the outputs of a layer in chunks, from the projected features of all nodes."""
-    degree = np.diff(graph.adjacency.indptr)
-    for nodes in chunks(degree, projected.shape[1]):
-        ids, edges = _edges_into(nodes, graph.adjacency, degree)
-        values = torch.from_numpy(projected[ids]).to(device)
-        yield nodes, layer.gather(edges.to(device), values)
-        bar.update(nodes.stop - nodes.start)
-
-
-def _scratch(folder: str, graph: NodeGraph, width: int) -> NDArray[np.float32]:
-    path = Path(folder, f"{len(list(Path(folder).iterdir()))}.float32")
-    return np.memmap(path, np.float32, mode="w+", shape=(graph.n_nodes, width))

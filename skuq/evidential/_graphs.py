@@ -22,19 +22,16 @@ CHECKED_FLOATS = 2**24  # count of numbers in a chunk, when features on disk are
 SPARSE_BELOW = 0.1  # features with a smaller share of non-zeros are stored as sparse matrices
 
 
-def csr_tensor(
-    bounds: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, ...], *, check: bool = False
-) -> Tensor:
-    """Build a sparse CSR tensor from row bounds, column indices and values."""
+def csr_tensor(bounds: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, ...]) -> Tensor:
     with warnings.catch_warnings():
         # torch warns once per process that the CSR layout is in beta.
         warnings.filterwarnings("ignore", message="Sparse CSR tensor support")
-        return torch.sparse_csr_tensor(bounds, columns, values, size=shape, check_invariants=check)
+        return torch.sparse_csr_tensor(bounds, columns, values, size=shape, check_invariants=False)
 
 
 @cache
 def has_csr_products(device_type: str) -> bool:
-    """Whether torch can multiply sparse CSR tensors on a device type; MPS cannot."""
+    """Whether torch can multiply sparse CSR tensors on a device; MPS cannot."""
     try:
         bounds = torch.tensor([0, 1], dtype=torch.int32, device=device_type)
         one = torch.ones(1, 1, device=device_type)
@@ -63,12 +60,13 @@ class LoopedEdges:
         cls, matrix: sparse.csr_array, degree: NDArray[np.integer], own: slice = slice(None)
     ) -> LoopedEdges:
         """Build the edges from columns to rows of an adjacency matrix with self-loops."""
-        parts = (torch.tensor(x, dtype=torch.int32) for x in (matrix.indptr, matrix.indices))
-        return cls(*parts, torch.tensor(degree, dtype=torch.float32), own)
+        parts = matrix.indptr, matrix.indices
+        bounds, source = (torch.tensor(part, dtype=torch.int32) for part in parts)
+        return cls(bounds, source, torch.tensor(degree, dtype=torch.float32), own)
 
     def to(self, device: torch.device | str) -> LoopedEdges:
-        parts = (part.to(device) for part in (self.bounds, self.source, self.degree))
-        return LoopedEdges(*parts, self.own)
+        bounds, source, degree = (p.to(device) for p in (self.bounds, self.source, self.degree))
+        return LoopedEdges(bounds, source, degree, self.own)
 
     @cached_property
     def target(self) -> Tensor:
@@ -111,18 +109,16 @@ class LoopedEdges:
 
 @dataclass(frozen=True, eq=False)
 class SparseFeatures:
-    """A sparse matrix with its transpose, which torch would otherwise rebuild for each gradient."""
-
     matrix: Tensor  # (n_nodes, n_features), sparse CSR, float32
-    transpose: Tensor  # (n_features, n_nodes), sparse CSR
+    transpose: Tensor  # its transpose, which torch would otherwise rebuild for each gradient
 
     @classmethod
     def from_scipy(cls, matrix: sparse.csr_array) -> SparseFeatures:
         both = []
         for m in (matrix, sparse.csr_array(matrix.T)):
-            parts = (torch.tensor(x, dtype=torch.int32) for x in (m.indptr, m.indices))
+            bounds, columns = (torch.tensor(x, dtype=torch.int32) for x in (m.indptr, m.indices))
             values = torch.tensor(m.data, dtype=torch.float32)
-            both.append(csr_tensor(*parts, values, m.shape, check=True))
+            both.append(csr_tensor(bounds, columns, values, m.shape))
         return cls(*both)
 
     @property
@@ -130,7 +126,6 @@ class SparseFeatures:
         return self.matrix.shape
 
     def to(self, device: torch.device | str) -> Features:
-        """Return the features on a device; dense if the device lacks sparse products."""
         if not has_csr_products(torch.device(device).type):
             return self.to_dense().to(device)
         return SparseFeatures(self.matrix.to(device), self.transpose.to(device))
@@ -143,7 +138,6 @@ Features = Tensor | SparseFeatures
 
 
 def as_scipy(features: Features) -> sparse.csr_array:
-    """Copy features to a scipy matrix of shape (n_nodes, n_features)."""
     if isinstance(features, Tensor):
         return sparse.csr_array(features.cpu().numpy())
     m = features.matrix.cpu()

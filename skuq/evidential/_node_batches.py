@@ -27,7 +27,7 @@ from tqdm.auto import tqdm
 from skuq.evidential._graph_libraries import Ids, Part, call_on_part, given_edges
 from skuq.evidential._graphs import NodeGraph
 
-# Evaluates a network by a call, and returns its logits and representations.
+# Evaluates a network by a call; returns logits and representations.
 Read = Callable[[Callable[[], Tensor]], tuple[Tensor, Tensor]]
 
 # Number of paths of the test graph, and number of hops from the middle of a path to each end.
@@ -77,10 +77,7 @@ def batched_outputs(
     seed: int = 0,
     verbose: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Compute logits and representations of all nodes in batches, as tensors on the CPU.
-
-    `seed` determines which edges are kept at nodes with more than `max_neighbors`.
-    """
+    """Compute logits and representations of all nodes; `seed` draws the edges to keep."""
     edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(call_on_part, network, graph, device)
     kept: list[Tensor] = []
@@ -122,7 +119,7 @@ class Edges:
 
     @cached_property
     def into(self) -> sparse.csr_array:
-        """Matrix (n_nodes, n_edges) that is 1 where an edge points into a node."""
+        """Matrix (n_nodes, n_edges): 1 where an edge points into a node."""
         return _incidence(self.target, self.n_nodes)
 
     @cached_property
@@ -174,7 +171,7 @@ def _incidence(ends: Ids, n_nodes: int) -> sparse.csr_array:
 
 
 def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
-    """Draw edges into each node without replacement; return positions of edges and self-loops."""
+    """Draw edges into each node without replacement, and keep self-loops; return positions."""
     loops = source == target
     others = np.flatnonzero(~loops)
     ends = target[others]
@@ -196,8 +193,7 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     reached, counted = paths.changed(other_features=True), paths.changed(edges_into=True)
     against, along = (int(side.max(initial=0)) for side in (-reached, reached))
     beyond = len(counted) and (counted[0] < -against or counted[-1] > along)
-    # An output may depend on degrees outside: PyG's LSTM aggregation pads each neighbourhood to the
-    # maximum degree.
+    # PyG's LSTM aggregation pads each neighbourhood to the maximum degree.
     if not len(reached) or max(against, along) == FARTHEST or beyond:
         raise ValueError(
             "`batches` cannot be used with this network: its outputs must depend on node features, "
@@ -229,7 +225,7 @@ class _Paths:
         self.noise = 10 * (self._outputs() - self.plain).abs().max()
 
     def changed(self, **how: bool) -> NDArray[np.int64]:
-        """Return the positions, relative to the middle of the paths, whose outputs change."""
+        """Positions, relative to the middle of the paths, whose outputs change."""
         changes = (self._outputs(**how) - self.plain).abs() > self.noise
         differs = changes.any(dim=1)[:-1].reshape(self.shape)
         return np.flatnonzero(differs.any(dim=0).cpu().numpy()) - FARTHEST

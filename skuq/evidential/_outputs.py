@@ -30,10 +30,6 @@ from skuq.validation import check_targets_are_classes, refuse_ineffective, train
 
 Layer = int | str
 
-# Submodule in which torch stores parametrised weights, such as those of `spectral_norm`.
-_PARAMETRIZATIONS = "parametrizations"
-
-
 # Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
 TRAINING_PARAMETERS: dict[str, Any] = {
     "learning_rate": [Interval(Real, 0, None, closed="neither")],
@@ -166,21 +162,23 @@ def read_layer(
     modules = dict(network.named_modules())
     names = ", ".join(filter(None, modules))
     recorded: deque[Any] = deque(maxlen=1 if isinstance(layer, str) else -layer - 1)
+
+    def record(*values: Any) -> None:
+        first = next((x for x in values if isinstance(x, Tensor)), values[0])
+        # Copied, because the next module may alter its input in place.
+        recorded.append(first.clone() if isinstance(first, Tensor) else first)
+
     if isinstance(layer, str):
         if not layer or layer not in modules:
             raise ValueError(
                 f"The network has no module `layer`={layer!r}; its modules are {names}."
             )
+        hooks = forward_hooks([modules[layer]], lambda module, inputs, output: record(output))
+    else:  # the first argument of some layers is a graph
+        layers = [part for name, part in modules.items() if _has_matrix(name, part)]
         hooks = forward_hooks(
-            [modules[layer]], lambda module, inputs, output: recorded.append(_copy(output))
+            layers, lambda module, inputs, named: record(*inputs, *named.values()), before=True
         )
-    else:
-        layers = [
-            module
-            for name, module in modules.items()
-            if _has_matrix(module) and _PARAMETRIZATIONS not in name.split(".")
-        ]
-        hooks = forward_hooks(layers, partial(_keep_input, recorded), before=True)
     with hooks:
         logits = run()
     if len(recorded) < (recorded.maxlen or 0):
@@ -198,23 +196,11 @@ def read_layer(
     return logits, hidden.flatten(1)
 
 
-def _has_matrix(module: nn.Module) -> bool:
+def _has_matrix(name: str, module: nn.Module) -> bool:
     """Whether a module has a weight matrix of its own, unlike containers and normalisation."""
-    leaf = all(name == _PARAMETRIZATIONS for name, _ in module.named_children())
-    return leaf and any(parameter.ndim > 1 for parameter in module.parameters())
-
-
-def _keep_input(
-    recorded: deque[Any], module: nn.Module, inputs: tuple[Any, ...], named: dict[str, Any]
-) -> None:
-    arguments = [*inputs, *named.values()]  # the first argument of some layers is a graph
-    tensor = next((x for x in arguments if isinstance(x, Tensor)), arguments[0])
-    recorded.append(_copy(tensor))
-
-
-def _copy(value: Any) -> Any:
-    """Copy a tensor, because the next module may alter its input in place."""
-    return value.clone() if isinstance(value, Tensor) else value
+    computed = "parametrizations"  # submodule of weights such as those of `spectral_norm`
+    leaf = all(child == computed for child, _ in module.named_children())
+    return leaf and computed not in name.split(".") and any(p.ndim > 1 for p in module.parameters())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,13 +60,11 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         unchanged; an unfitted estimator is cloned and trained first. None trains a default network.
     graph : DGLGraph, (adjacency, features) or PyG Data, default=None
         The graph, as in `GraphClassifier`; `X` then holds node ids. None: the graph of `estimator`
-        if it is a `GraphClassifier`; for any other estimator, no graph is used, and `X` is a
-        feature matrix or images.
+        if it is a `GraphClassifier`, otherwise no graph; `X` then holds rows of features or images.
     head : {"logits", "network"} or NetworkHead, default="logits"
-        Function that computes class evidence. "logits": ``q = exp(a z + b)`` for the classifier's
-        logits z, whose mean is subtracted first if their offset is only a convention, as in
-        log-probabilities; only the scale a and the offset b are learned. "network", short for
-        `NetworkHead()`: a separate network (Eq. 18) on the logits or on hidden units.
+        Function that computes class evidence. "logits": ``q = exp(a z + b)`` with learned a and b
+        for the classifier's logits z, whose mean is subtracted first if their offset is only a
+        convention, as in log-probabilities. "network" is short for `NetworkHead()`.
     loss : EvidenceLoss, default=None
         Weights of the regularisers, and target levels of evidence. None: `EvidenceLoss()`.
     propagation : {"auto", "diffusion", "similarity", "vacuity", "evidence", "both", None}, \
@@ -74,20 +72,17 @@ default="auto"
         How uncertainty is averaged over neighbours after training. "diffusion": vacuity, averaged
         over random walks (10 steps of personalised PageRank with a matrix whose rows sum to 1,
         teleport 0.1). "similarity": "diffusion", and then a second diffusion over nodes with
-        similar features (for graphs with features in memory and up to about ten thousand nodes).
-        "vacuity": vacuity, in 2 steps with weight 0.5 for a node's own value (Eq. 90). "evidence":
-        concentrations (10 steps, teleport 0.1; Eq. 91). "both": "evidence" and then "vacuity". Only
-        "evidence" and "both" change class probabilities. "auto" is "diffusion" with a graph and
-        None without.
+        similar features (in memory, for up to about ten thousand nodes). "vacuity": vacuity, in 2
+        steps with weight 0.5 for a node's own value (Eq. 90). "evidence": concentrations (10 steps,
+        teleport 0.1; Eq. 91). "both": "evidence" and then "vacuity". Only "evidence" and "both"
+        change class probabilities. "auto" is "diffusion" with a graph and None without.
     measure : {"vacuity", "information"}, default="vacuity"
         "vacuity": the aleatoric part is 1 minus the largest expected probability, and the epistemic
         part is the vacuity ``C / alpha_0`` (Eq. 6 and 7); the total, their sum, is a score and not
         a probability. "information", in nats: expected entropy, mutual information between the
         class and the class probabilities, and entropy of the expected probabilities.
     batches : NodeBatches, default=None
-        With a graph and your own network: evaluate the network on batches of nodes, each with the
-        part of the graph on which the outputs of the batch depend. None: evaluate all nodes in one
-        pass.
+        With a graph and your own network: evaluate it on batches of nodes. None: in one pass.
     learning_rate : float, default=0.03
         Learning rate of Adam.
     max_epochs : int, default=200
@@ -194,9 +189,9 @@ default="auto"
         ------
         ValueError
             If inputs, graph or node ids are invalid, `y` has labels that the estimator does not
-            predict, the training diverges, or a parameter has no effect: `propagation` or `batches`
-            without a graph, `batches` with a `GraphClassifier`, `patience` without validation data,
-            or levels of evidence in `loss` without the regulariser that uses these levels.
+            predict, the training diverges, or a parameter has no effect, such as `propagation`
+            without a graph, `patience` without validation data, or `batches` with a
+            `GraphClassifier`.
 
         Warns
         -----
@@ -304,18 +299,15 @@ default="auto"
         self, evaluated: EvaluatedModel, head: NetworkHead | None, loss: EvidenceLoss, seed: int
     ) -> tuple[nn.Module, Any]:
         outputs, data = evaluated.outputs, evaluated.data
-        training = _samples(outputs, data.training, all_rows=evaluated.graph is not None)
+        training = _samples(outputs, data.training, all_rows=isinstance(evaluated.model, NodeModel))
         validation = None if data.validation is None else _samples(outputs, data.validation)
         inputs = {name: torch.from_numpy(values) for name, values in training.inputs.items()}
         module = new_head(head, inputs, len(data.classes), level=loss.evidence_id, seed=seed)
         device = evaluated.model.resolved(self.device)
+        settings = self._training_settings(device, loss.weight_decay)
+        criterion = ProbeLoss(loss)
         return train(
-            module,
-            ProbeLoss(loss),
-            *training,
-            validation=validation,
-            settings=self._training_settings(device, loss.weight_decay),
-            seed=seed,
+            module, criterion, *training, validation=validation, settings=settings, seed=seed
         )
 
     def _dirichlet(self, outputs: Outputs) -> FloatArray:
