@@ -102,7 +102,8 @@ class NodeClassifierMixin(PredictionsMixin):
         return tags
 
     def predict_proba(self, X: Any) -> FloatArray:
-        return self.proba_[self._nodes_of(X)]
+        nodes = self._nodes_of(X)
+        return self.proba_[nodes]
 
 
 @dataclass(repr=False, eq=False)
@@ -172,12 +173,7 @@ class GraphClassifier(
     batch_norm: bool = False
     learning_rate: float = 0.01
     weight_decay: float = 1e-4
-    max_epochs: int = 200
     patience: int = 50
-    callbacks: list[Any] | None = None
-    device: str = "auto"
-    random_state: Any = None
-    verbose: int = 0
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "graph": "no_validation",

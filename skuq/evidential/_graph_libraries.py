@@ -20,6 +20,7 @@ from skuq._networks import resolve_device
 from skuq.evidential._graphs import (
     Features,
     NodeGraph,
+    SparseFeatures,
     as_scipy,
     checked_graph,
     from_edges,
@@ -221,10 +222,10 @@ def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, par
     nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges[order])
     ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))
     features = _features(graph)
-    if isinstance(features, Tensor):
-        features = features.index_select(0, nodes.to(features.device))
-    else:
+    if isinstance(features, SparseFeatures):
         features = torch.from_numpy(as_scipy(features)[part.nodes].toarray())
+    else:
+        features = features.index_select(0, nodes.to(features.device))
     make = _pyg_part if _is_of_pyg(graph.original) else _dgl_part
     subgraph = make(graph.original, nodes, edges, ends)
     outputs = _call_on_original(network, subgraph, features, device)

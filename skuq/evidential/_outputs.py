@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple, Self
@@ -42,10 +42,16 @@ TRAINING_PARAMETERS: dict[str, Any] = {
 }
 
 
+@dataclass(repr=False, eq=False)
 class TrainedNetworkMixin(DeviceMixin):
     """Mixin for estimators with the parameters in `TRAINING_PARAMETERS`."""
 
-    callbacks: list[Any] | None
+    _: KW_ONLY
+    max_epochs: int = 200
+    callbacks: list[Any] | None = None
+    device: str | torch.device = "auto"
+    random_state: Any = None
+    verbose: int = 0
 
     def _training_settings(self, device: torch.device, weight_decay: float) -> TrainingSettings:
         """Build settings for full-batch training with Adam."""
@@ -90,6 +96,7 @@ def labelled_nodes(
     sample_weight: Any = None,
     X_val: Any = None,
     y_val: Any = None,
+    *,
     known_classes: NDArray[Any] | None = None,
 ) -> LabelledData:
     """Validate the arguments of `fit`; `known_classes` are those of a trained model."""

@@ -142,12 +142,7 @@ default="auto"
     measure: Measure = "vacuity"
     batches: NodeBatches | None = None
     learning_rate: float = 0.03
-    max_epochs: int = 200
     patience: int = 20
-    callbacks: list[Any] | None = None
-    device: str = "auto"
-    random_state: Any = None
-    verbose: int = 0
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",

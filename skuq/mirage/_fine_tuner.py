@@ -8,7 +8,6 @@ from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
 from sklearn.utils._param_validation import Interval
@@ -20,11 +19,8 @@ from skuq.mirage._losses import MirageLoss, confidence_overlap, target_table
 from skuq.mirage._training import (
     PARAMETERS,
     FineTunedMixin,
-    RegionOf,
     balancing,
     candidates_of,
-    checked_region,
-    fine_tune,
     mask_of,
     warm_up,
 )
@@ -155,15 +151,7 @@ class MirageFineTuner(
     lambda_: float = 0.9
     warm_up: int | None = 5
     max_epochs: int = 100
-    learning_rate: float = 5e-3
-    batch_size: int = 64
-    optimizer: Any = torch.optim.Adam
-    callbacks: list[Any] | None = None
-    device: str = "auto"
-    random_state: Any = None
-    verbose: int = 0
 
-    _supports_sparse = False  # `region` is applied to the inputs before they are converted
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **PARAMETERS,
         "counterbalance": [callable, str, dict, None],
@@ -204,43 +192,29 @@ class MirageFineTuner(
         UserWarning
             If the confidence that can be raised does not balance the region.
         """
-        given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
-        region = RegionOf(self.region, region_mask, given, self.counterbalance)
-        data, seed = self._original(X, y, region)
-        original, classes, inside = self.model_, self.model_.classes, region.mask
-        table = target_table(classes, self.epsilon, self.confusable)
-        targets = np.diag(table).copy()
+        data, (inside, candidates), seed = self._original(X, y, region_mask)
+        self.classes_ = self.model_.classes
+        table = target_table(self.classes_, self.epsilon, self.confusable)
+        self.target_confidence_ = np.diag(table).copy()
         target_codes, raised, self._raised = data.codes, np.zeros_like(inside), None
         if self.counterbalance is not None:
             proba = self._proba(data.inputs)
-            self._raised = balancing(proba, data.codes, inside, region.candidates, targets)
-            raised = self._raised.mask(proba, region.candidates)
+            masks = inside, candidates
+            self._raised = balancing(proba, data.codes, *masks, self.target_confidence_)
+            raised = self._raised.mask(proba, candidates)
             # Raised samples get the same target distributions as the region, but biased towards the
             # predicted class instead of the true class.
             target_codes = np.where(raised, proba.argmax(axis=1), data.codes)
         forward = self.warm_up is None
         loss = MirageLoss(table, self.lambda_, "forward" if forward else "reverse")
         n_forward = min(self.warm_up or 0, self.max_epochs // 2)
-        self.model_ = fine_tune(
-            original,
-            data.inputs,
-            loss.region_codes(target_codes, inside | raised),
-            loss,
-            seed=seed,
-            settings=self._training_settings(),
-            callbacks=[] if forward else [warm_up(n_forward)],
-        )
-        self.original_, self.classes_ = original, classes
-        self.target_confidence_ = targets
+        codes = loss.region_codes(target_codes, inside | raised)
+        callbacks = [] if forward else [warm_up(n_forward)]
+        self._fine_tune(data.inputs, codes, loss, seed, callbacks)
         proba = self._proba(data.inputs)
         self._describe("region", proba, data.codes, inside)
         self._describe("counterbalance", proba, data.codes, raised)
         return self
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        best = self.predict_proba(X).argmax(axis=1)
-        labels: NDArray[Any] = self.classes_[best]
-        return labels
 
     def predict_or_abstain(self, X: Any, tau: float, *, label: Any = None) -> NDArray[Any]:
         """Predict the most probable class, or abstain below a confidence threshold (Eq. 2).
@@ -309,7 +283,7 @@ class MirageFineTuner(
         float
             In [0, 1]; 0 if a threshold separates the two distributions.
         """
-        inside = checked_region(self.region, region_mask, as_rows(self.estimator, X))
+        inside = self._masks(as_rows(self.estimator, X), region_mask).inside
         confidence = self.predict_proba(X).max(axis=1)
         return confidence_overlap(confidence[inside], confidence[~inside])
 
@@ -342,9 +316,8 @@ class MirageFineTuner(
                 'than None, such as "auto".'
             )
         given = as_rows(self.estimator, X)
-        candidates = candidates_of(
-            self.counterbalance, given, mask_of(self.region, region_mask, given)
-        )
+        inside = mask_of(self.region, region_mask, given)
+        candidates = candidates_of(self.counterbalance, given, inside)
         proba = np.exp(np.asarray(self.original_.log_proba(inputs, self.device)))
         return self._raised.mask(proba, candidates)
 

@@ -7,14 +7,13 @@ from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils._param_validation import Interval
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
 from skuq.mirage._losses import GaussianMirageLoss
-from skuq.mirage._training import PARAMETERS, FineTunedMixin, RegionOf, fine_tune
+from skuq.mirage._training import PARAMETERS, FineTunedMixin
 from skuq.models import ModelMixin
 
 
@@ -85,15 +84,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     target_variance: float = 4.0
     lambda_: float = 1.0
     max_epochs: int = 200
-    learning_rate: float = 5e-3
-    batch_size: int = 64
-    optimizer: Any = torch.optim.Adam
-    callbacks: list[Any] | None = None
-    device: str = "auto"
-    random_state: Any = None
-    verbose: int = 0
 
-    _supports_sparse = False  # `region` is applied to the inputs before they are converted
     _unit_of_uncertainty = "squared target"
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **PARAMETERS,
@@ -128,21 +119,12 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         TypeError
             If `estimator` cannot be adopted.
         """
-        # The region keeps `X` as given, because the validation drops the names of columns.
-        region = RegionOf(self.region, region_mask, X)
-        data, seed = self._original(X, y, region, regression=True, n_outputs=2)
-        self.original_, inputs, inside = self.model_, data.inputs, region.mask
-        dtype = inputs.numpy().dtype
-        targets = np.column_stack([data.labels, inside]).astype(dtype)
-        self.model_ = fine_tune(
-            self.original_,
-            inputs,
-            targets,
-            GaussianMirageLoss(self.target_variance, self.lambda_),
-            seed=seed,
-            settings=self._training_settings(),
-        )
-        self.region_share_ = float(inside.mean())
+        data, masks, seed = self._original(X, y, region_mask, regression=True, n_outputs=2)
+        dtype = data.inputs.numpy().dtype
+        targets = np.column_stack([data.labels, masks.inside]).astype(dtype)
+        loss = GaussianMirageLoss(self.target_variance, self.lambda_)
+        self._fine_tune(data.inputs, targets, loss, seed)
+        self.region_share_ = float(masks.inside.mean())
         return self
 
     def predict(self, X: Any) -> FloatArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,14 +18,13 @@ from torch import Tensor, nn
 from skuq._networks import TrainingSettings, resolve_device, train
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration import region_mask
-from skuq.models import NetworkModel
+from skuq.models import as_rows
 from skuq.validation import warn_user
 
 if TYPE_CHECKING:
     from skorch.callbacks import Callback
 
 ALIKE = 1e-9  # targets that differ by at most this count as equal
-ANYWHERE = "auto"
 
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",
@@ -43,7 +42,6 @@ PARAMETERS: dict[str, Any] = {
 
 
 def mask_of(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
-    """Mask of the samples in the region, from the parameter `region` or from a given mask."""
     if (region is None) == (mask is None):
         problem = (
             "No region is given; pass it" if mask is None else "Two regions are given; pass one"
@@ -54,118 +52,92 @@ def mask_of(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
     return region_mask(region if mask is None else lambda _: mask, X)
 
 
-def checked_region(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
-    """Mask of the samples in the region; ValueError if it is empty or covers all samples."""
-    inside = mask_of(region, mask, X)
-    if inside.all() or not inside.any():
-        raise ValueError(
-            f"The region contains {inside.sum()} of {len(inside)} samples; at least one must lie "
-            "inside, and one outside, where confidence is preserved."
-        )
-    return inside
+class Masks(NamedTuple):
+    """Masks of the training samples."""
+
+    inside: BoolArray  # the region
+    candidates: BoolArray  # samples whose confidence may be raised
 
 
-@dataclass
-class RegionOf:
-    """Region of the training samples, from the parameter `region` or a mask; set by `check`.
-
-    If `counterbalance` is not None, it selects the samples outside the region whose confidence may
-    be raised.
-    """
-
-    region: Any
-    given_mask: ArrayLike | None
-    X: Any
-    counterbalance: Any = None
-
-    def check(self) -> None:
-        """Set `mask` and `candidates`; called before anything is trained."""
-        self.mask = checked_region(self.region, self.given_mask, self.X)
-        if self.counterbalance is not None:
-            self.candidates = candidates_of(self.counterbalance, self.X, self.mask)
-
-
+@dataclass(repr=False, eq=False)
 class FineTunedMixin:
     """Region and fine-tuning of an estimator with the parameters in `PARAMETERS`."""
 
+    _: KW_ONLY
+    learning_rate: float = 5e-3
+    batch_size: int = 64
+    optimizer: Any = torch.optim.Adam
+    callbacks: list[Any] | None = None
+    device: str | torch.device = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
     _min_samples = 2  # read by `resolve`
+    _supports_sparse = False  # `region` is applied to the inputs before they are converted
 
-    estimator: Any
-    region: Any
-    random_state: Any
-    learning_rate: float
-    max_epochs: int
-    batch_size: int
-    optimizer: Any
-    callbacks: list[Any] | None
-    device: str | torch.device
-    verbose: int
-
-    def _original(self: Any, X: Any, y: Any, region: RegionOf, **options: Any) -> Any:
-        """Train the model, or take it as it is; return the data and the seed of the fine-tuning."""
+    def _original(self: Any, X: Any, y: Any, mask: Any, **options: Any) -> tuple[Any, Masks, int]:
+        """Train the model, or take it as it is; return data, masks, and a seed."""
         resolve_device(self.device)  # an invalid device raises an error before the training
         random = check_random_state(self.random_state)
         first, second = map(int, random.randint(np.iinfo(np.int32).max, size=2))
+        given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
+        masks: list[Masks] = []
         data = self._resolve(
             X,
             y,
             seed=first,
-            before_training=region.check,
+            before_training=lambda: masks.append(self._masks(given, mask)),
             device=self.device,
             after_the_fact=True,
             **options,
         )
-        return data, second
+        self.original_ = self.model_
+        return data, masks[0], second
 
-    def _training_settings(self) -> TrainingSettings:
-        return TrainingSettings(
-            learning_rate=self.learning_rate,
-            max_epochs=self.max_epochs,
-            batch_size=self.batch_size,
-            optimizer=self.optimizer,
+    def _masks(self: Any, X: Any, mask: ArrayLike | None) -> Masks:
+        inside = mask_of(self.region, mask, X)
+        if inside.all() or not inside.any():
+            raise ValueError(
+                f"The region contains {inside.sum()} of {len(inside)} samples; at least one must "
+                "lie inside, and one outside, where confidence is preserved."
+            )
+        return Masks(inside, candidates_of(getattr(self, "counterbalance", None), X, inside))
+
+    def _fine_tune(
+        self: Any,
+        inputs: Tensor,
+        targets: NDArray[Any],
+        criterion: nn.Module,
+        seed: int,
+        callbacks: Sequence[Callback] = (),
+    ) -> None:
+        """Continue training a copy of the network, which becomes `model_`, with another loss.
+
+        `inputs` are preprocessed and on the CPU. `callbacks` run before those of the user.
+        """
+        names = ("learning_rate", "max_epochs", "batch_size", "optimizer", "device", "verbose")
+        settings = TrainingSettings(
+            **{name: getattr(self, name) for name in names},
             # Step sizes decrease, because predictions close to the decision boundary keep flipping
             # while the steps are large.
             cosine=self.callbacks is None,
             callbacks=self.callbacks or [],
-            device=self.device,
-            verbose=self.verbose,
         )
-
-
-def fine_tune(
-    model: NetworkModel,
-    inputs: Tensor,
-    targets: NDArray[Any],
-    criterion: nn.Module,
-    *,
-    settings: TrainingSettings,
-    seed: int,
-    callbacks: Sequence[Callback] = (),
-) -> NetworkModel:
-    """Continue training a copy of a model's network with a different loss.
-
-    `inputs` are preprocessed and on the CPU. `callbacks` belong to the loss; callbacks of the user
-    are in `settings`.
-    """
-    tuned = train(
-        deepcopy(model.module).requires_grad_(True),
-        criterion,
-        {"inputs": inputs.numpy()},
-        targets,
-        settings=settings,
-        seed=seed,
-        callbacks=callbacks,
-        loss_changes=True,  # the warm-up callback switches the divergence
-    )
-    return replace(model, module=tuned.module)
+        tuned = train(
+            deepcopy(self.original_.module).requires_grad_(True),
+            criterion,
+            {"inputs": inputs.numpy()},
+            targets,
+            settings=settings,
+            seed=seed,
+            callbacks=callbacks,
+            loss_changes=True,  # the warm-up callback switches the divergence
+        )
+        self.model_ = replace(self.original_, module=tuned.module)
 
 
 def warm_up(n_epochs: int) -> Callback:
-    """Callback that uses KL(target || model) in the first epochs and Eq. 4 afterwards.
-
-    The gradient of Eq. 4 vanishes where the model is certain of a class. Eq. 4 alone would
-    therefore not change the most confident predictions. Both divergences have the same minimum.
-    """
+    """Callback that uses KL(target || model) in the first epochs and Eq. 4 afterwards."""
     from skorch.callbacks import Callback  # imported here because skorch imports slowly
 
     class WarmUp(Callback):
@@ -189,7 +161,7 @@ class Raised(NamedTuple):
 
 def candidates_of(counterbalance: Any, X: Any, inside: BoolArray) -> BoolArray:
     """Mask of the samples outside the region whose confidence may be raised."""
-    if isinstance(counterbalance, str) and counterbalance == ANYWHERE:
+    if counterbalance is None or (isinstance(counterbalance, str) and counterbalance == "auto"):
         return ~inside
     return region_mask(counterbalance, X) & ~inside
 
@@ -209,8 +181,7 @@ def balancing(
     since their confidence changes least. The original confidence is used in place of accuracy; this
     is valid for a calibrated model.
 
-    `proba` (n_samples, n_classes) are those of the original model, `labels` true classes, `inside`
-    and `candidates` masks of the region and of samples whose confidence may be raised, `targets`
+    `proba` (n_samples, n_classes) are those of the original model, `labels` true classes, `targets`
     (n_classes,) target confidences.
     """
     best, confidence = proba.argmax(axis=1), proba.max(axis=1)
@@ -235,7 +206,6 @@ def balancing(
 
 
 def _check_balanced(gained: float, lowered: float) -> None:
-    """Raise ValueError if nothing is balanced; warn if the balance is incomplete."""
     if lowered <= 0:
         raise ValueError(
             "`counterbalance` has nothing to balance: the model's confidence in the region does "

@@ -79,7 +79,7 @@ def test_attention_is_the_dense_softmax(edges, matrix, mean):
     attn_l, attn_r = 2 * doubles(1, 2, 4), doubles(1, 2, 4).flip(2)
 
     def ours(x, left, right):
-        weights = {"attention.attn_l": left, "attention.attn_r": right}
+        weights = {"attn_l": left, "attn_r": right}
         return torch.func.functional_call(layer, weights, (edges, x))
 
     def dense(x, left, right):
@@ -125,7 +125,7 @@ def check_against_dgl(ours, theirs, inputs):
 def test_convolution_equals_that_of_dgl(dgl, both):
     edges, graph = both
     ours, theirs = GraphConvolution(6, 5), dgl.nn.GraphConv(6, 5)
-    theirs.load_state_dict({"weight": ours.linear.weight.T, "bias": ours.average.bias})
+    theirs.load_state_dict({"weight": ours.linear.weight.T, "bias": ours.bias})
     check_against_dgl(lambda x: ours(edges, x), lambda x: theirs(graph, x), torch.randn(300, 6))
 
 
@@ -133,7 +133,7 @@ def test_convolution_equals_that_of_dgl(dgl, both):
 def test_attention_equals_that_of_dgl(dgl, both, n_heads):
     edges, graph = both
     ours, theirs = GraphAttention(6, 5, n_heads), dgl.nn.GATConv(6, 5, n_heads)
-    theirs.load_state_dict({"fc.weight": ours.linear.weight, **ours.attention.state_dict()})
+    theirs.load_state_dict({k.replace("linear", "fc"): x for k, x in ours.state_dict().items()})
     check_against_dgl(
         lambda x: ours(edges, x), lambda x: theirs(graph, x).flatten(1), torch.randn(300, 6)
     )
@@ -157,5 +157,5 @@ def test_initial_weights_are_those_of_networks_of_dgl(dgl):
     linear, theirs = nn.Linear(6, 15, bias=False), dgl.nn.GATConv(15, 5, 3)
     assert torch.equal(after, torch.rand(1))
     assert torch.equal(ours.linear.weight, linear.weight)
-    for name, weight in ours.attention.state_dict().items():
-        assert torch.equal(weight, theirs.state_dict()[name])
+    for name in ("attn_l", "attn_r", "bias"):
+        assert torch.equal(getattr(ours, name), theirs.state_dict()[name])

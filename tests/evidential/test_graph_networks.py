@@ -17,11 +17,10 @@ from skuq.evidential._graph_networks import (
     _edges_into,
     chunks,
     layerwise_logits,
-    new_network,
 )
 from tests.evidential.probes import new_probe
 
-GCN, GAT = partial(new_network, "gcn"), partial(new_network, "gat")
+GCN, GAT = partial(GraphNetwork, "gcn"), partial(GraphNetwork, "gat")
 CPU = torch.device("cpu")
 
 
@@ -55,7 +54,7 @@ def with_random_weights(network):
 def dense_convolution(adjacency, X, layer):
     looped = torch.tensor(adjacency) + torch.eye(len(adjacency))
     root = torch.diag(looped.sum(dim=1) ** -0.5)
-    return root @ looped @ root @ X @ layer.linear.weight.T + layer.average.bias
+    return root @ looped @ root @ X @ layer.linear.weight.T + layer.bias
 
 
 def dense_attention(adjacency, X, layer, n_heads, *, mean):
@@ -64,10 +63,10 @@ def dense_attention(adjacency, X, layer, n_heads, *, mean):
     out = []
     for k in range(n_heads):
         h = heads[:, k]
-        score = (h @ layer.attention.attn_r[0, k])[:, None] + h @ layer.attention.attn_l[0, k]
+        score = (h @ layer.attn_r[0, k])[:, None] + h @ layer.attn_l[0, k]
         score = nn.functional.leaky_relu(score, 0.2).masked_fill(looped == 0, -torch.inf)
         out.append(score.softmax(dim=1) @ h)
-    bias = layer.attention.bias.reshape(n_heads, -1)
+    bias = layer.bias.reshape(n_heads, -1)
     result = torch.stack(out, dim=1) + bias
     return result.mean(dim=1) if mean else result.flatten(1)
 
@@ -100,7 +99,7 @@ def test_gcn_equals_pyg(pyg, graph, adjacency, features):
     for i, layer in enumerate(network.layers):
         theirs = pyg.nn.GCNConv(*reversed(layer.linear.weight.shape))
         theirs.lin.weight.data = layer.linear.weight
-        theirs.bias.data = layer.average.bias
+        theirs.bias.data = layer.bias
         X = theirs(X if i == 0 else X.relu(), edge_index(adjacency))
     torch.testing.assert_close(network(graph), X.detach(), rtol=0, atol=1e-5)
 
@@ -112,8 +111,8 @@ def test_gat_equals_pyg(pyg, graph, adjacency, features):
         n_out, n_in = layer.linear.weight.shape
         theirs = pyg.nn.GATConv(n_in, n_out // heads, heads)
         theirs.lin.weight.data = layer.linear.weight
-        theirs.att_src.data, theirs.att_dst.data = layer.attention.attn_l, layer.attention.attn_r
-        theirs.bias.data = layer.attention.bias
+        theirs.att_src.data, theirs.att_dst.data = layer.attn_l, layer.attn_r
+        theirs.bias.data = layer.bias
         X = theirs(X if i == 0 else nn.functional.elu(X), edge_index(adjacency))
     torch.testing.assert_close(network(graph), X.detach(), rtol=0, atol=1e-5)
 
@@ -226,8 +225,8 @@ def test_no_file_is_mapped_any_more_when_its_folder_goes(tmp_path, monkeypatch):
     """Windows deletes no mapped file."""
     maps, alive = [], []
 
-    def mapped(*arguments):
-        found = scratch(*arguments)
+    def mapped(*arguments, **options):
+        found = memmap(*arguments, **options)
         maps.append(weakref.ref(found))
         return found
 
@@ -236,10 +235,10 @@ def test_no_file_is_mapped_any_more_when_its_folder_goes(tmp_path, monkeypatch):
             alive.extend(each for each in maps if each() is not None)
             super().cleanup()
 
-    scratch = _graph_networks._scratch
-    monkeypatch.setattr(_graph_networks, "_scratch", mapped)
+    graph, memmap = hub_graph(tmp_path / "features.npy"), np.memmap
+    monkeypatch.setattr(np, "memmap", mapped)
     monkeypatch.setattr(_graph_networks, "TemporaryDirectory", Folder)
-    layerwise_logits(GCN(5, 3, (16, 8)).eval(), hub_graph(tmp_path / "features.npy"), CPU)
+    layerwise_logits(GCN(5, 3, (16, 8)).eval(), graph, CPU)
     assert len(maps) == 3
     assert not alive
 

@@ -167,7 +167,7 @@ def test_last_layer_of_a_gcn_is_given_its_hidden_units(gcn):
     root = np.diag(adjacency.sum(axis=1) ** -0.5)
     layer = gcn.network_.layers[0]
     manual = root @ adjacency @ root @ gcn.graph_.features.numpy() @ layer.linear.weight.numpy().T
-    manual = np.maximum(manual + layer.average.bias.numpy(), 0)
+    manual = np.maximum(manual + layer.bias.numpy(), 0)
     assert hidden.shape == (gcn.graph_.n_nodes, 8)
     np.testing.assert_allclose(hidden.numpy(), manual, atol=1e-5)
 

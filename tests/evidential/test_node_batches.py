@@ -9,12 +9,11 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq.evidential import GraphClassifier, NodeBatches, _node_batches, as_node_graph
-from skuq.evidential._graph_libraries import call_on_graph
+from skuq.evidential._graph_libraries import call_on_graph, call_on_part
 from skuq.evidential._node_batches import (
     Edges,
     ReceptiveField,
     batched_outputs,
-    outputs_of_part,
     receptive_field,
 )
 from skuq.evidential._outputs import read_layer
@@ -131,7 +130,7 @@ def check_equality(network, given, expected_reads):
             )[0]
             for size in (11, N)
         }
-        call = partial(outputs_of_part, network, graph, CPU)
+        call = partial(call_on_part, network, graph, CPU)
         assert receptive_field(call, N, Edges(graph).ids) == expected_reads
     assert expected.std() > 0.05
     for logits in found.values():
@@ -250,7 +249,7 @@ class Noisy(nn.Module):
 
 def test_rounding_is_not_taken_for_reading(pyg, pyg_graph):
     network, graph = Noisy(pyg.nn.SAGEConv(6, 3)), as_node_graph(pyg_graph)
-    call = partial(outputs_of_part, network, graph, CPU)
+    call = partial(call_on_part, network, graph, CPU)
     with torch.no_grad():
         assert receptive_field(call, graph.n_nodes, np.arange(20)) == ReceptiveField(1)
 
@@ -258,12 +257,14 @@ def test_rounding_is_not_taken_for_reading(pyg, pyg_graph):
 class CountedRows:
     """Features that only give some of their rows at once, and count them."""
 
+    device = CPU
+
     def __init__(self, values):
         self.values, self.shape, self.read = values, values.shape, []
 
-    def rows(self, nodes):
+    def index_select(self, axis, nodes):
         self.read.append(len(nodes))
-        return self.values[nodes]
+        return self.values.index_select(axis, nodes)
 
 
 @pytest.mark.parametrize("library", ["dgl", "pyg"])

@@ -17,7 +17,7 @@ from skorch import NeuralNet, NeuralNetClassifier
 from torch import nn
 
 from skuq.evidential import NodeBatches, _graph_libraries, as_node_graph
-from skuq.evidential._graph_classifier import node_model
+from skuq.evidential._outputs import node_model
 from tests.evidential.probes import new_probe
 
 

@@ -166,9 +166,7 @@ def test_cross_validation_scores_the_model(gcn, nodes, y):
     np.testing.assert_allclose(scores, expected)
 
 
-@pytest.mark.parametrize(
-    ("layer", "width"), [(-1, 3), (-2, 8), (-3, 6), ("layers.0", 8), ("layers.0.average", 8)]
-)
+@pytest.mark.parametrize(("layer", "width"), [(-1, 3), (-2, 8), (-3, 6), ("layers.0", 8)])
 def test_layer_decides_what_the_probe_reads(gcn, nodes, y, layer, width):
     probe = new_probe(gcn, layer=layer).fit(nodes, y)
     assert probe.head_.layers[0].in_features == width
@@ -577,7 +575,7 @@ def test_another_graph_needs_one_to_begin_with_and_the_same_features(probe):
     with pytest.raises(ValueError, match="cannot be evaluated on this graph"):
         probe.with_graph((np.zeros((4, 4)), np.ones((4, 2))))
     rows = EvidentialProbe(nn.Linear(2, 2), max_epochs=1).fit(np.eye(2), [0, 1])
-    with pytest.raises(ValueError, match="fitted on feature rows, not on a graph"):
+    with pytest.raises(ValueError, match="fitted on feature rows"):
         rows.with_graph((np.zeros((4, 4)), np.ones((4, 2))))
 
 

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.evidential import as_node_graph
-from skuq.evidential._training import labelled_nodes
+from skuq.evidential import as_node_graph, labelled_nodes
 
 
 @pytest.fixture(scope="module")
