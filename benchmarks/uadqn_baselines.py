@@ -114,7 +114,7 @@ class HeadsNetwork(QNetwork):
         sizes = [self.features_dim, *self.net_arch, int(self.action_space.n)]
         # Replace the single head of the base class by n_members heads. Outputs have shape
         # (n_members, n_samples, n_actions).
-        self.q_net = stacked_mlp(n_members, sizes, [2**0.5] * n_members, self.activation_fn)
+        self.q_net = stacked_mlp(sizes, [2**0.5] * n_members, self.activation_fn)
         draw_biases(self.q_net, relative_spread=AGENT_BIASES)
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:

@@ -21,11 +21,11 @@ from skuq.uadqn._policies import (
     MlpPolicy,
     MultiInputPolicy,
     StackedQuantileNetwork,
-    checked_setting,
 )
 from skuq.uadqn._quantiles import (
     aleatoric_part,
     bellman_targets,
+    check_estimate,
     epistemic_variance,
     quantile_loss,
     quantile_loss_gradient,
@@ -138,10 +138,9 @@ class QuantileDQN(CheckedAgent, QRDQN):
         """
         return self._quantiles_of(self.policy.obs_to_tensor(observation)[0])
 
-    @torch.no_grad()
     def _quantiles_of(self, observations: Any) -> np.ndarray:
-        quantiles: np.ndarray = self.quantile_net.quantiles(observations).cpu().numpy()
-        return quantiles
+        with torch.no_grad():
+            return self.quantile_net.quantiles(observations).cpu().numpy()
 
     def _predictions(self, batch: Any) -> Tensor:
         """Quantiles of the actions in a batch, (n_members, n_samples, n_quantiles)."""
@@ -157,7 +156,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
         return bellman_targets(ahead, batch.rewards, batch.dones, discounts)
 
     def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the gradient of the prior. This method does nothing: a value network has no prior."""
+        """Add the gradient of the prior; a value network has none."""
 
     def _on_step(self) -> None:
         self._n_calls += 1
@@ -182,7 +181,8 @@ def _setting_of_the_policy(name: str) -> Any:
         return getattr(algorithm.quantile_net, name)
 
     def change(algorithm: QuantileDQN, value: Any) -> None:
-        setattr(algorithm.quantile_net, name, checked_setting(name, value))
+        _check_settings({name: value})
+        setattr(algorithm.quantile_net, name, value)
         algorithm.policy_kwargs[name] = value  # stored by `save`
 
     return property(get, change)
@@ -190,8 +190,11 @@ def _setting_of_the_policy(name: str) -> Any:
 
 def _check_settings(settings: dict[str, Any]) -> None:
     """Raise if a setting is out of range, has no effect, or configures epsilon-greedy actions."""
-    for name in {*DECISION_SETTINGS, "noise_scale"} & set(settings):
-        checked_setting(name, settings[name])
+    if "aleatoric" in settings:
+        check_estimate(settings["aleatoric"])
+    for name in {"epistemic_factor", "aleatoric_factor", "noise_scale"} & set(settings):
+        if not 0 <= settings[name] < np.inf:  # true for NaN, too
+            raise ValueError(f"{name} must be non-negative and finite, got {settings[name]}.")
     prior_scale = settings.get("prior_scale")
     if prior_scale is not None and not 0 < prior_scale < np.inf:
         raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
@@ -281,11 +284,8 @@ class UADQNAlgorithm(QuantileDQN):
         policy_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ):
-        decision = {
-            "epistemic_factor": epistemic_factor,
-            "aleatoric_factor": aleatoric_factor,
-            "aleatoric": aleatoric,
-        }
+        given = epistemic_factor, aleatoric_factor, aleatoric
+        decision = dict(zip(DECISION_SETTINGS, given, strict=True))
         _check_settings(
             decision | {"noise_scale": noise_scale, "prior_scale": prior_scale} | options
         )

@@ -214,10 +214,6 @@ def play_episodes(
     return played
 
 
-def _reward_of(seed: int, _position: int) -> str:
-    return f"A reward with seed {seed}"
-
-
 def _play_together(
     envs: Sequence[Env],
     act: Callable[[Any], np.ndarray],
@@ -228,10 +224,15 @@ def _play_together(
     played = [Played() for _ in envs]
     running = list(range(len(envs)))
     while running and played[running[0]].steps < max_steps:
-        actions = act(_batch([observations[i] for i in running]))
+        seen = [observations[i] for i in running]
+        if isinstance(seen[0], dict):
+            batch: Any = {key: np.stack([each[key] for each in seen]) for key in seen[0]}
+        else:
+            batch = np.stack(seen)
+        actions = act(batch)
         for i, action in zip(tuple(running), actions.tolist(), strict=True):
             observations[i], reward, terminated, truncated, info = envs[i].step(action)
-            refuse_unusable([float(reward)], partial(_reward_of, seeds[i]))
+            refuse_unusable([float(reward)], partial("A reward with seed {}".format, seeds[i]))
             score, steps, falls, _ = played[i]
             ended = bool(terminated or truncated)
             fell = int(info.get("fell", False))
@@ -239,12 +240,6 @@ def _play_together(
             if ended:
                 running.remove(i)
     return played
-
-
-def _batch(observations: list[Any]) -> Any:
-    if isinstance(observations[0], dict):
-        return {key: np.stack([o[key] for o in observations]) for key in observations[0]}
-    return np.stack(observations)
 
 
 def checked_seeds(X: Any) -> IntArray:
@@ -282,7 +277,18 @@ def checked_observations(X: Any, space: Any) -> Any:
         )
     if X.dtype.kind not in "biuf":
         raise ValueError(f"Observations must be numeric, got dtype {X.dtype}.")
-    return _converted(X, space)
+    with np.errstate(over="ignore", invalid="ignore"):
+        converted = X.astype(space.dtype)
+    if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
+        raise ValueError(
+            "Observations contain NaN, or numbers that are infinite after conversion to "
+            f"{space.dtype}."
+        )
+    refuse_unusable(converted, "Observation {}".format)
+    counted = converted.dtype.kind in "biu"  # cells, states or pixels have a fixed range
+    if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
+        raise ValueError(f"Observations must be elements of {space}, but some values are not.")
+    return converted
 
 
 def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
@@ -303,22 +309,6 @@ def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
                 f"{LARGEST:.3g} in absolute value; correct the environment, or rescale its "
                 "observations and rewards."
             )
-
-
-def _converted(X: np.ndarray, space: Any) -> np.ndarray:
-    """Convert numbers to the dtype of a space; raise if they are outside of the space."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        converted = X.astype(space.dtype)
-    if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):
-        raise ValueError(
-            "Observations contain NaN, or numbers that are infinite after conversion to "
-            f"{space.dtype}."
-        )
-    refuse_unusable(converted, "Observation {}".format)
-    counted = converted.dtype.kind in "biu"  # cells, states or pixels have a fixed range
-    if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
-        raise ValueError(f"Observations must be elements of {space}, but some values are not.")
-    return converted
 
 
 if "CliffWind-v0" not in gym.registry:

@@ -20,27 +20,24 @@ from skuq.uadqn._quantiles import prior_scale, quantile_levels, quantile_loss
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "tanh": nn.Tanh}
 
 
-def _orthogonal(shape: tuple[int, ...], n_members: int, gains: Sequence[float]) -> Tensor:
+def _orthogonal(shape: tuple[int, ...], gains: Sequence[float]) -> Tensor:
     """Draw orthogonal weights of one layer, of shape (n_members, *shape)."""
-    if len(gains) != n_members:
-        raise ValueError(f"Expected one gain for each of {n_members} networks, got {gains}.")
     return torch.stack([nn.init.orthogonal_(torch.empty(shape), gain) for gain in gains])
 
 
 class StackedLinear(nn.Module):
     """The linear layers of several networks, stacked."""
 
-    def __init__(self, n_members: int, in_features: int, out_features: int, gains: Sequence[float]):
+    def __init__(self, in_features: int, out_features: int, gains: Sequence[float]):
         super().__init__()
-        weights = _orthogonal((out_features, in_features), n_members, gains)
+        weights = _orthogonal((out_features, in_features), gains)
         self.weight = nn.Parameter(weights.transpose(1, 2).contiguous())
-        self.bias = nn.Parameter(torch.zeros(n_members, 1, out_features))
+        self.bias = nn.Parameter(torch.zeros(len(gains), 1, out_features))
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (n_samples or n_members, n_samples, in) to (n_members, n_samples, out)."""
-        n_members = self.weight.shape[0]
         if inputs.ndim == 2:  # all networks share the inputs
-            inputs = inputs.expand(n_members, *inputs.shape)
+            inputs = inputs.expand(len(self.weight), *inputs.shape)
         return torch.baddbmm(self.bias, inputs, self.weight)
 
 
@@ -51,7 +48,6 @@ class StackedConv2d(nn.Module):
 
     def __init__(
         self,
-        n_members: int,
         image_shape: tuple[int, ...],  # height, width, channels
         out_channels: int,
         kernel_size: int,
@@ -59,8 +55,8 @@ class StackedConv2d(nn.Module):
     ):
         super().__init__()
         shape = (out_channels, image_shape[-1], kernel_size, kernel_size)
-        self.weight = nn.Parameter(_orthogonal(shape, n_members, gains))
-        self.bias = nn.Parameter(torch.zeros(n_members, out_channels))
+        self.weight = nn.Parameter(_orthogonal(shape, gains))
+        self.bias = nn.Parameter(torch.zeros(len(gains), out_channels))
         cells = torch.arange(math.prod(image_shape)).view(image_shape)
         patches = cells.unfold(0, kernel_size, 1).unfold(1, kernel_size, 1)
         # For each element of each patch, its position in the flattened image; the shape is
@@ -69,20 +65,16 @@ class StackedConv2d(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (n_samples, h, w, in) to (n_members, n_samples * h' * w', out)."""
-        n_members = self.weight.shape[0]
         # The product of patches and filters has the memory layout that the next layer needs. The
         # result of a convolution, and the gradient of this result, would have to be copied.
         patches = images.flatten(1).index_select(1, self.patches)
-        rows = patches.view(-1, self.weight[0, 0].numel()).expand(n_members, -1, -1)
+        rows = patches.view(-1, self.weight[0, 0].numel()).expand(len(self.weight), -1, -1)
         filters = self.weight.flatten(2).transpose(1, 2)
         return torch.baddbmm(self.bias[:, None], rows, filters)
 
 
 def stacked_mlp(
-    n_members: int,
-    sizes: Sequence[int],
-    gains: Sequence[float],
-    activation: type[nn.Module] = nn.ReLU,
+    sizes: Sequence[int], gains: Sequence[float], activation: type[nn.Module] = nn.ReLU
 ) -> nn.Sequential:
     """Stack multilayer perceptrons: linear layers with an activation between them."""
     # Inputs: (n_samples, in) or (n_members, n_samples, in); outputs: (n_members, n_samples, out).
@@ -93,7 +85,7 @@ def stacked_mlp(
         )
     layers: list[nn.Module] = []
     for n_in, n_out in pairwise(sizes):
-        layers += [StackedLinear(n_members, n_in, n_out, gains), activation()]
+        layers += [StackedLinear(n_in, n_out, gains), activation()]
     return nn.Sequential(*layers[:-1])
 
 
@@ -113,11 +105,7 @@ AGENT_BIASES = 0.1
 def draw_biases(
     module: nn.Module, networks: slice = slice(None), *, relative_spread: float = 1.0
 ) -> None:
-    """Draw the biases of stacked networks from a normal distribution.
-
-    The standard deviation of this distribution is `relative_spread` times the standard deviation of
-    the weights of the layer.
-    """
+    """Draw biases from N(0, s), s = `relative_spread` * standard deviation of a layer's weights."""
     # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
     # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,
     # and the epistemic uncertainty would be 0 there. In addition, all kinks of ReLU networks would
@@ -144,7 +132,7 @@ class QuantileNetworks(nn.Module):
     ):
         super().__init__()
         gains = [prior_gain] * n_members
-        self.networks = stacked_mlp(n_members, sizes, gains, ACTIVATIONS[activation]).double()
+        self.networks = stacked_mlp(sizes, gains, ACTIVATIONS[activation]).double()
         if n_varying is not None:
             # If there are more inputs than units, orthogonal initialisation divides the gain among
             # the inputs. Only the inputs that vary in training should share the gain.

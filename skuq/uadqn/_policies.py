@@ -25,7 +25,6 @@ from skuq._networks import SWAPPING
 from skuq.uadqn._envs import refuse_unusable
 from skuq.uadqn._networks import AGENT_BIASES, StackedConv2d, draw_biases, stacked_mlp, weights_of
 from skuq.uadqn._quantiles import (
-    check_estimate,
     epistemic_variance,
     prior_scale,
     quantile_levels,
@@ -99,7 +98,7 @@ class _StackedGridCNN(nn.Module):
     def __init__(self, image_shape: tuple[int, ...], gains: Sequence[float]):
         super().__init__()
         n_filters, kernel = GridCNN.N_FILTERS, GridCNN.KERNEL
-        self.convolution = StackedConv2d(len(gains), image_shape, n_filters, kernel, gains)
+        self.convolution = StackedConv2d(image_shape, n_filters, kernel, gains)
 
     def forward(self, observations: Tensor) -> Tensor:
         maps: Tensor = self.convolution(observations)
@@ -196,15 +195,6 @@ def checked_arch(net_arch: Any, extractor: type[BaseFeaturesExtractor]) -> list[
     return list(checked_widths(net_arch, "net_arch"))
 
 
-def checked_setting(name: str, value: Any) -> Any:
-    """Validate and return the value of `aleatoric` or of a factor."""
-    if name == "aleatoric":
-        check_estimate(value)
-    elif not 0 <= value < np.inf:  # true for NaN, too
-        raise ValueError(f"{name} must be non-negative and finite, got {value}.")
-    return value
-
-
 def _read_scale(networks: Any, _: Any = None) -> None:
     """Cache the prior's scale as a float, to avoid a synchronisation with a GPU at every update."""
     networks.scale_of_anchors = networks.prior_scale.item()
@@ -221,8 +211,7 @@ class StackedQuantileNetwork(BasePolicy):
         self,
         observation_space: Space,
         action_space: Discrete,
-        features_extractor_class: type[BaseFeaturesExtractor],
-        features_extractor_kwargs: dict[str, Any],
+        *,
         n_quantiles: int,
         net_arch: list[int],
         activation_fn: type[nn.Module],
@@ -231,15 +220,9 @@ class StackedQuantileNetwork(BasePolicy):
         epistemic_factor: float = 0.0,
         aleatoric_factor: float = 0.0,
         aleatoric: str = "covariance",
-        normalize_images: bool = True,
+        **base: Any,  # feature extractor and normalisation of images
     ):
-        super().__init__(
-            observation_space,
-            action_space,
-            features_extractor_class,
-            features_extractor_kwargs,
-            normalize_images=normalize_images,
-        )
+        super().__init__(observation_space, action_space, **base)
         extractor, n_features = stack_extractors(self.make_features_extractor, gains)
         self.features_extractor = extractor  # type: ignore[assignment]
         self.epistemic_factor, self.aleatoric_factor = epistemic_factor, aleatoric_factor
@@ -254,7 +237,7 @@ class StackedQuantileNetwork(BasePolicy):
             "levels": levels,
         }
         sizes = [n_features, *net_arch, self.n_actions * n_quantiles]
-        self.head = stacked_mlp(len(gains), sizes, gains, activation_fn)
+        self.head = stacked_mlp(sizes, gains, activation_fn)
         self.register_buffer("levels", quantile_levels(n_quantiles, levels), persistent=False)
         draw_biases(self, slice(1), relative_spread=AGENT_BIASES)
         if len(gains) > 1:
@@ -358,11 +341,8 @@ class MlpPolicy(QRDQNPolicy):
         net_arch = checked_arch(net_arch, extractor)
         self.init_gain, self.prior_gain, self.n_auxiliary = init_gain, prior_gain, n_auxiliary
         self.levels = levels
-        self._decision_settings = {
-            "epistemic_factor": epistemic_factor,
-            "aleatoric_factor": aleatoric_factor,
-            "aleatoric": aleatoric,
-        }
+        decision = epistemic_factor, aleatoric_factor, aleatoric
+        self._decision_settings = dict(zip(DECISION_SETTINGS, decision, strict=True))
         super().__init__(
             observation_space,
             action_space,

@@ -120,7 +120,7 @@ def bellman_targets(
 
 
 def epistemic_variance(quantiles: Array) -> Array:
-    """Estimate the variance over networks, averaged over quantiles (Eq. 4) [1]_.
+    """Estimate the variance over networks, averaged over quantiles (Clements et al., 2019, Eq. 4).
 
     For two networks this is half the mean squared difference (Eq. 7). The estimate is unbiased for
     any number of networks that are independent samples from the posterior (Prop. 2.3).
@@ -140,11 +140,6 @@ def epistemic_variance(quantiles: Array) -> Array:
     ValueError
         If there are fewer than two networks.
 
-    References
-    ----------
-    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
-       Learning", 2019, Sec. 2.
-
     Examples
     --------
     >>> import numpy as np
@@ -159,9 +154,10 @@ def epistemic_variance(quantiles: Array) -> Array:
 
 
 def aleatoric_variance(quantiles: Array) -> Array:
-    """Compute an unbiased estimate of the variance over quantiles averaged across networks [1]_.
+    """Compute an unbiased estimate of the variance over quantiles averaged across networks.
 
-    The networks' quantiles are averaged, and Eq. 5 is the variance over these averages. This
+    The networks' quantiles are averaged, and Eq. 5 of Clements et al., "Estimating Risk and
+    Uncertainty in Deep Reinforcement Learning", 2019, is the variance over these averages. This
     variance is estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over
     all pairs of networks. Errors of independent networks cancel in the covariance (Prop. 2.3), but
     the variance over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance
@@ -182,11 +178,6 @@ def aleatoric_variance(quantiles: Array) -> Array:
     ------
     ValueError
         If there are fewer than two networks.
-
-    References
-    ----------
-    .. [1] Clements et al., "Estimating Risk and Uncertainty in Deep Reinforcement
-       Learning", 2019, Sec. 2.
 
     Examples
     --------

@@ -200,17 +200,31 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         n_varying = max(1, int(np.count_nonzero(spread)))
         self._X_scaling = mean, np.where(spread > 0, spread, 1.0) * n_varying / INPUT_SCALE
         self._y_scaling = _mean_and_spread(y, weight)
+        sizes = [X.shape[1], *self.hidden_sizes, self.n_quantiles]
         with seeded(seed):
-            networks = self._new_networks(n_varying, X.shape[1])
+            networks = QuantileNetworks(
+                self.n_members, sizes, self.prior_gain, self.activation, n_varying=n_varying
+            )
         device = resolve_device(self.device, networks)
         start = moved(networks, device)
-        noise_scale = self.noise_scale * n_varying**0.5
+        settings = TrainingSettings(
+            learning_rate=self.learning_rate,
+            max_epochs=self.max_epochs,
+            batch_size=self.batch_size,
+            optimizer=partial(torch.optim.Adam, fused=True),
+            # With a constant learning rate, the training of each network would end at a random
+            # point near its optimum. The variance of these points would add to the epistemic
+            # variance.
+            cosine=True,
+            device=device,
+            verbose=self.verbose,
+        )
         trained, self.history_ = train(
             start,
-            AnchoredLoss(start, noise_scale, weight.sum()),
+            AnchoredLoss(start, self.noise_scale * n_varying**0.5, weight.sum()),
             {"inputs": _standardised(X, self._X_scaling), "weight": weight},
             _standardised(y, self._y_scaling)[:, None],
-            settings=self._training_settings(device),
+            settings=settings,
             seed=seed,
         )
         self.networks_ = trained.double()
@@ -300,26 +314,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         quantiles = self._quantiles(X)
         aleatoric = np.maximum(aleatoric_variance(quantiles), 0.0)
         return with_index_of(X, Uncertainty.from_parts(aleatoric, epistemic_variance(quantiles)))
-
-    def _training_settings(self, device: torch.device) -> TrainingSettings:
-        return TrainingSettings(
-            learning_rate=self.learning_rate,
-            max_epochs=self.max_epochs,
-            batch_size=self.batch_size,
-            optimizer=partial(torch.optim.Adam, fused=True),
-            # With a constant learning rate, the training of each network would end at a random
-            # point near its optimum. The variance of these points would add to the epistemic
-            # variance.
-            cosine=True,
-            device=device,
-            verbose=self.verbose,
-        )
-
-    def _new_networks(self, n_varying: int, n_features: int) -> QuantileNetworks:
-        sizes = [n_features, *self.hidden_sizes, self.n_quantiles]
-        return QuantileNetworks(
-            self.n_members, sizes, self.prior_gain, self.activation, n_varying=n_varying
-        )
 
     def _quantiles(self, X: Any) -> FloatArray:
         """Predict quantiles by each network, (n_members, n_samples, n_quantiles), in units of y."""

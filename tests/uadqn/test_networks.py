@@ -40,7 +40,7 @@ def assert_same_parameters(stacked, alone, network, transpose):
 
 @pytest.mark.parametrize("own_inputs", [False, True])
 def test_linear_layers_are_separate_ones(own_inputs):
-    stacked = randomised(StackedLinear(3, 4, 5, GAINS))
+    stacked = randomised(StackedLinear(4, 5, GAINS))
     inputs = torch.randn(*((3,) if own_inputs else ()), 7, 4)
     outputs, outer = stacked(inputs), torch.randn(3, 7, 5)
     (outputs * outer).sum().backward()
@@ -55,7 +55,7 @@ def test_linear_layers_are_separate_ones(own_inputs):
 
 
 def test_convolutions_are_separate_ones():
-    stacked = randomised(StackedConv2d(3, (10, 9, 2), 4, 3, GAINS))
+    stacked = randomised(StackedConv2d((10, 9, 2), 4, 3, GAINS))
     images = torch.randn(6, 10, 9, 2)
     outputs = stacked(images).view(3, 6, -1)
     outer = torch.randn_like(outputs)
@@ -72,7 +72,7 @@ def test_convolutions_are_separate_ones():
 
 @pytest.mark.parametrize("activation", [nn.ReLU, nn.Tanh])
 def test_perceptrons_are_separate_ones(activation):
-    stacked = randomised(stacked_mlp(3, [4, 6, 5, 2], GAINS, activation))
+    stacked = randomised(stacked_mlp([4, 6, 5, 2], GAINS, activation))
     inputs = torch.randn(7, 4)
     outputs = stacked(inputs)
     for network in range(3):
@@ -87,7 +87,7 @@ def test_perceptrons_are_separate_ones(activation):
 
 
 def test_networks_share_nothing():
-    stacked = stacked_mlp(3, [4, 6, 2], GAINS)
+    stacked = stacked_mlp([4, 6, 2], GAINS)
     stacked(torch.randn(7, 4))[1].sum().backward()
     for parameter in stacked.parameters():
         assert (parameter.grad[[0, 2]] == 0).all()
@@ -96,7 +96,7 @@ def test_networks_share_nothing():
 
 @pytest.mark.parametrize(("inputs", "outputs"), [(4, 6), (6, 4)])
 def test_weights_are_orthogonal_with_each_networks_gain(inputs, outputs):
-    layer = StackedLinear(3, inputs, outputs, GAINS)
+    layer = StackedLinear(inputs, outputs, GAINS)
     for weight, gain in zip(layer.weight, GAINS, strict=True):
         product = weight @ weight.T if inputs < outputs else weight.T @ weight
         torch.testing.assert_close(product, gain**2 * torch.eye(len(product)))
@@ -113,12 +113,12 @@ def test_wrong_number_of_gains_is_refused(layer, shape):
 
 
 def test_weights_leave_out_biases():
-    shapes = [tuple(w.shape) for w in weights_of(stacked_mlp(3, [4, 6, 2], GAINS))]
+    shapes = [tuple(w.shape) for w in weights_of(stacked_mlp([4, 6, 2], GAINS))]
     assert shapes == [(3, 4, 6), (3, 6, 2)]
 
 
 def test_biases_are_drawn_on_the_scale_of_the_weights_beside_them():
-    stacked = stacked_mlp(3, [400, 300, 200], GAINS)
+    stacked = stacked_mlp([400, 300, 200], GAINS)
     draw_biases(stacked, slice(1, None))
     for layer in (stacked[0], stacked[2]):
         assert (layer.bias[0] == 0).all()
@@ -128,4 +128,4 @@ def test_biases_are_drawn_on_the_scale_of_the_weights_beside_them():
 
 def test_activations_with_weights_are_refused():
     with pytest.raises(ValueError, match="activation_fn=PReLU has trainable weights"):
-        stacked_mlp(3, [4, 6, 2], GAINS, nn.PReLU)
+        stacked_mlp([4, 6, 2], GAINS, nn.PReLU)
