@@ -10,7 +10,9 @@ from skuq.imports import import_networks, lazy_names
 from skuq.models._given import Given as Given
 from skuq.models._given import as_rows
 from skuq.models._given import check_is_estimator as check_is_estimator
+from skuq.models._given import class_weights as class_weights
 from skuq.models._given import look_at as look_at
+from skuq.models._given import takes_weights as takes_weights
 from skuq.models._model import LearnerModel as LearnerModel
 from skuq.models._model import Model
 from skuq.models._model import classes_of_logits as classes_of_logits

@@ -113,7 +113,7 @@ class Given:
     @property
     def takes_weights(self) -> bool:
         """Whether the estimator and all models inside it accept `sample_weight`."""
-        return _takes_weights(self.trained)
+        return takes_weights(self.trained)
 
     def usable_weight(self, weight: FloatArray | None) -> FloatArray | None:
         """Sample weights, or None if the learner does not accept weights and all are equal.
@@ -139,17 +139,21 @@ class Given:
     @property
     def class_weights(self) -> dict[str, Any]:
         """Class weight parameters of the estimator and the models inside it, with their values."""
-        if not hasattr(self.estimator, "get_params"):
-            return {}
-        ends = ("class_weight", "scale_pos_weight")  # the latter of XGBoost and LightGBM
-        return {
-            name: value
-            for name, value in self.estimator.get_params().items()
-            if name.rpartition("__")[2] in ends and value not in (None, 1)
-        }
+        return class_weights(self.estimator)
 
 
-def _takes_weights(learner: Any) -> bool:
+def class_weights(estimator: Any) -> dict[str, Any]:
+    if not hasattr(estimator, "get_params"):
+        return {}
+    ends = ("class_weight", "scale_pos_weight")  # the latter of XGBoost and LightGBM
+    return {
+        name: value
+        for name, value in estimator.get_params().items()
+        if name.rpartition("__")[2] in ends and value not in (None, 1)
+    }
+
+
+def takes_weights(learner: Any) -> bool:
     if isinstance(learner, FrozenEstimator):  # never trained; weights do not matter
         return True
     passes_on = any(is_instance_of(learner, *kind) for kind in _PASS_ON)
@@ -158,7 +162,7 @@ def _takes_weights(learner: Any) -> bool:
     inside = [getattr(learner, name, None) for name in _INSIDE]
     if passes_on:
         inside += [member for _, member in getattr(learner, "estimators", ())]
-    return all(_takes_weights(each) for each in inside if hasattr(each, "fit"))
+    return all(takes_weights(each) for each in inside if hasattr(each, "fit"))
 
 
 def look_at(estimator: Any) -> Given:

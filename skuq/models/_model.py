@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -158,7 +159,12 @@ class LearnerModel(Model):
 
     def inputs(self, X: Any) -> Any:
         """Preprocess inputs into an array or table that the estimator accepts."""
-        return for_learner(self.estimator, X if self.transform is None else self.transform(X))
+        X = X if self.transform is None else self.transform(X)
+        return for_learner(self.estimator, X, preprocesses=self._preprocesses)
+
+    @cached_property
+    def _preprocesses(self) -> bool:
+        return look_at(self.estimator).preprocesses
 
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
@@ -189,14 +195,14 @@ class LearnerModel(Model):
         return log_proba
 
 
-def for_learner(estimator: Any, X: Any) -> Any:
+def for_learner(estimator: Any, X: Any, *, preprocesses: bool) -> Any:
     """Convert inputs for a learner: sparse to dense, and tables of other libraries to DataFrames.
 
     Tables for a pipeline are not converted, because the first step of the pipeline may select
     columns with the API of the table's library. An array gets the column names of the estimator;
     without names, the estimator would warn in each call.
     """
-    return with_names(estimator, to_dense(X if look_at(estimator).preprocesses else as_pandas(X)))
+    return with_names(estimator, to_dense(X if preprocesses else as_pandas(X)))
 
 
 _REQUESTS = (

@@ -78,7 +78,7 @@ def resolve(
     Parameters
     ----------
     estimator : object
-        Estimator that the user passed; None trains a default network.
+        Estimator that the user passed, or its `Given`; None trains a default network.
     X : array-like of shape (n_samples, ...)
         Training inputs, or node ids.
     y : array-like of shape (n_samples,)
@@ -126,7 +126,7 @@ def resolve(
     UserWarning
         If a fitted estimator is retrained.
     """
-    given = look_at(estimator)
+    given = estimator if isinstance(estimator, Given) else look_at(estimator)
     as_learner = form == "learner" or (form == "natural" and not given.is_naturally_network)
     inputs = _kind_of_inputs(given, owner, as_learner=as_learner)
     keeps_sparse = getattr(owner, "_keeps_sparse", False)
@@ -249,7 +249,7 @@ def _learner(
     if not regression:
         check_several_classes(y)
     training["sample_weight"] = given.usable_weight(training["sample_weight"])
-    inputs = for_learner(estimator, X)
+    inputs = for_learner(estimator, X, preprocesses=given.preprocesses)
     model = _learner_model(fit_clone(estimator, inputs, y, **training, **(fit_params or {})))
     if model.classes is not None and np.array_equal(model.classes, labels := np.unique(y)):
         # Restore the dtype of the user's labels, which XGBoost may have changed.
@@ -306,10 +306,21 @@ class ModelMixin:
         return self.estimator
 
     def _resolve(
-        self, X: Any, y: Any, *, seed: int, form: Form = "network", **options: Any
+        self,
+        X: Any,
+        y: Any,
+        *,
+        seed: int,
+        form: Form = "network",
+        given: Any = None,
+        **options: Any,
     ) -> TrainingData:
-        """Resolve the parameter `estimator` to `model_`; return the training data."""
-        self.model_, data = resolve(self._given, X, y, owner=self, seed=seed, form=form, **options)
+        """Resolve the parameter `estimator` to `model_`; return the training data.
+
+        `given` is a `Given` of the estimator, if the caller has looked at it.
+        """
+        given = given or self._given
+        self.model_, data = resolve(given, X, y, owner=self, seed=seed, form=form, **options)
         return data
 
     def _checked_rows(self, X: Any) -> Any:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from skuq.files import stored_in
 from skuq.imports import import_networks, lazy_names
 from skuq.quam._classifier import QUAMClassifier
-from skuq.quam._importance_sampling import AdversarialModels
+from skuq.quam._importance_sampling import AdversarialModels, AdversarialRegressors
 from skuq.quam._pools import make_pool
 from skuq.quam._pools import make_token_pool as make_token_pool
 from skuq.quam._refit_search import RefitSearch
-from skuq.quam._regression_sampling import AdversarialRegressors
 from skuq.quam._regressor import QUAMRegressor
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ The gradient searches, which need torch, are imported only when a network is sea
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NotRequired, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -25,26 +25,16 @@ from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq._information import array_namespace
-from skuq.base import FloatArray, IntArray, Uncertainty
+from skuq.base import IntArray, Uncertainty
 from skuq.devices import with_gradients
 from skuq.explanations import Explanation, explained_inputs, index_of
 from skuq.features import category_columns
 from skuq.imports import import_networks
-from skuq.models import Model, ModelMixin, TrainingData, is_prefit, look_at
-from skuq.quam._importance_sampling import ImportanceSampling
+from skuq.models import Given, Model, ModelMixin, TrainingData, look_at
+from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
 from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
-from skuq.quam._refit_search import (
-    RefitProblem,
-    RefitSearch,
-    class_targets,
-    displaced_targets,
-    plausible_rows,
-    refit_on_pool,
-    stacked_rows,
-    with_categories_of,
-)
-from skuq.quam._search import Found, Problem, Search
-from skuq.quam._tasks import EvaluatedRows, SearchedPoints, Task, reduced
+from skuq.quam._refit_search import RefitSearch, stacked_rows, with_categories_of
+from skuq.quam._search import Found, Outputs, Problem, Search, Task
 from skuq.validation import (
     refuse_ineffective,
     unwarned_weights,
@@ -53,7 +43,7 @@ from skuq.validation import (
 )
 
 if TYPE_CHECKING:
-    from skuq.quam._gradient_search import SearchProblem, SearchSettings
+    from skuq.quam._pointwise_search import SearchedPoints
 
 # Module and name of each search.
 SEARCHES = {
@@ -116,12 +106,16 @@ class QUAMBase(ModelMixin, ABC):
     n_jobs: int | None
     verbose: int
     _validate_params: Callable[[], None]  # of scikit-learn's BaseEstimator
-    search_: Search
+    search_: Any  # a Search
     _task: Any  # a Task
     _problem: Any  # a FittedSearch or a RefitProblem
     _found: Found  # missing with a pointwise search
     _pool: Any
     _background: Any
+
+    @abstractmethod
+    def _refuse_ineffective(self, given: Given) -> None:
+        """Raise for parameters that have no effect with `search_`."""
 
     @abstractmethod
     def _present_task(self) -> Task:
@@ -140,14 +134,37 @@ class QUAMBase(ModelMixin, ABC):
             tags.input_tags.allow_nan = get_tags(self.estimator).input_tags.allow_nan
         return tags
 
-    def _chosen_search(self, X_pool: Any, X: Any = None, y: Any = None) -> Search:
+    def _prepared(
+        self, X: Any, y: Any, sample_weight: Any, X_pool: Any, **training: Any
+    ) -> tuple[TrainingData, Any]:
+        """Choose the search and resolve the model; return the data and the checked weights."""
+        given = look_at(self.estimator)
+        self.search_ = self._chosen_search(given, X_pool, X, y)
+        if sample_weight is not None and self.search_.form == "learner":
+            weight = unwarned_weights(sample_weight, _num_samples(y))
+            if given.usable_weight(weight) is None:  # all are equal
+                warn_of_relative_weights(weight)
+                sample_weight = None
+        self._refuse_ineffective(given)
+        data = self._resolve(
+            X,
+            y,
+            given=given,
+            form=self.search_.form,
+            sample_weight=sample_weight,
+            further=() if X_pool is None else (X_pool,),
+            device=self.device,
+            **training,
+        )
+        return data, sample_weight
+
+    def _chosen_search(self, given: Given, X_pool: Any, X: Any, y: Any) -> Search:
         """Return the requested or the default search; raise if it does not suit the estimator.
 
         `X` and `y` are the training data, not yet validated.
         """
         search = self.search
         if search is None:
-            given = look_at(self.estimator)
             by_gradients = given.is_network or _costs_less_by_gradients(given, X, y)
             search = "pool" if by_gradients else "refit"
         if isinstance(search, str):
@@ -155,13 +172,7 @@ class QUAMBase(ModelMixin, ABC):
             load = import_module if search == "refit" else import_networks
             search = getattr(load(module), name)()
         search._validate_params()
-        search.check_suits(self.estimator)
-        if isinstance(search, RefitSearch):
-            look_at(self.estimator).refuse_device(self.device)
-        else:
-            from skuq._networks import resolve_device
-
-            resolve_device(self.device)  # raises before the training starts
+        search.check_suits(given, self.device)
         if X_pool is not None:
             _check_pool(X_pool, search)
             refuse_ineffective(
@@ -169,53 +180,11 @@ class QUAMBase(ModelMixin, ABC):
             )
         return search
 
-    def _checked_sample_weight(self, sample_weight: Any, y: Any) -> Any:
-        """Sample weights, or None if all are equal and the learner does not accept weights."""
-        if sample_weight is None or self._form != "learner":
-            return sample_weight
-        weight = unwarned_weights(sample_weight, _num_samples(y))
-        if look_at(self.estimator).usable_weight(weight) is not None:
-            return sample_weight
-        warn_of_relative_weights(weight)
-        return None
-
     @property
-    def _device(self) -> Any:  # a torch.device
+    def _device(self) -> Any:
         """The device on which the model's network runs."""
-        return self.model_.resolved(self.device)
-
-    @property
-    def _form(self) -> Any:
-        """The form of model that the search requires: "learner" or "network"."""
-        return "learner" if isinstance(self.search_, RefitSearch) else "network"
-
-    def _prepare(
-        self,
-        data: TrainingData,
-        y: NDArray[Any],
-        losses: FloatArray,
-        *,
-        seed: int,
-    ) -> Any:
-        """Model and training data for the searches, without samples of weight 0.
-
-        `y` contains class codes or targets; `losses` contains the model's loss on each sample, in
-        nats.
-        """
-        search: Any = self.search_
-        if isinstance(search, RefitSearch):
-            counts = np.flatnonzero(data.weight)
-            inputs = _safe_indexing(data.inputs, counts)
-            return RefitProblem(self.model_, inputs, data.labels[counts], data.weight[counts], seed)
-        return search.problem(
-            self.model_,
-            data.inputs,
-            y,
-            data.weight,
-            losses,
-            seed=seed,
-            device=self._device,
-        )
+        learner = self.search_.form == "learner"
+        return self.device if learner else self.model_.resolved(self.device)
 
     def _search(self, data: TrainingData, seed: int) -> None:
         """Search on the user's pool or a generated pool; do nothing if the search is pointwise."""
@@ -280,48 +249,16 @@ class QUAMBase(ModelMixin, ABC):
         """Search on a pool that is already in the model's input format."""
         reference = self._outputs(pool)
         n_fit = self.search_.searches_in_memory(self._problem, len(targets))
-        targets = self._task.fewer_targets(reference, targets, n_fit)
-        if isinstance(self._problem, RefitProblem):
-            return self._refit_on(self._problem, pool, reference, targets)
-        from skuq._networks import on_device
-        from skuq.quam._pool_search import search_networks
-
-        return search_networks(
+        return self.search_.run(
             self._problem,
-            self._settings(self._problem.problem),
+            self._task,
             pool,
-            self._task.objective(on_device(reference, self._device), targets),
-            targets,
+            reference,
+            self._task.fewer_targets(reference, targets, n_fit),
+            device=self._device,
+            n_jobs=self.n_jobs,
             verbose=self.verbose,
         )
-
-    def _refit_on(
-        self, problem: RefitProblem, pool: Any, reference: FloatArray, targets: IntArray
-    ) -> Found:
-        assert isinstance(self.search_, RefitSearch)
-        if problem.model.classes is not None:
-            pool_targets = class_targets(problem, len(reference), targets)
-        else:
-            rows = plausible_rows(problem, reference)
-            pool, reference = _safe_indexing(pool, rows), reference[rows]
-            pull = self._task.pull
-            pool_targets = displaced_targets(problem, pool, reference, targets, pull)
-        shares = self.search_.checked_shares()
-        loss = self._task.loss
-        work: dict[str, Any] = {"n_jobs": self.n_jobs, "verbose": self.verbose}
-        return refit_on_pool(problem, pool, pool_targets, shares, loss, targets, **work)
-
-    def _settings(self, problem: SearchProblem) -> SearchSettings:
-        """Settings of the gradient searches."""
-        search: Any = self.search_
-        settings: SearchSettings = search.settings(
-            problem,
-            c0=self._task.first_penalty(problem.total_weight),
-            # The weight of the pool, relative to the training data, falls from 1/10 to 1/100.
-            growth=self._task.growth if search.pointwise else 10.0,
-            device=self._device,
-        )
-        return settings
 
     def search_pool(self, X: Any) -> Self:
         """Search for adversarial models on new inputs, together with the pool of `fit`.
@@ -452,8 +389,7 @@ class QUAMBase(ModelMixin, ABC):
         else:
             # The importance weights are likelihoods of one mini-batch, or of all samples if there
             # are fewer samples than a mini-batch may contain.
-            problem = self._point_problem
-            search: Any = self.search_
+            problem, search = self._problem.problem, self.search_
             share = min(1, search.train_batch_size / len(problem.X))
             temperature = 1 / (share * problem.total_weight)
         return ImportanceSampling(
@@ -465,24 +401,16 @@ class QUAMBase(ModelMixin, ABC):
             held_out=not pointwise and self._found.held_out,
         )
 
-    @property
-    def _point_problem(self) -> SearchProblem:
-        problem: SearchProblem = self._problem.problem
-        return problem
-
     @with_gradients()
     def _over(
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:
         """Call ``function(outputs, argument)`` in `n_jobs` processes; concatenate the arrays."""
-        if self.search_.pointwise:
-            jobs: Sequence[SearchedPoints | EvaluatedRows] = self._points(X)
-        else:
-            jobs = self._rows(X)
+        jobs: Any = self._points(X) if self.search_.pointwise else self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
         parts = []
         with tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar:
-            calls = (delayed(reduced)(job, function, argument) for job in jobs)
+            calls = (delayed(_reduced)(job, function, argument) for job in jobs)
             for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(calls):
                 bar.update(len(part[0]))
                 parts.append(part)
@@ -492,17 +420,12 @@ class QUAMBase(ModelMixin, ABC):
         """Split the inputs into batches that are searched together."""
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
-        search: Any = self.search_
-        search._validate_params()
-        problem, settings = self._point_problem, self._settings(self._point_problem)
-        task = self._present_task()
+        self.search_._validate_params()
         inputs = self._inputs(X)
-        reference = self._outputs(inputs).numpy()
-        x = self._problem.features(inputs, self._device).numpy()
-        return [
-            SearchedPoints(problem, settings, task, x[rows], reference[rows])
-            for rows in gen_batches(len(x), search.batch_size)
-        ]
+        points: list[SearchedPoints] = self.search_.batches(
+            self._problem, self._present_task(), inputs, self._outputs(inputs), self._device
+        )
+        return points
 
     def _rows(self, X: Any) -> list[EvaluatedRows]:
         """Split the inputs into one part per job."""
@@ -518,6 +441,44 @@ class QUAMBase(ModelMixin, ABC):
         ]
 
 
+class EvaluatedRows(NamedTuple):
+    """A batch of inputs, and everything a process needs to evaluate the models found on a pool."""
+
+    x: Any
+    model: Any
+    found: Found
+    device: Any
+    chunk: int
+
+    def outputs(self) -> Iterator[Outputs]:
+        """Predictions of all models, in chunks."""
+        for part in gen_batches(_num_samples(self.x), self.chunk):
+            inputs = self.model.inputs(_safe_indexing(self.x, part))
+            reference = self.model.outputs(inputs, self.device)
+            outputs = self.found.outputs(inputs, self.device)
+            xp = array_namespace(outputs)
+            excess, targets = (
+                xp.broadcast_to(xp.asarray(each), (len(outputs), *each.shape))
+                for each in (self.found.excess_loss, self.found.targets)
+            )
+            yield Outputs(
+                xp.asarray(reference, dtype=xp.float64),
+                Trajectories(outputs, excess),
+                None if self.found.targets[0] < 0 else targets,
+                self.found.centre(inputs),
+            )
+
+
+def _reduced(
+    job: SearchedPoints | EvaluatedRows,
+    function: Callable[..., Sequence[NDArray[Any]]],
+    argument: Any,
+) -> list[NDArray[Any]]:
+    """Apply ``function(outputs, argument)`` to all inputs of a job."""
+    parts = [function(outputs, argument) for outputs in job.outputs()]
+    return [np.concatenate(each) for each in zip(*parts, strict=True)]
+
+
 def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
     """Whether the learner is a logistic regression whose refits cost more than a gradient search.
 
@@ -531,7 +492,7 @@ def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
     equivalent = is_softmax and not given.class_weights and not getattr(learner, "l1_ratio", None)
     if not equivalent or len(shape) != 2 or find_spec("torch") is None:
         return False
-    if given.is_fitted and is_prefit(given.estimator):
+    if given.is_prefit and given.is_fitted:
         n_weights = learner.coef_.size
     elif given.preprocesses:
         return False

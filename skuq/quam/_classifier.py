@@ -15,11 +15,10 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
 from skuq.files import stored
-from skuq.models import ModelClassifierMixin
+from skuq.models import Given, ModelClassifierMixin
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
-from skuq.quam._search import Found, mean_loss
-from skuq.quam._tasks import Classification
+from skuq.quam._search import Classification, Found, mean_loss
 from skuq.validation import refuse_ineffective, warn_if_worse_than_guessing, warn_user
 
 
@@ -227,23 +226,7 @@ class QUAMClassifier(
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        self.search_ = self._chosen_search(X_pool, X, y)
-        sample_weight = self._checked_sample_weight(sample_weight, y)
-        if not getattr(self.search_, "targeted", True):
-            refuse_ineffective(
-                self,
-                ["n_targets"],
-                "with targeted=False of the search, which targets no class.",
-            )
-        data = self._resolve(
-            X,
-            y,
-            seed=fit_seed,
-            form=self._form,
-            sample_weight=sample_weight,
-            further=() if X_pool is None else (X_pool,),
-            device=self.device,
-        )
+        data, _ = self._prepared(X, y, sample_weight, X_pool, seed=fit_seed)
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
@@ -253,9 +236,16 @@ class QUAMClassifier(
                 self.reference_loss_, data.codes, self.classes_, data.weight
             )
         self._task = self._present_task()
-        self._problem = self._prepare(data, data.codes, losses, seed=search_seed)
+        self._problem = self.search_.problem(
+            self.model_, data, data.codes, losses, seed=search_seed, device=self._device
+        )
         self._search(data, search_seed)
         return self
+
+    def _refuse_ineffective(self, given: Given) -> None:
+        if not getattr(self.search_, "targeted", True):
+            reason = "with targeted=False of the search, which targets no class."
+            refuse_ineffective(self, ["n_targets"], reason)
 
     def _present_task(self) -> Classification:
         targeted = getattr(self.search_, "targeted", True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -24,14 +24,16 @@ from skuq._networks import (
     largest_activation,
     moved,
     on_device,
+    resolve_device,
+    stack_parameters,
     stacked_forward,
 )
 from skuq.base import FloatArray
 from skuq.files import stored
-from skuq.models import NetworkModel, look_at
+from skuq.models import Given, TrainingData
+from skuq.quam._importance_sampling import OutputBias
 from skuq.quam._objectives import Objective
-from skuq.quam._regression_sampling import OutputBias
-from skuq.quam._search import Problem, Search
+from skuq.quam._search import Problem, Search, Task
 
 # Searches run together if the memory for their weights is at most this many times the size of the
 # largest tensor that `within_memory` allows.
@@ -93,25 +95,26 @@ class GradientSearch(Search):
     # First step size divided by the last step size.
     _shortening: ClassVar[float]
 
-    def check_suits(self, estimator: Any) -> None:
-        """Raise TypeError for models without gradients."""
-        given = look_at(estimator)
+    form = "network"
+
+    def check_suits(self, given: Given, device: Any) -> None:
         if not given.has_gradients:
             raise TypeError(
                 f"{type(self).__name__} needs a model with gradients, and "
                 f"{type(given.learner).__name__} has none; use search='refit', or search=None, "
                 "which selects a suitable search."
             )
+        resolve_device(device)  # raises before the training starts
 
     def length(self, module: nn.Module) -> tuple[int, float]:
         """Number of steps and initial step size of a search over the weights of a module."""
         return int(self.n_steps), float(self.learning_rate)
 
-    def settings(
-        self, problem: SearchProblem, c0: float, growth: float, device: torch.device
-    ) -> SearchSettings:
-        """Settings; for "auto", the initial penalty is `c0`, and its total growth is `growth`."""
+    def settings(self, problem: SearchProblem, task: Task, device: torch.device) -> SearchSettings:
+        """Settings; the task determines initial penalty and growth that are "auto"."""
         n_steps, learning_rate = self.length(problem.module)
+        # On a pool, its weight relative to the training data falls from 1/10 to 1/100.
+        growth = task.growth if self.pointwise else 10.0
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
             total ** (1 / updates) if given == "auto" else float(given)
@@ -122,7 +125,7 @@ class GradientSearch(Search):
         )
         schedule = penalty_schedule(
             n_steps,
-            c0=c0 if self.c0 == "auto" else float(self.c0),
+            c0=task.first_penalty(problem.total_weight) if self.c0 == "auto" else float(self.c0),
             eta=eta,
             update_every=self.update_every,
             learning_rate=learning_rate,
@@ -132,24 +135,20 @@ class GradientSearch(Search):
 
     def problem(
         self,
-        model: NetworkModel,
-        inputs: Tensor,
+        model: Any,
+        data: TrainingData,
         y: NDArray[Any],
-        weight: FloatArray,
         losses: FloatArray,
         *,
         seed: int,
         device: torch.device,
     ) -> FittedSearch:
-        """Split the network before the first searched weights, and store the training data.
-
-        `y` contains class codes or targets, and `losses` contains the network's loss on each
-        sample, in nats; samples of weight 0 are dropped.
-        """
-        parameters = self.parameters
-        if parameters == "auto":
-            parameters = model.moving_parameters
-        body, module, names = model.cut(parameters, inputs)
+        """Split the network before the first searched weights, and store the training data."""
+        auto = self.parameters == "auto"
+        inputs = data.inputs
+        body, module, names = model.cut(
+            model.moving_parameters if auto else self.parameters, inputs
+        )
         if not any(bool(module.get_parameter(name).any()) for name in names):
             raise ValueError(
                 f"All parameters to be searched are zero ({list(names)}). Steps would be zero too, "
@@ -157,13 +156,13 @@ class GradientSearch(Search):
                 "`parameters` of the search."
             )
         features = inputs if body is None else evaluate(body, inputs, device=device)
-        counts = weight > 0
+        counts = data.weight > 0
         problem = SearchProblem(
             module,
             names,
             X=features.numpy()[counts],
             y=y[counts],
-            weight=weight[counts],
+            weight=data.weight[counts],
             reference_loss=losses[counts],
             seed=seed,
         )
@@ -197,15 +196,10 @@ class Searched(NamedTuple):
             {},
         )
 
-    @property
-    def model_bytes(self) -> int:
-        """Size of the searched parameters."""
-        return sum(self.module.get_parameter(name).nbytes for name in self.scales)
-
     def searches_that_fit(self, n_searches: int, n_points: int, n_bytes: int) -> Iterator[slice]:
         """Split the searches of each point into groups whose weights fit into memory."""
         limit = _TENSORS_OF_WEIGHTS * n_bytes
-        n_together = max(1, limit // (n_points * self.model_bytes))
+        n_together = max(1, limit // (n_points * bytes_of(self.module, self.scales)))
         for start in range(0, n_searches, n_together):
             yield slice(start, start + n_together)
 
@@ -228,10 +222,23 @@ class SearchProblem(HeldOnDevice):
         """Sum of the sample weights, which is the number of samples in the likelihood."""
         return float(self.weight.sum())
 
-    @property
-    def model_bytes(self) -> int:
-        """Size of the searched parameters."""
-        return sum(self.module.get_parameter(name).nbytes for name in self.parameters)
+    @torch.no_grad()
+    def output_bias(self) -> OutputBias | None:
+        """The last searched bias whose first element shifts the mean of all inputs equally."""
+        module, X = deepcopy(self.module), torch.tensor(self.X[:1024])
+        before = module(X.clone())
+        # Large enough for its effect to exceed rounding errors in single precision.
+        step = 1 + before[:, 0].abs().max()
+        for name in reversed(self.parameters):
+            bias = module.get_parameter(name)
+            if name.rpartition(".")[2] != "bias" or bias.shape != before.shape[1:]:
+                continue
+            bias[0] += step
+            effect = (module(X.clone())[:, 0] - before[:, 0]) / step
+            bias[0] -= step
+            if effect[0] != 0 and torch.allclose(effect, effect[0], rtol=1e-3, atol=0):
+                return OutputBias(name, len(bias), float(effect[0]))
+        return None
 
     def _copy_to(self, device: torch.device) -> Searched:
         arrays = (self.X, self.y, self.weight, self.reference_loss)
@@ -313,6 +320,15 @@ class Descent:
         self.sizes = [parameter.numel() for parameter in parameters]
         scales = zip(parameters, searched.scales.values(), strict=True)
         self.scale = torch.cat([p.new_full((p.numel(),), scale) for p, scale in scales])
+
+    @torch.no_grad()
+    def start(self, points: Objective, n_points: int) -> dict[str, Tensor]:
+        """Reference model's weights, plus the offsets of the objective at the points."""
+        n_models = n_points * points.n_searches
+        weights = stack_parameters(self.searched.module, n_models, self.searched.scales)
+        for name, offset in points.offsets().items():
+            weights[name] += offset
+        return weights
 
     @torch.enable_grad()
     def steps(
@@ -419,6 +435,11 @@ class Descent:
         return (torch.stack(squares).sum(0) - self.searched.square) * (self.weight_decay / 2)
 
 
+def bytes_of(module: nn.Module, names: Iterable[str]) -> int:
+    """Size of some parameters of a module."""
+    return sum(module.get_parameter(name).nbytes for name in names)
+
+
 def _by_model(weights: Tensor) -> Tensor:
     """Flatten each model's weights to a row, (n_models, n_weights); accepts scalar parameters."""
     return weights.reshape(len(weights), -1)
@@ -455,22 +476,3 @@ def _length(rows: slice) -> int:
 
 def _n_models(weights: dict[str, Tensor]) -> int:
     return len(next(iter(weights.values())))
-
-
-@torch.no_grad()
-def output_bias(module: nn.Module, parameters: tuple[str, ...], X: Tensor) -> OutputBias | None:
-    """The last searched bias whose first element shifts the mean of all inputs equally, or None."""
-    module = deepcopy(module)
-    before = module(X.clone())
-    # Large enough for its effect to exceed rounding errors in single precision.
-    step = 1 + before[:, 0].abs().max()
-    for name in reversed(parameters):
-        bias = module.get_parameter(name)
-        if name.rpartition(".")[2] != "bias" or bias.shape != before.shape[1:]:
-            continue
-        bias[0] += step
-        effect = (module(X.clone())[:, 0] - before[:, 0]) / step
-        bias[0] -= step
-        if effect[0] != 0 and torch.allclose(effect, effect[0], rtol=1e-3, atol=0):
-            return OutputBias(name, len(bias), float(effect[0]))
-    return None

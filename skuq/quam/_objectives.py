@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, log_softmax
 
-from skuq.quam._regression_sampling import (
+from skuq.quam._importance_sampling import (
     DIRECTIONS,
     Gaussians,
     OutputBias,
@@ -56,13 +56,13 @@ class Objective(ABC):
         return {}
 
 
-def classification_loss(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy: (n_models, n_samples, n_classes) -> (n_models, n_samples)."""
-    return cross_entropy(logits.movedim(-1, 1), y.expand(len(logits), -1), reduction="none")
+class _OfClasses(Objective):
+    def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
+        return cross_entropy(outputs.movedim(-1, 1), y.expand(len(outputs), -1), reduction="none")
 
 
 @dataclass(frozen=True, eq=False)
-class Targeted(Objective):
+class Targeted(_OfClasses):
     """Cross-entropy with a separate target class for each search (Appendix C.1).
 
     `targets` has shape (n_points, n_searches), or (1, n_searches) if they are the same for all
@@ -79,9 +79,6 @@ class Targeted(Objective):
         targets = self.targets.expand(outputs.shape[:2])
         return cross_entropy(outputs.movedim(-1, 1), targets, reduction="none")
 
-    def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return classification_loss(outputs, y)
-
     def subset(self, searches: slice) -> Targeted:
         return Targeted(self.targets[:, searches])
 
@@ -90,7 +87,7 @@ class Targeted(Objective):
 
 
 @dataclass(frozen=True, eq=False)
-class Untargeted(Objective):
+class Untargeted(_OfClasses):
     """Negative divergence from the reference model, one search for each point (Line 4).
 
     `log_reference` has shape (n_points, n_classes).
@@ -108,26 +105,11 @@ class Untargeted(Objective):
         log_reference = self.log_reference[:, None]
         return (torch.exp(log_reference) * (log_softmax(outputs, -1) - log_reference)).sum(-1)
 
-    def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        return classification_loss(outputs, y)
-
     def subset(self, searches: slice) -> Untargeted:
         return self
 
     def at(self, rows: slice | Tensor) -> Untargeted:
         return Untargeted(self.log_reference[rows])
-
-
-def classification_objective(
-    log_reference: Tensor, *, targeted: bool, n_targets: int | None
-) -> Targeted | Untargeted:
-    """One search per target class of each point, or one untargeted search."""
-    n_points, n_classes = log_reference.shape
-    if not targeted:
-        return Untargeted(log_reference)
-    if n_targets is None or n_targets >= n_classes:
-        return Targeted(torch.arange(n_classes, device=log_reference.device).expand(n_points, -1))
-    return Targeted(log_reference.topk(n_targets, dim=1).indices)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,17 +192,3 @@ class Divergence(_TwoSided):
         offset = self.reference.new_zeros(start.numel(), self.bias.width)
         offset[:, 0] = start.flatten()
         return {self.bias.name: offset}
-
-
-def regression_objective(
-    reference: Tensor,
-    *,
-    attack: str,
-    noise_variance: float | None,
-    bias: OutputBias | None,
-    limit: float = math.inf,
-) -> Displacement | Divergence:
-    """Objective with two searches per point, by displacement or by divergence."""
-    if attack == "displacement":
-        return Displacement(reference, noise_variance, limit=limit)
-    return Divergence(reference, noise_variance, limit=limit, bias=bias)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from numpy.typing import NDArray
+from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
 from skuq._networks import (
     TrainingSet,
     on_device,
-    stack_parameters,
     training_batches,
     within_memory,
 )
@@ -24,6 +24,7 @@ from skuq.files import stored
 from skuq.quam._gradient_search import (
     Attack,
     Descent,
+    FittedSearch,
     GradientSearch,
     MiniBatches,
     Schedule,
@@ -32,7 +33,8 @@ from skuq.quam._gradient_search import (
     SearchSettings,
 )
 from skuq.quam._importance_sampling import Trajectories
-from skuq.quam._objectives import Objective
+from skuq.quam._objectives import Objective, Targeted
+from skuq.quam._search import Outputs, Task
 
 
 @stored("quam.pointwise-search")
@@ -88,6 +90,34 @@ class PointwiseSearch(GradientSearch):
     pointwise: ClassVar[bool] = True
     _shortening = 1.0
 
+    def batches(
+        self, fitted: FittedSearch, task: Task, inputs: Tensor, reference: Tensor, device: Any
+    ) -> list[SearchedPoints]:
+        """Split preprocessed inputs into batches of points that are searched together."""
+        settings = self.settings(fitted.problem, task, device)
+        x = fitted.features(inputs, device).numpy()
+        return [
+            SearchedPoints(fitted.problem, settings, task, x[rows], reference[rows].numpy())
+            for rows in gen_batches(len(x), self.batch_size)
+        ]
+
+
+class SearchedPoints(NamedTuple):
+    """A batch of test points, and everything a process needs to run their searches."""
+
+    problem: SearchProblem
+    settings: SearchSettings
+    task: Task
+    x: NDArray[Any]
+    reference: NDArray[Any]  # (n_points, n_outputs)
+
+    def outputs(self) -> Iterator[Outputs]:
+        """Run the searches; only results computed from the trajectories leave the process."""
+        objective = self.task.objective(on_device(self.reference, self.settings.device))
+        models = search_batch(self.problem, self.settings, self.x, objective)
+        targets = objective.targets.cpu() if isinstance(objective, Targeted) else None
+        yield Outputs(on_device(self.reference, "cpu"), models, targets)
+
 
 def search_batch(
     problem: SearchProblem, settings: SearchSettings, x: NDArray[Any], objective: Objective
@@ -111,22 +141,14 @@ def search_batch(
         searched.batches[n_batches, size] = batches
 
     def search(n_bytes: int) -> Trajectories:
-        found = [
-            _search(
-                searched,
-                _starts(searched.module, problem.parameters, len(x), part),
-                points,
-                batches,
-                part,
-                settings.schedule,
-                prior_precision=settings.prior_precision,
-                n_bytes=n_bytes,
+        found = []
+        for searches in searched.searches_that_fit(objective.n_searches, len(x), n_bytes):
+            part = objective.subset(searches)
+            descent = Descent(
+                searched, part, prior_precision=settings.prior_precision, n_bytes=n_bytes
             )
-            for part in map(
-                objective.subset,
-                searched.searches_that_fit(objective.n_searches, len(x), n_bytes),
-            )
-        ]
+            weights = descent.start(part, len(x))  # Line 1
+            found.append(_search(descent, weights, points, batches, settings.schedule))
         return Trajectories(*(torch.cat(each, dim=1) for each in zip(*found, strict=True)))
 
     trajectories = Trajectories(*(each.cpu().double() for each in within_memory(search, device)))
@@ -137,17 +159,6 @@ def search_batch(
             "c0 * eta**n_steps), or scale the features, for instance with StandardScaler."
         )
     return trajectories
-
-
-def _starts(
-    module: nn.Module, names: Sequence[str], n_points: int, objective: Objective
-) -> dict[str, Tensor]:
-    """Reference model's weights plus the objective's offsets."""
-    weights = stack_parameters(module, n_points * objective.n_searches, names)  # Line 1
-    with torch.no_grad():
-        for name, offset in objective.offsets().items():
-            weights[name] += offset
-    return weights
 
 
 def search_adversarial_models(
@@ -178,16 +189,9 @@ def search_adversarial_models(
     weights. Returns one model per update, without the initial model.
     """
     searched = Searched.of(module, train, [*weights], float(train.weight.sum()))
-    return _search(
-        searched,
-        weights,
-        x,
-        MiniBatches(train, torch.stack([*batches])),
-        objective,
-        schedule,
-        prior_precision=prior_precision,
-        n_bytes=within_memory(int, x.device),
-    )
+    n_bytes = within_memory(int, x.device)
+    descent = Descent(searched, objective, prior_precision=prior_precision, n_bytes=n_bytes)
+    return _search(descent, weights, x, MiniBatches(train, torch.stack([*batches])), schedule)
 
 
 class _PointAttack(Attack):
@@ -208,19 +212,14 @@ class _PointAttack(Attack):
 
 
 def _search(
-    searched: Searched,
+    descent: Descent,
     weights: dict[str, Tensor],
     points: Tensor,
     batches: MiniBatches,
-    objective: Objective,
     schedule: Schedule,
-    *,
-    prior_precision: float,
-    n_bytes: int,
 ) -> Trajectories:
     """Run all searches of the objective for a batch of points."""
-    descent = Descent(searched, objective, prior_precision=prior_precision, n_bytes=n_bytes)
-    attack = _PointAttack(points, objective, len(next(iter(weights.values()))))
+    attack = _PointAttack(points, descent.objective, len(next(iter(weights.values()))))
     excess = [*descent.steps(weights, batches, schedule, attack)]
     with torch.no_grad():
         for name, found in descent.weights().items():

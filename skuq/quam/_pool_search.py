@@ -16,7 +16,6 @@ from skuq._networks import (
     moved,
     on_device,
     resolve_device,
-    stack_parameters,
     training_batches,
     within_memory,
 )
@@ -28,7 +27,7 @@ from skuq.quam._gradient_search import (
     FittedSearch,
     GradientSearch,
     MiniBatches,
-    SearchSettings,
+    bytes_of,
     linear_head,
     variants_at,
 )
@@ -36,7 +35,7 @@ from skuq.quam._objectives import Objective
 from skuq.quam._search import (
     MAX_MEMORY,
     Found,
-    Problem,
+    Task,
     mean_excess,
     searches_in_memory,
     with_progress,
@@ -156,12 +155,76 @@ class PoolSearch(GradientSearch):
             learning_rate if self.learning_rate == "auto" else float(self.learning_rate),
         )
 
-    def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        assert isinstance(problem, FittedSearch)
-        size = problem.problem.model_bytes
-        n_kept = len(_steps_kept(self.length(problem.problem.module)[0], size))
+    def searches_in_memory(self, problem: FittedSearch, n_searches: int) -> int:
+        module = problem.problem.module
+        size = bytes_of(module, problem.problem.parameters)
+        n_kept = len(_steps_kept(self.length(module)[0], size))
         working = max(_WORKING_COPIES * size, _WORKING_BYTES)
         return searches_in_memory(n_searches, n_kept, size, self.max_memory, working=working)
+
+    def run(
+        self,
+        fitted: FittedSearch,
+        task: Task,
+        pool: Tensor,
+        reference: Tensor,
+        targets: IntArray,
+        *,
+        device: torch.device,
+        n_jobs: int | None,
+        verbose: int,
+    ) -> FoundNetworks:
+        """Search for models that minimise an objective averaged over a pool.
+
+        In the objective of Algorithm 1, the mean of ``L_adv`` over the pool replaces its value at
+        one test point; one set of weights thus serves all inputs of the pool. Each step uses one
+        mini-batch of the pool and one of the training data. The paper searches each test point
+        separately; its authors' scripts search all test points together.
+        """
+        problem, settings = fitted.problem, self.settings(fitted.problem, task, device)
+        objective = task.objective(on_device(reference, device), targets)
+        searched, x = problem.on(device), fitted.features(pool, device)
+        generator = torch.Generator().manual_seed(problem.seed)
+        n_steps, size = len(settings.schedule.penalties), settings.train_batch_size
+        pool_rows, rows = (
+            torch.stack([*training_batches(n, size, n_steps, generator)])
+            for n in (len(x), len(problem.X))
+        )
+        order = torch.arange(len(problem.X))
+        if len(order) > _N_COMPARED:
+            order = torch.randperm(len(order), generator=generator)[:_N_COMPARED]
+        batches = MiniBatches(searched.train, rows)
+        compared = MiniBatches(searched.train, order[None])[0]
+        kept_steps = _steps_kept(n_steps, bytes_of(searched.module, problem.parameters))
+
+        def search(n_bytes: int) -> tuple[list[dict[str, Tensor]], Tensor]:
+            weights: list[dict[str, Tensor]] = []
+            losses = []
+            groups = [*searched.searches_that_fit(objective.n_searches, 1, n_bytes)]
+            for searches in groups:
+                part = objective.subset(searches)
+                descent = Descent(
+                    searched, part, prior_precision=settings.prior_precision, n_bytes=n_bytes
+                )
+                start = descent.start(part.at(slice(1)), 1)  # Line 1
+                attack = _PoolAttack(on_device(x, device), pool_rows, part)
+                steps = with_progress(
+                    descent.steps(start, batches, settings.schedule, attack),
+                    n_steps,
+                    verbose=verbose,
+                    advice=_ADVICE,
+                    times=0 if weights else len(groups),
+                )
+                kept = _kept_models(steps, start, descent, kept_steps)
+                weights.append({name: w.cpu() for name, w in kept.items()})
+                prior = torch.as_tensor(descent.prior(kept), device=device).reshape(-1, 1)
+                of_each = descent.excess_of_each(kept, compared) + prior
+                losses.append(of_each.reshape(-1, len(kept_steps), len(order)))
+            return weights, torch.cat(losses)
+
+        weights, losses = within_memory(search, device)
+        excess = mean_excess(losses.cpu().double().numpy(), problem.weight[order.numpy()])
+        return FoundNetworks(targets, *excess, fitted, tuple(weights), searched.row_bytes)
 
 
 @stored("quam.found-networks")
@@ -238,70 +301,6 @@ class _PoolAttack(Attack):
         elif rows.stop - rows.start < len(self.x):
             objective = objective.at(rows)
         return objective.attack(outputs.transpose(0, 1))
-
-
-def search_networks(
-    fitted: FittedSearch,
-    settings: SearchSettings,
-    pool: Tensor,
-    objective: Objective,
-    targets: IntArray,
-    *,
-    verbose: int = 0,
-) -> FoundNetworks:
-    """Search for models that minimise an objective averaged over a pool.
-
-    In the objective of Algorithm 1, the mean of ``L_adv`` over the pool replaces its value at one
-    test point; one set of weights thus serves all inputs of the pool. Each step uses one mini-batch
-    of the pool and one of the training data. The paper searches each test point separately; its
-    authors' scripts search all test points together. The tensors of `objective` are on the device.
-    """
-    problem, device = fitted.problem, settings.device
-    searched, x = problem.on(device), fitted.features(pool, device)
-    generator = torch.Generator().manual_seed(problem.seed)
-    n_steps, size = len(settings.schedule.penalties), settings.train_batch_size
-    pool_rows, rows = (
-        torch.stack([*training_batches(n, size, n_steps, generator)])
-        for n in (len(x), len(problem.X))
-    )
-    order = torch.arange(len(problem.X))
-    if len(order) > _N_COMPARED:
-        order = torch.randperm(len(order), generator=generator)[:_N_COMPARED]
-    batches = MiniBatches(searched.train, rows)
-    compared = MiniBatches(searched.train, order[None])[0]
-    kept_steps = _steps_kept(n_steps, searched.model_bytes)
-
-    def search(n_bytes: int) -> tuple[list[dict[str, Tensor]], Tensor]:
-        weights: list[dict[str, Tensor]] = []
-        losses = []
-        groups = [*searched.searches_that_fit(objective.n_searches, 1, n_bytes)]
-        for searches in groups:
-            part = objective.subset(searches)
-            start = stack_parameters(searched.module, part.n_searches, problem.parameters)
-            with torch.no_grad():  # Line 1
-                for name, offset in part.at(slice(1)).offsets().items():
-                    start[name] += offset
-            descent = Descent(
-                searched, part, prior_precision=settings.prior_precision, n_bytes=n_bytes
-            )
-            attack = _PoolAttack(on_device(x, device), pool_rows, part)
-            steps = with_progress(
-                descent.steps(start, batches, settings.schedule, attack),
-                n_steps,
-                verbose=verbose,
-                advice=_ADVICE,
-                times=0 if weights else len(groups),
-            )
-            kept = _kept_models(steps, start, descent, kept_steps)
-            weights.append({name: w.cpu() for name, w in kept.items()})
-            prior = torch.as_tensor(descent.prior(kept), device=device).reshape(-1, 1)
-            of_each = descent.excess_of_each(kept, compared) + prior
-            losses.append(of_each.reshape(-1, len(kept_steps), len(order)))
-        return weights, torch.cat(losses)
-
-    weights, losses = within_memory(search, device)
-    excess = mean_excess(losses.cpu().double().numpy(), problem.weight[order.numpy()])
-    return FoundNetworks(targets, *excess, fitted, tuple(weights), searched.row_bytes)
 
 
 @torch.no_grad()

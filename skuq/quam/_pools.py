@@ -15,14 +15,6 @@ from sklearn.utils import _safe_indexing, check_random_state
 
 from skuq.base import BoolArray, FloatArray
 from skuq.imports import import_networks
-from skuq.quam._text_pools import KINDS as TEXT_KINDS
-from skuq.quam._text_pools import (
-    PASS_A_POOL,
-    TOKEN_KINDS,
-    TextMaker,
-    is_text_column,
-    known_texts,
-)
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
@@ -40,6 +32,18 @@ _FEW = 3
 _SAME_NORM = 1e-3  # relative tolerance for equal norms of rows, sufficient for half precision
 _ROUNDING = 1e-6  # relative tolerance for the norms of generated rows after scaling and clipping
 _PASSES = 50  # iterations of scaling and clipping
+_N_SOURCES = 3  # number of other texts whose words are mixed into a text
+_SHARE_DIFFERENT = 0.9  # smallest fraction of distinct values in a text column
+_ALPHABETS = (
+    "abcdefghijklmnopqrstuvwxyz",
+    "αβγδεζηθικλμνξοπρστυφχψω",
+    "абвгдежзийклмнопрстуфхцчшщъыьэюя",
+    "אבגדהוזחטיכלמנסעפצקרשת",
+)
+_PASS_A_POOL = (
+    "Pass your own inputs as `X_pool` to `fit`, or a function that generates them as `pool` of the "
+    "search."
+)
 Random = np.random.RandomState
 Maker = Callable[[Any, int, Random], Any]
 
@@ -129,14 +133,14 @@ channels, height, width)
             f"{list(names)}."
         )
     chosen = list(kinds or makers)
-    X = known_texts(X) if np.ndim(X) == 1 else X
+    X = _known_texts(X) if np.ndim(X) == 1 else X
     makers = {kind: makers[kind] for kind in chosen if kind in makers}
     pool = _pool(X, makers, n_inputs, random) if makers else None
     if pool is None:
         n = "1 sample" if len(X) == 1 else f"{len(X)} samples"
         raise ValueError(
             f"No pool of kinds {chosen} can be generated from the columns or words of X ({n}). "
-            f"{PASS_A_POOL}"
+            f"{_PASS_A_POOL}"
         )
     return as_table_of(given, pool) if isinstance(pool, pd.DataFrame) else pool
 
@@ -153,11 +157,11 @@ def make_token_pool(
     not change.
     """
     X, random = np.asarray(X), check_random_state(random_state)
-    pool = _pool(X, TOKEN_KINDS, n_inputs, random)
+    pool = _pool(X, _TOKEN_KINDS, n_inputs, random)
     if pool is None:
         raise ValueError(
             "No pool can be generated from the texts of X, because every altered text is a "
-            f"training text. {PASS_A_POOL}"
+            f"training text. {_PASS_A_POOL}"
         )
     return np.asarray(pool)
 
@@ -171,7 +175,7 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
             "`categories`."
         )
     if n_axes == 1:
-        return {kind: partial(_texts, alter) for kind, alter in TEXT_KINDS.items()}
+        return {kind: partial(_texts, alter) for kind, alter in _TEXT_KINDS.items()}
     if n_axes == 2:
         columns = Columns.of(X, _positions(X, categories))
         return {kind: partial(_rows, TABLE_KINDS[kind], columns) for kind in columns.kinds()}
@@ -180,7 +184,7 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
         return kinds
     raise ValueError(
         "A pool can be generated from texts (1 axis), tables (2 axes), sequences (3) or images "
-        f"(4); X has {n_axes}. {PASS_A_POOL}"
+        f"(4); X has {n_axes}. {_PASS_A_POOL}"
     )
 
 
@@ -264,6 +268,123 @@ def _keys(X: Any) -> NDArray[Any]:
     return np.array([hash(row.tobytes()) for row in X])
 
 
+# --- texts -------------------------------------------------------------------------------------
+
+
+def _is_text_column(column: pd.Series) -> bool:
+    """Whether a column contains texts: nearly all values differ, and most have several words."""
+    if isinstance(column.dtype, pd.CategoricalDtype) or infer_dtype(column) != "string":
+        return False
+    values = column.dropna()
+    if values.nunique() < _SHARE_DIFFERENT * len(values):
+        return False
+    n_words = [sum(map(_has_letters, text.split())) for text in values]
+    return float(np.median(n_words)) >= 2
+
+
+def _known_texts(X: Any) -> NDArray[Any]:
+    """Select the texts that contain words; raise ValueError if there are none."""
+    texts = [text for text in X if isinstance(text, str) and text.strip()] if is_texts(X) else []
+    if not texts:
+        raise ValueError(
+            "X has one axis but contains no texts with words, so no pool can be generated. "
+            f"{_PASS_A_POOL}"
+        )
+    return np.array(texts, dtype=object)
+
+
+def _mixed_words(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
+    made = []
+    for text in own:
+        sources = [text, *known[random.randint(len(known), size=_N_SOURCES)]]
+        words = np.concatenate([np.array(each.split(), dtype=object) for each in sources])
+        made.append(" ".join(random.choice(words, size=len(text.split()))))
+    return made
+
+
+def _shuffled_words(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
+    return [" ".join(random.permutation(np.array(text.split(), dtype=object))) for text in own]
+
+
+def _truncated(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
+    """Keep at most the first half of the words, or of the letters of a single word."""
+    made = []
+    for text in own:
+        words, gap = (text.split(), " ") if len(text.split()) > 1 else (list(text.strip()), "")
+        made.append(gap.join(words[: random.randint(1, max(2, len(words) // 2 + 1))]))
+    return made
+
+
+def _other_script(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
+    """Replace each letter by a letter of an alphabet that does not occur in the text."""
+    made = []
+    for text in own:
+        others = [each for each in _ALPHABETS if not set(each) & set(text.lower())]
+        alphabet, shift = others[random.randint(len(others))], random.randint(100)
+        letters = {c: alphabet[(ord(c.lower()) + shift) % len(alphabet)] for c in text}
+        made.append("".join(letters[c] if c.isalpha() else c for c in text))
+    return made
+
+
+def _has_letters(word: str) -> bool:
+    return any(map(str.isalpha, word))
+
+
+TextMaker = Callable[[NDArray[Any], NDArray[Any], Random], list[str]]
+_TEXT_KINDS: dict[str, TextMaker] = {
+    "mixed_words": _mixed_words,
+    "shuffled_words": _shuffled_words,
+    "truncated": _truncated,
+    "other_script": _other_script,
+}
+
+
+# --- tokens ------------------------------------------------------------------------------------
+
+
+def _crossed_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
+    """Draw each token from one of two texts."""
+    made, others = (X[random.randint(len(X), size=n)] for _ in range(2))
+    chosen = _free_tokens(made) & _free_tokens(others)
+    chosen &= random.uniform(size=chosen.shape) < 0.5
+    made[:, 0] = np.where(chosen, others[:, 0], made[:, 0])
+    return made
+
+
+def _moved_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
+    """Shuffle the tokens of a text."""
+    made = X[random.randint(len(X), size=n)]
+    free = _free_tokens(made)
+    place = np.arange(free.shape[1], dtype=float)
+    # `places` and `sources` both begin with the positions of the free tokens: `places` in
+    # increasing order, `sources` in random order.
+    places = np.argsort(np.where(free, place, 2 * free.shape[1] + place), axis=1)
+    keys = random.uniform(size=free.shape)
+    sources = np.argsort(np.where(free, keys, 2 * free.shape[1] + place), axis=1)
+    moved = np.take_along_axis(made[:, 0], sources, axis=1)
+    np.put_along_axis(made[:, 0], places, moved, axis=1)
+    return made
+
+
+def _drawn_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
+    """Replace half of the tokens by tokens drawn from all texts."""
+    made, known = X[random.randint(len(X), size=n)], X[:, 0][_free_tokens(X)]
+    free = _free_tokens(made)
+    if len(known):
+        chosen = free & (random.uniform(size=free.shape) < 0.5)
+        made[:, 0] = np.where(chosen, random.choice(known, size=free.shape), made[:, 0])
+    return made
+
+
+def _free_tokens(X: NDArray[Any]) -> BoolArray:
+    """Mask of the tokens that may change: all but the first token and the padding, (n, length)."""
+    free = X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
+    return free & (np.cumsum(free, axis=1) > 1)
+
+
+_TOKEN_KINDS = {"crossed": _crossed_tokens, "moved": _moved_tokens, "drawn": _drawn_tokens}
+
+
 # --- tables ------------------------------------------------------------------------------------
 
 
@@ -293,8 +414,9 @@ class Columns:
         numbers[:, declared] = np.nan
         if not isinstance(X, pd.DataFrame):
             return cls(numbers, [*declared], [], None if declared else _shared_norm(X, numbers))
-        texts = [k for k in range(X.shape[1]) if k not in declared and is_text_column(X.iloc[:, k])]
-        known = {k for k in range(X.shape[1]) if infer_dtype(X.iloc[:, k]) in _CATEGORIES}
+        columns = [X.iloc[:, k] for k in range(X.shape[1])]
+        texts = [k for k, c in enumerate(columns) if k not in declared and _is_text_column(c)]
+        known = {k for k, column in enumerate(columns) if infer_dtype(column) in _CATEGORIES}
         norm = None
         if all(dtype.kind == "f" for dtype in X.dtypes) and not declared:
             norm = _shared_norm(X.to_numpy(), numbers)
@@ -307,7 +429,7 @@ class Columns:
         return [
             kind
             for kind in TABLE_KINDS
-            if needed.get(kind, self.texts if kind in TEXT_KINDS else True)
+            if needed.get(kind, self.texts if kind in _TEXT_KINDS else True)
         ]
 
 
@@ -453,7 +575,7 @@ TABLE_KINDS: dict[str, TableMaker] = {
     "shuffled": _shuffled,
     "out_of_range": _out_of_range,
     "unseen": _unseen,
-    **{kind: _of_texts(alter) for kind, alter in TEXT_KINDS.items()},
+    **{kind: _of_texts(alter) for kind, alter in _TEXT_KINDS.items()},
 }
 # Kinds of rows that contain only categories of the training rows.
 SEEN = tuple(kind for kind in TABLE_KINDS if kind != "unseen")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,14 +26,13 @@ from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray
 from skuq.files import stored
-from skuq.models import LearnerModel, look_at
+from skuq.models import Given, LearnerModel, TrainingData, class_weights, takes_weights
 from skuq.quam._search import (
     MAX_MEMORY,
     Found,
     Problem,
     Search,
     mean_excess,
-    pickled_size,
     searches_in_memory,
     warn_if_slow,
 )
@@ -95,6 +95,8 @@ class RefitSearch(Search):
         "max_memory": MAX_MEMORY,
     }
 
+    form = "learner"
+
     def checked_shares(self) -> list[float]:
         """Validate `shares` and return them in ascending order."""
         shares = np.asarray(self.shares, dtype=float)
@@ -105,24 +107,65 @@ class RefitSearch(Search):
             )
         return sorted(shares.tolist())
 
-    def check_suits(self, estimator: Any) -> None:
-        """Raise TypeError for networks, which this search does not refit."""
+    def check_suits(self, given: Given, device: Any) -> None:
         self.checked_shares()
-        given = look_at(estimator)
-        name = type(given.trained).__name__
         if given.is_network:
-            name = "the default network" if estimator is None else name
+            default = given.estimator is None
+            name = "the default network" if default else type(given.trained).__name__
             raise TypeError(
                 f"RefitSearch refits scikit-learn estimators, and {name} is a network; use "
                 "search='pool' or 'pointwise', or search=None, which selects a suitable search."
             )
+        given.refuse_device(device)
 
-    def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        assert isinstance(problem, RefitProblem)
+    def problem(
+        self,
+        model: Any,
+        data: TrainingData,
+        y: NDArray[Any],
+        losses: FloatArray,
+        *,
+        seed: int,
+        device: Any,
+    ) -> RefitProblem:
+        counts = np.flatnonzero(data.weight)
+        inputs = _safe_indexing(data.inputs, counts)
+        return RefitProblem(model, inputs, data.labels[counts], data.weight[counts], seed)
+
+    def searches_in_memory(self, problem: RefitProblem, n_searches: int) -> int:
         is_plane = problem.model.classes is None and hasattr(problem.model.estimator, "coef_")
         n_kept = len(self.checked_shares()) * (1 + _N_SPLITS if is_plane else 1)
-        size = pickled_size(problem.model.estimator)
+        size = _pickled_size(problem.model.estimator)
         return searches_in_memory(n_searches, n_kept, size, self.max_memory)
+
+    def run(
+        self,
+        problem: RefitProblem,
+        task: Any,
+        pool: Any,
+        reference: FloatArray,
+        targets: IntArray,
+        *,
+        device: Any,
+        n_jobs: int | None,
+        verbose: int,
+    ) -> Refitted:
+        # Targets of the pool in each search, (n_variants, n_pool).
+        pool_targets: list[NDArray[Any]]
+        if problem.model.classes is not None:
+            pool_targets = [np.full((1, len(reference)), problem.model.classes[t]) for t in targets]
+        else:
+            rows = plausible_rows(problem, reference)
+            pool, reference = _safe_indexing(pool, rows), reference[rows]
+            moved = task.pull * split_signs(problem, pool)
+            # If the training targets are never negative, such as counts or prices, the targets of
+            # the pool must not be negative either: the learner's loss may raise an error for
+            # negative values.
+            lowest = -np.inf if problem.y.min() < 0 else problem.y.min() / 10
+            pool_targets = [np.maximum(reference[:, 0] + sign * moved, lowest) for sign in targets]
+        shares = self.checked_shares()
+        work: dict[str, Any] = {"n_jobs": n_jobs, "verbose": verbose}
+        return refit_on_pool(problem, pool, pool_targets, shares, task.loss, targets, **work)
 
 
 @stored("quam.refitted")
@@ -165,24 +208,6 @@ class RefitProblem(Problem):
     seed: int  # seed of the held-out samples and the learner
 
 
-def class_targets(problem: RefitProblem, n_pool: int, targets: IntArray) -> list[NDArray[Any]]:
-    """Labels of the pool in each search, (1, n_pool): the target class."""
-    assert problem.model.classes is not None
-    return [np.full((1, n_pool), problem.model.classes[code]) for code in targets]
-
-
-def displaced_targets(
-    problem: RefitProblem, pool: Any, reference: FloatArray, targets: IntArray, pull: float
-) -> list[NDArray[Any]]:
-    """Targets of the pool in each search, (n_variants, n_pool): predictions moved by `pull`."""
-    moved = pull * split_signs(problem, pool)
-    # If the training targets are never negative, such as counts or prices, the targets of the pool
-    # must not be negative either: the learner's loss may raise an error for negative values.
-    lowest = problem.y.min() / 10
-    lowest = -np.inf if lowest < 0 else lowest
-    return [np.maximum(reference[:, 0] + sign * moved, lowest) for sign in targets]
-
-
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
     """Pool rows whose predictions leave the targets' range by at most `_REACH` times its width.
 
@@ -219,7 +244,7 @@ def refit_on_pool(
     learner, memorises = _limited(problem.model.estimator)
     rows, held_out = _hold_out(problem)
     X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], None
-    if look_at(learner).takes_weights:
+    if takes_weights(learner):
         # Convert class weights to sample weights before the pool is added. Otherwise, balanced
         # class weights would depend on the labels of the pool.
         given_weight, classes = problem.weight[rows], problem.model.classes
@@ -250,6 +275,14 @@ def refit_on_pool(
         tuple(tuple(models[k : k + n_kept]) for k in range(0, len(models), n_kept)),
         plain if memorises else None,
     )
+
+
+def _pickled_size(model: Any) -> int:
+    """Size of a model's pickle, an estimate of its memory, in bytes; 0 if pickling fails."""
+    try:
+        return len(pickle.dumps(model, protocol=5))
+    except (pickle.PicklingError, AttributeError, TypeError):  # such as a lambda
+        return 0
 
 
 # Inputs, targets and weights of a refit.
@@ -360,7 +393,7 @@ def _without_class_weight(
     if hasattr(learner, "estimators"):  # an ensemble, whose members have their own class weights
         return learner, weight
     given = weight
-    for name, value in look_at(learner).class_weights.items():
+    for name, value in class_weights(learner).items():
         prefix, _, end = name.rpartition("__")
         if end == "scale_pos_weight":
             learner.set_params(**{name: 1})

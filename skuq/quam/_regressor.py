@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -28,18 +28,13 @@ from skuq.base import (
 )
 from skuq.devices import with_gradients
 from skuq.files import stored
-from skuq.models import Model, TrainingData, fit_model, is_prefit
+from skuq.models import Given, Model, TrainingData, fit_model
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
-from skuq.quam._refit_search import RefitProblem, RefitSearch
-from skuq.quam._regression_sampling import AdversarialRegressors, gaussians
-from skuq.quam._search import mean_loss
-from skuq.quam._tasks import Regression
+from skuq.quam._importance_sampling import AdversarialRegressors, gaussians
+from skuq.quam._search import Regression, mean_loss
 from skuq.quantities import check_coverage, checked_levels
 from skuq.residuals import LEVELS, RowNoise, stretched, widened
 from skuq.validation import refuse_ineffective
-
-if TYPE_CHECKING:
-    from skuq.quam._gradient_search import FittedSearch
 
 
 @stored(
@@ -230,76 +225,52 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        self.search_ = self._chosen_search(X_pool, X, y)
-        sample_weight = self._checked_sample_weight(sample_weight, y)
-        self._refuse_ineffective()
-        training: dict[str, Any] = {
-            "regression": True,
-            "n_outputs": 1 + (self.noise == "learned"),
-            "seed": fit_seed,
-            "device": self.device,
-        }
-        data = self._resolve(
-            X,
-            y,
-            form=self._form,
-            sample_weight=sample_weight,
-            further=() if X_pool is None else (X_pool,),
-            **training,
-        )
+        n_outputs = 1 + (self.noise == "learned")
+        training: dict[str, Any] = {"regression": True, "n_outputs": n_outputs, "seed": fit_seed}
+        data, sample_weight = self._prepared(X, y, sample_weight, X_pool, **training)
         self._noise = None
-        variance: float | None
+        variance: float | None = None
         if self.noise in ("heteroscedastic", "homoscedastic"):
-            fit = partial(fit_model, as_learner=self._form == "learner", **training)
+            as_learner = self.search_.form == "learner"
+            fit = partial(fit_model, as_learner=as_learner, device=self.device, **training)
             variance = self._estimated_noise(data, sample_weight, fit, fit_seed)
-        else:
-            variance = None if isinstance(self.noise, str) else float(self.noise)
+        elif self.noise != "learned":
+            variance = float(self.noise)
         self.noise_variance_ = variance
         y, weight = data.labels, data.weight
         target_std = _standard_deviation(y, weight) if len(y) > 1 else 1.0
         self._task = Regression(self.attack, variance, target_std)
         losses = self._task.loss(self._outputs(data.inputs), y)
         self.reference_loss_ = mean_loss(losses, weight)
-        self._problem = self._prepare(data, y, losses, seed=search_seed)
-        if not isinstance(self._problem, RefitProblem):
-            self._task = replace(self._task, bias=_output_bias(self._problem))
+        self._problem = self.search_.problem(
+            self.model_, data, y, losses, seed=search_seed, device=self._device
+        )
+        if self.search_.form == "network":
+            self._task = replace(self._task, bias=self._problem.problem.output_bias())
         self._search(data, search_seed)
         return self
 
     def _present_task(self) -> Regression:
         return replace(self._task, attack=self.attack)
 
-    def _refuse_ineffective(self) -> None:
-        """Raise for parameters without effect, and for noise that the learner cannot predict."""
-        if isinstance(self.search_, RefitSearch):
-            if self.noise == "learned":
-                raise ValueError(
-                    "noise='learned' needs a network with two outputs, but search='refit' refits a "
-                    "learner; choose another `noise`."
-                )
-            refuse_ineffective(
-                self,
-                ["attack"],
-                "on learners that are refitted; it is for search='pool' and 'pointwise'.",
+    def _refuse_ineffective(self, given: Given) -> None:
+        if self.search_.form == "network":
+            reason = "on a regressor, whose searches are for higher and lower predictions."
+            refuse_ineffective(self.search_, ["targeted"], reason)
+        elif self.noise == "learned":
+            raise ValueError(
+                "noise='learned' needs a network with two outputs, but search='refit' refits a "
+                "learner; choose another `noise`."
             )
         else:
-            refuse_ineffective(
-                self.search_,
-                ["targeted"],
-                "on a regressor, whose searches are for higher and lower predictions.",
-            )
+            reason = "on learners that are refitted; it is for search='pool' and 'pointwise'."
+            refuse_ineffective(self, ["attack"], reason)
         if self.noise not in ("heteroscedastic", "homoscedastic"):
-            refuse_ineffective(
-                self,
-                ["noise_cv"],
-                "unless noise is 'heteroscedastic' or 'homoscedastic'.",
-            )
-        elif is_prefit(self.estimator):
-            refuse_ineffective(
-                self,
-                ["noise_cv"],
-                "on a frozen model, which is not retrained for the folds.",
-            )
+            reason = "unless noise is 'heteroscedastic' or 'homoscedastic'."
+            refuse_ineffective(self, ["noise_cv"], reason)
+        elif given.is_prefit:
+            reason = "on a frozen model, which is not retrained for the folds."
+            refuse_ineffective(self, ["noise_cv"], reason)
 
     def _estimated_noise(
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
@@ -311,7 +282,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         """
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
-        if not is_prefit(self.estimator):
+        if not data.given.is_prefit:
             predicted = np.full(len(y), np.nan)
             # Train clones, because `self.estimator` itself would raise the warning again that a
             # fitted model is retrained.
@@ -516,13 +487,3 @@ def _standard_deviation(y: FloatArray, weight: FloatArray) -> float:
     variance = np.cov(y, aweights=weight, ddof=0)
     # Bessel's correction; if there are fewer than two samples, its factor for two samples.
     return float(np.sqrt(variance * n_samples / max(n_samples - 1, n_samples / 2)))
-
-
-def _output_bias(fitted: FittedSearch) -> Any:
-    """Output bias that searches with attack="divergence" change at their start, or None."""
-    import torch
-
-    from skuq.quam._gradient_search import output_bias
-
-    problem = fitted.problem
-    return output_bias(problem.module, problem.parameters, torch.tensor(problem.X[:1024]))

@@ -1,53 +1,316 @@
-"""Base classes of the searches and of the models they find; memory and time of a search."""
+"""Tasks of the searches, base classes of searches and of the models they find; memory and time."""
 
 from __future__ import annotations
 
-import pickle
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from math import inf
 from numbers import Real
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
+from skuq._information import Decomposition, log_softmax
 from skuq.base import FloatArray, IntArray
 from skuq.devices import available_memory
+from skuq.files import stored
+from skuq.labels import codes_of
+from skuq.models import Given, Model, TrainingData
+from skuq.quam._importance_sampling import (
+    DIRECTIONS,
+    AdversarialModels,
+    AdversarialRegressors,
+    ImportanceSampling,
+    OutputBias,
+    Trajectories,
+    as_numpy,
+    best_adversarial_models,
+    best_adversarial_regressors,
+    estimate_spread,
+    estimate_uncertainty,
+    gaussian_loss,
+    gaussian_uncertainty,
+    joined_models,
+    plausible_range,
+)
 from skuq.validation import warn_user
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
+
+    from skuq.quam._objectives import Objective
 
 T = TypeVar("T")
 
+# Displacement of predictions on a pool, in standard deviations of the target. Displaced predictions
+# lie near the ends of the target's range.
+_PULL = 2.0
+# Largest number of classes that n_targets="auto" selects as targets of searches. Each selected
+# class needs a search of its own, and the cost of evaluating an input is proportional to the number
+# of searches times the number of all classes.
+_MOST_TARGETS = 10
 # Constraint on the parameter `max_memory` of searches on a pool.
 MAX_MEMORY: list[Any] = [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})]
 LONG = 300.0  # duration, in seconds, above which a search raises a warning
 _SHARE = 0.5  # fraction of the free memory that max_memory="auto" allows
 
 
-class Search(ABC, BaseEstimator):
-    """Base class of the searches, which are parameter objects of QUAM's estimators."""
+class Outputs(NamedTuple):
+    """Predictions of the given model and of all models found, for a batch of inputs."""
 
-    pool: Any
-    #: Whether a separate search for each input runs when the uncertainty of the input is computed.
-    pointwise: ClassVar[bool] = False
+    reference: Any  # (n_points, n_outputs)
+    models: Trajectories
+    targets: Any = None  # (n_points, n_searches), classes; None in untargeted searches
+    centre: Any = None  # (n_points, n_outputs), see `Found.centre`
+
+
+class Task(ABC):
+    """Targets and objectives of an estimator's searches, and uncertainty from the models found.
+
+    Only the objectives of networks need torch.
+    """
+
+    # Factor by which the penalty grows over a pointwise search with eta="auto".
+    growth: ClassVar[float]
 
     @abstractmethod
-    def check_suits(self, estimator: Any) -> None:
-        """Raise TypeError for models that this search does not support."""
+    def first_penalty(self, total_weight: float) -> float:
+        """Initial penalty of a pointwise search with c0="auto"."""
 
-    def searches_in_memory(self, problem: Problem, n_searches: int) -> int:
-        """Number of searches that fit into memory; raise if 0 or 1 fit, warn if not all fit."""
-        raise NotImplementedError
+    @abstractmethod
+    def targets(self, reference: Any) -> IntArray:
+        """Targets of the searches on a pool, from the model's outputs on the pool; see `Found`."""
+
+    @abstractmethod
+    def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
+        """Select `n` of the targets, as many as fit into memory."""
+
+    @abstractmethod
+    def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
+        """Objective of networks on a pool or, without `targets`, at single points.
+
+        `reference` contains the model's outputs at the inputs, on the device of the search.
+        """
+
+    @abstractmethod
+    def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
+        """Loss of a model's outputs, on the CPU, on each sample, in nats."""
+
+    @abstractmethod
+    def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
+        """Aleatoric and epistemic part of each input's uncertainty."""
+
+    @abstractmethod
+    def best_models(self, outputs: Outputs, gamma: float) -> Any:
+        """The best adversarial model of each search."""
+
+
+@stored("quam.classification")
+@dataclass(frozen=True)
+class Classification(Task):
+    """Classification: one search per class, or one untargeted search for any other prediction."""
+
+    classes: NDArray[Any]
+    targeted: bool
+    n_targets: int | str | None
+    growth: ClassVar[float] = 10.0
+
+    def first_penalty(self, total_weight: float) -> float:
+        # The penalty grows tenfold, up to the number of samples. With this last penalty, the search
+        # minimises the negative log posterior for the training set and one further sample, namely
+        # the test point with the target class.
+        return total_weight / 10
+
+    def targets(self, reference: Any) -> IntArray:
+        if not self.targeted:
+            return np.array([-1])
+        n_classes = reference.shape[1]
+        return self.fewer_targets(reference, np.arange(n_classes), self._n_searches(n_classes))
+
+    def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
+        """The `n` most probable of these classes, according to the given model's outputs."""
+        if n >= len(targets):
+            return targets
+        proba = np.exp(np.asarray(log_softmax(reference))).mean(axis=0)[targets]
+        return np.sort(targets[np.argsort(-proba, kind="stable")[:n]])
+
+    def _n_searches(self, n_classes: int) -> int:
+        """Number of classes that are searched, at an input or on a pool."""
+        if self.n_targets is None:
+            return n_classes
+        most = _MOST_TARGETS if self.n_targets == "auto" else int(self.n_targets)
+        return min(most, n_classes)
+
+    def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
+        from skuq._networks import on_device
+        from skuq.quam._objectives import Targeted, Untargeted
+
+        if not self.targeted:
+            return Untargeted(reference.log_softmax(-1))
+        if targets is not None:
+            return Targeted(on_device(targets[None], reference.device))
+        n_points, n_classes = reference.shape
+        n_searches = self._n_searches(n_classes)
+        if n_searches < n_classes:
+            return Targeted(reference.log_softmax(-1).topk(n_searches, dim=1).indices)
+        return Targeted(on_device(np.arange(n_classes), reference.device).expand(n_points, -1))
+
+    def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
+        losses: FloatArray = -outputs[np.arange(len(y)), codes_of(y, self.classes, "y")]
+        return losses
+
+    def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
+        centre = None if outputs.centre is None else log_softmax(outputs.centre)
+        reference = log_softmax(outputs.reference)
+        return estimate_uncertainty(reference, outputs.models, sampling, centre)
+
+    def proba_bounds(self, outputs: Outputs, gamma: float) -> tuple[FloatArray, FloatArray]:
+        """Smallest and largest probability of each class over models with excess loss <= gamma."""
+        given = log_softmax(outputs.reference)[:, None]
+        if outputs.centre is not None:  # predictions of a model with an excess loss of zero
+            given = joined_models(given, log_softmax(outputs.centre)[:, None])
+        return plausible_range(given, outputs.models, gamma)
+
+    def best_models(self, outputs: Outputs, gamma: float) -> AdversarialModels:
+        found, excess_loss = outputs.models
+        reference = log_softmax(outputs.reference)
+        return best_adversarial_models(
+            reference, log_softmax(found), excess_loss, gamma, outputs.targets
+        )
+
+
+@stored("quam.regression")
+@dataclass(frozen=True)
+class Regression(Task):
+    """Regression: two searches, for a higher and for a lower prediction."""
+
+    attack: str
+    noise_variance: float | None  # None if the models' second output is the log variance
+    target_std: float
+    bias: OutputBias | None = None
+    growth: ClassVar[float] = 125.0
+
+    @property
+    def pull(self) -> float:
+        """Displacement of predictions on a pool, in units of the target."""
+        return _PULL * self.target_std
+
+    def first_penalty(self, total_weight: float) -> float:
+        # The gradient of a displacement does not decrease with distance. A penalty that starts at
+        # a tenth of the number of samples would let the search move too far.
+        return 20.0
+
+    def targets(self, reference: Any) -> IntArray:
+        return np.array(DIRECTIONS)
+
+    def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
+        if n < len(targets):
+            raise MemoryError(
+                f"A regressor needs {len(targets)} searches, for higher and for lower predictions, "
+                f"but only {n} fit into memory; increase `max_memory` of the search, or let it "
+                "keep fewer models."
+            )
+        return targets
+
+    def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
+        from skuq.quam._objectives import Displacement, Divergence
+
+        # Without a limit on a pool, inputs far from the data would dominate the objective.
+        limit = inf if targets is None else self.pull
+        if self.attack == "displacement":
+            return Displacement(reference, self.noise_variance, limit=limit)
+        return Divergence(reference, self.noise_variance, limit=limit, bias=self.bias)
+
+    def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
+        losses: FloatArray = gaussian_loss(np.asarray(outputs), y, self.noise_variance)
+        return losses
+
+    def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
+        return gaussian_uncertainty(
+            *self._centred(outputs, sampling), sampling, noise_variance=self.noise_variance
+        )
+
+    def uncertainty_and_mean(
+        self, outputs: Outputs, sampling: ImportanceSampling
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Aleatoric and epistemic part, and the given model's predictions."""
+        mean = as_numpy(outputs.reference)[:, 0].astype(np.float64, copy=False)
+        return (*self.uncertainty(outputs, sampling), mean)
+
+    def spread(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[FloatArray]:
+        """Standard deviation of the models' means, in units of the target."""
+        found = self._centred(outputs, sampling)
+        return (estimate_spread(*found, sampling, noise_variance=self.noise_variance),)
+
+    def _centred(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[Any, Trajectories]:
+        around = sampling.setting != "selected" and outputs.centre is not None
+        return (outputs.centre if around else outputs.reference), outputs.models
+
+    def best_models(self, outputs: Outputs, gamma: float) -> AdversarialRegressors:
+        return best_adversarial_regressors(
+            outputs.reference, outputs.models, gamma, noise_variance=self.noise_variance
+        )
 
 
 class Problem:
     """The given model and its training data, in the form that a search needs."""
+
+
+class Search(ABC, BaseEstimator):
+    """Base class of the searches, which are parameter objects of QUAM's estimators."""
+
+    pool: Any
+    #: The form of model that the search requires.
+    form: ClassVar[Literal["learner", "network"]]
+    #: Whether a separate search for each input runs when the uncertainty of the input is computed.
+    pointwise: ClassVar[bool] = False
+
+    @abstractmethod
+    def check_suits(self, given: Given, device: Any) -> None:
+        """Raise if the search does not support the model, or the model not the device."""
+
+    @abstractmethod
+    def problem(
+        self,
+        model: Model,
+        data: TrainingData,
+        y: NDArray[Any],
+        losses: FloatArray,
+        *,
+        seed: int,
+        device: Any,
+    ) -> Problem:
+        """Model and training data for the searches, without samples of weight 0.
+
+        `y` contains class codes or targets; `losses` contains the model's loss on each sample, in
+        nats.
+        """
+
+    def searches_in_memory(self, problem: Any, n_searches: int) -> int:
+        """Number of searches that fit into memory; raise if 0 or 1 fit, warn if not all fit."""
+        raise NotImplementedError
+
+    def run(
+        self,
+        problem: Any,
+        task: Any,
+        pool: Any,
+        reference: Any,
+        targets: IntArray,
+        *,
+        device: Any,
+        n_jobs: int | None,
+        verbose: int,
+    ) -> Found:
+        """Search on a pool of preprocessed inputs; `reference` are the given model's outputs."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -143,14 +406,6 @@ def searches_in_memory(
         "(search__parameters='last', search__n_steps, search__shares)."
     )
     return n_fit
-
-
-def pickled_size(model: Any) -> int:
-    """Size of a model's pickle, an estimate of its memory, in bytes; 0 if pickling fails."""
-    try:
-        return len(pickle.dumps(model, protocol=5))
-    except (pickle.PicklingError, AttributeError, TypeError):  # such as a lambda
-        return 0
 
 
 def warn_if_slow(n_parts: int, seconds: float, part: str, advice: str) -> None:

@@ -14,9 +14,11 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import nn
 
 from skuq import QUAMClassifier, QUAMRegressor
+from skuq.models import look_at
 from skuq.quam import PoolSearch, RefitSearch, _base, _search
 from skuq.quam import _gradient_search as search_module
-from skuq.quam._search import pickled_size, warn_if_slow, with_progress
+from skuq.quam._refit_search import _pickled_size
+from skuq.quam._search import warn_if_slow, with_progress
 
 TREE = DecisionTreeClassifier(max_depth=3, random_state=0)
 
@@ -68,7 +70,7 @@ def test_as_many_classes_are_searched_as_fit_into_memory(many, kind):
     else:
         estimator = FrozenEstimator(DecisionTreeClassifier(max_depth=3).fit(X, y))
         search, working = RefitSearch(), 0
-        size = 2 * pickled_size(estimator.estimator)
+        size = 2 * _pickled_size(estimator.estimator)
     search.set_params(max_memory=working + 4.5 * size)
     quam = QUAMClassifier(estimator, search=search, random_state=0)
     said = r"10 searches would keep 20 models of .* Only the 4 most probable .*n_targets=4"
@@ -184,7 +186,8 @@ def test_logistic_regression_of_many_rows_and_classes_is_searched_by_gradients(m
     X, y, _, given = many
 
     def chosen(estimator):
-        return type(QUAMClassifier(estimator)._chosen_search(None, X, y)).__name__
+        search = QUAMClassifier()._chosen_search(look_at(estimator), None, X, y)
+        return type(search).__name__
 
     assert chosen(LogisticRegression()) == "RefitSearch"
     monkeypatch.setattr(_base, "_MOST_REFITTED", 400 * 8 * 14)

@@ -13,7 +13,7 @@ from skuq import QUAMClassifier
 from skuq.datasets import load_digits_with_ood
 from skuq.metrics import detection_metrics
 from skuq.quam import PointwiseSearch, PoolSearch
-from skuq.quam import _pointwise_search as search_module
+from skuq.quam import _gradient_search as search_module
 
 
 @pytest.fixture(scope="module")
@@ -59,17 +59,19 @@ def test_penalty_ends_at_the_sum_of_the_sample_weights(iris):
         X, y, sample_weight=weight
     )
     problem = model._problem.problem
-    penalties = model._settings(problem).schedule.penalties
+
+    def schedule(**params):
+        search = model.set_params(**params).search_
+        return search.settings(problem, model._task, torch.device("cpu")).schedule
+
+    penalties = schedule().penalties
     assert len(penalties) == 50
     assert penalties[0] == pytest.approx(12)
     assert penalties[-1] == pytest.approx(120)
-    slower = model.set_params(search__update_every=7, search__learning_rate_decay=2.0)._settings(
-        problem
-    )
-    assert slower.schedule.penalties[-1] == pytest.approx(120)
-    assert slower.schedule.learning_rates[-1] == pytest.approx(0.1 / 2**7)
-    constant = model.set_params(search__c0=3.0, search__eta=1.0)._settings(problem)
-    assert constant.schedule.penalties == (3.0,) * 50
+    slower = schedule(search__update_every=7, search__learning_rate_decay=2.0)
+    assert slower.penalties[-1] == pytest.approx(120)
+    assert slower.learning_rates[-1] == pytest.approx(0.1 / 2**7)
+    assert schedule(search__c0=3.0, search__eta=1.0).penalties == (3.0,) * 50
 
 
 def test_searches_for_the_most_probable_classes_only(iris):

@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from skuq._networks import MLP, LeNet, TrainingSet, stack_parameters, training_batches
 from skuq.quam import PointwiseSearch, QUAMClassifier
-from skuq.quam import _pointwise_search as pointwise_module
+from skuq.quam import _gradient_search as gradient_module
 from skuq.quam._gradient_search import Descent, MiniBatches, Searched, penalty_schedule
 from skuq.quam._importance_sampling import Trajectories, best_adversarial_models
 from skuq.quam._objectives import Targeted
@@ -266,11 +266,11 @@ def test_searches_of_a_point_one_after_the_other_find_the_same(
     together = model.predict_uncertainty(X[:3])
     found = model.adversarial_models(X[:3])
     stacks = []
-    original = pointwise_module.stack_parameters
+    original = gradient_module.stack_parameters
     model_bytes = sum(p.nbytes for p in model.model_.module.parameters())
     bytes_of_a_tensor(-(-3 * 2 * model_bytes // 4))
     monkeypatch.setattr(
-        pointwise_module,
+        gradient_module,
         "stack_parameters",
         lambda m, n, names: stacks.append(n) or original(m, n, names),
     )

@@ -10,19 +10,22 @@ from hypothesis import strategies as st
 from torch import nn
 
 from skuq._networks import MLP
-from skuq.quam._gradient_search import SearchProblem, SearchSettings, output_bias, penalty_schedule
-from skuq.quam._importance_sampling import ImportanceSampling, Trajectories, pool_weights
-from skuq.quam._objectives import Divergence, regression_objective
-from skuq.quam._pointwise_search import search_batch
-from skuq.quam._regression_sampling import (
+from skuq.quam._gradient_search import SearchProblem, SearchSettings, penalty_schedule
+from skuq.quam._importance_sampling import (
     DIRECTIONS,
+    ImportanceSampling,
     OutputBias,
+    Trajectories,
     best_adversarial_regressors,
     estimate_spread,
     gaussian_loss,
     gaussian_uncertainty,
     mixture_information,
+    pool_weights,
 )
+from skuq.quam._objectives import Divergence
+from skuq.quam._pointwise_search import search_batch
+from skuq.quam._search import Regression
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 
@@ -83,7 +86,7 @@ def test_batched_search_equals_algorithm_1_in_both_directions(
     module, X, y, weight, x = problem(n_outputs, seed)
     names = tuple(name for name, _ in module.named_parameters())
     noise = NOISE if n_outputs == 1 else None
-    bias = output_bias(module, names, X)
+    bias = SearchProblem(module, names, X.numpy(), *[None] * 3, seed=0).output_bias()
     assert bias.name == "2.bias"
     assert bias.effect == pytest.approx(1)
     reference_loss = gaussian_loss(module(X), y, noise)
@@ -94,7 +97,7 @@ def test_batched_search_equals_algorithm_1_in_both_directions(
     arrays = (part.numpy() for part in (X, y, weight, reference_loss))
     given_problem = SearchProblem(module, names, *arrays, seed=0)
     settings = SearchSettings(schedule, 0.0, 100, torch.device("cpu"))
-    objective = regression_objective(module(x), attack=attack, noise_variance=noise, bias=bias)
+    objective = Regression(attack, noise, 1.0, bias).objective(module(x))
     if seed == 2:  # upward and downward searches one after the other
         bytes_of_a_tensor(1)
     found = search_batch(given_problem, settings, x.numpy(), objective)
@@ -161,7 +164,7 @@ def test_output_bias_is_found_by_what_it_does():
     ]:
         names = tuple(name for name, _ in module.named_parameters())
         before = deepcopy(module.state_dict())
-        found = output_bias(module, names, X)
+        found = SearchProblem(module, names, X.numpy(), *[None] * 3, seed=0).output_bias()
         if expected is None:
             assert found is None
         else:

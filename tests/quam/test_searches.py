@@ -21,6 +21,7 @@ from torch import nn
 
 from skuq import QUAMClassifier, QUAMRegressor, predict_uncertainty
 from skuq._networks import MLP
+from skuq.models import look_at
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
 
 SEARCHES = [
@@ -150,7 +151,7 @@ SUITED = {
 @pytest.mark.parametrize("name", SUITED)
 def test_the_search_that_suits_a_model_is_taken(iris, name):
     make, suited = SUITED[name]
-    quam = QUAMClassifier(make(), random_state=0)._chosen_search(None)
+    quam = QUAMClassifier()._chosen_search(look_at(make()), None, *iris)
     assert type(quam) is suited
     assert quam.get_params() == suited().get_params()
 
@@ -166,7 +167,8 @@ def test_the_search_that_suits_a_model_is_taken(iris, name):
     ids=["default network", "MLP", "linear model", "forest"],
 )
 def test_the_search_that_suits_a_regressor_is_taken(estimator, suited):
-    assert type(QUAMRegressor(estimator)._chosen_search(None)) is suited
+    chosen = QUAMRegressor()._chosen_search(look_at(estimator), None, None, None)
+    assert type(chosen) is suited
 
 
 GRADIENTS = (
