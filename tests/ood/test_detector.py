@@ -14,7 +14,6 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
-from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -32,7 +31,18 @@ from skuq.datasets import make_node_classes
 from skuq.quam import PoolSearch
 
 
-@parametrize_with_checks([OODDetector(), OODDetector(scores=["neighbors"])])
+def network(n_outputs):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(
+        torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, n_outputs)
+    )
+
+
+def normal(n_rows, seed):
+    return np.random.default_rng(seed).normal(size=(n_rows, 4))
+
+
+@parametrize_with_checks([OODDetector()])
 def test_scikit_learn_checks(estimator, check):
     check(estimator)
 
@@ -42,24 +52,18 @@ def embedded():
     """Unit-norm embeddings of 6 classes, held-out ones, new ones, and those of other classes."""
     random = np.random.default_rng(0)
     centres = random.normal(size=(9, 40))
-    y = np.arange(3000) % 9
-    X = normalize(centres[y] + 1.2 * random.normal(size=(3000, 40)))
+    y = np.arange(1800) % 9
+    X = normalize(centres[y] + 1.2 * random.normal(size=(1800, 40)))
     known = y < 6
-    X_known, y_known = X[known], np.array([*"abcdef"])[y[known]]
-    return {
-        "X": X_known[:1200],
-        "y": y_known[:1200],
-        "held_out": X_known[1200:1600],
-        "y_held_out": y_known[1200:1600],
-        "new": X_known[1600:],
-        "ood": X[~known],
-    }
+    names = ("X", "held_out", "new")
+    data = dict(zip(names, np.split(X[known], [600, 900]), strict=True)) | {"ood": X[~known]}
+    labels = np.split(np.array([*"abcdef"])[y[known]], [600, 900])
+    return data | {"y": labels[0], "y_held_out": labels[1]}
 
 
 @pytest.fixture(scope="module")
 def detector(embedded):
-    model = LogisticRegression().fit(embedded["X"], embedded["y"])
-    detector = OODDetector(FrozenEstimator(model), random_state=0)
+    detector = OODDetector(FrozenEstimator(embedded_model(embedded)), random_state=0)
     return detector.fit(embedded["X"], embedded["y"], X_held_out=embedded["held_out"])
 
 
@@ -73,7 +77,7 @@ def auroc(detector, data, part=None):
 
 def test_embeddings_get_the_confidence_of_the_model_and_distances(detector, embedded):
     assert detector.scores_ == ["neighbors", "entropy", "energy", "mahalanobis", "length"]
-    assert detector.n_held_out_ == 400
+    assert detector.n_held_out_ == 300
     best = max(auroc(detector, embedded, name) for name in detector.scores_)
     assert auroc(detector, embedded) > best - 0.01 > 0.9
     assert 0.03 < (detector.predict(embedded["new"]) < 0).mean() < 0.075
@@ -91,14 +95,32 @@ def test_decisions_are_those_of_p_values_and_of_the_offset(detector, embedded):
 
 
 def test_single_scores_are_the_textbook_ones(detector, embedded):
-    X = embedded["new"]
+    X = embedded["new"][:50]
     scores = detector.single_scores(X)
-    proba = FrozenEstimator(embedded_model(embedded)).predict_proba(X)
+    model = embedded_model(embedded)
+    proba, logits = model.predict_proba(X), model.decision_function(X)
     np.testing.assert_allclose(scores["entropy"], -(proba * np.log(proba)).sum(axis=1), rtol=1e-6)
-    logits = embedded_model(embedded).decision_function(X)
     np.testing.assert_allclose(scores["energy"], -np.log(np.exp(logits).sum(axis=1)), rtol=1e-5)
     cosine = np.sort(np.linalg.norm(X[:, None] - embedded["X"][None], axis=2), axis=1)
     np.testing.assert_allclose(scores["neighbors"], cosine[:, :10].mean(axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("seed", [49, 98])  # 9 or 11 neighbours would prefer the other metric
+def test_the_metric_is_that_whose_ten_nearest_other_rows_predict_best(seed):
+    random, y = np.random.default_rng(seed), np.arange(40) % 2
+    X = random.normal(size=(40, 32)) + 1
+    X[:, 0] += y
+    metrics = [normalize, lambda rows: rows / X.std(axis=0)]
+    errors = []
+    for metric in metrics:
+        distance = np.linalg.norm(metric(X)[:, None] - metric(X)[None], axis=2)
+        np.fill_diagonal(distance, np.inf)
+        errors.append((y[np.argsort(distance, axis=1)[:, :10]] != y[:, None]).mean())
+    best = metrics[np.argmin(errors)]
+    detector = OODDetector(LogisticRegression(), scores=["neighbors"], false_alarm_rate=0.2)
+    found = detector.fit(X, y, X_held_out=X[:9] + 1).single_scores(X + 1)["neighbors"]
+    distance = np.sort(np.linalg.norm(best(X + 1)[:, None] - best(X)[None], axis=2), axis=1)
+    np.testing.assert_allclose(found, distance[:, :10].mean(axis=1), rtol=1e-9)
 
 
 def embedded_model(embedded):
@@ -152,37 +174,35 @@ def test_tables_with_texts_name_the_columns():
 
 
 MODELS = {
-    "trees": HistGradientBoostingClassifier(max_iter=10),
-    "network": MLPClassifier((30,), max_iter=20, random_state=0),
-    "quam": QUAMClassifier(LogisticRegression(), random_state=0),
-    "ensemble": DeepEnsembleClassifier(MLPClassifier((10,), max_iter=10), n_members=2),
-    "probe": EvidentialProbe(LogisticRegression(), max_epochs=2, random_state=0),
-    "search": GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2),
-    "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
-}
-EXPECTED = {
-    "trees": {"entropy", "energy"},
-    "network": {"entropy", "energy"},
-    "quam": {"entropy", "energy", "total", "epistemic"},
-    "ensemble": {"entropy", "total", "epistemic"},
-    "probe": {"entropy", "energy", "total", "epistemic"},
-    "search": {"entropy", "energy"},
-    "pipeline": {"entropy", "energy"},
+    "trees": (HistGradientBoostingClassifier(max_iter=2), "entropy energy"),
+    "network": (MLPClassifier((30,), max_iter=20, random_state=0), "entropy energy"),
+    "quam": (
+        QUAMClassifier(LogisticRegression(), random_state=0),
+        "entropy energy total epistemic",
+    ),
+    "ensemble": (
+        DeepEnsembleClassifier(MLPClassifier((10,), max_iter=10), n_members=2, random_state=0),
+        "entropy total epistemic",
+    ),
+    "probe": (
+        EvidentialProbe(LogisticRegression(), max_epochs=2, random_state=0),
+        "entropy energy total epistemic",
+    ),
+    "search": (GridSearchCV(LogisticRegression(), {"C": [0.1, 1.0]}, cv=2), "entropy energy"),
+    "pipeline": (make_pipeline(StandardScaler(), LogisticRegression()), "entropy energy"),
 }
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_kind_of_model_gets_its_scores(embedded, kind):
-    detector = OODDetector(MODELS[kind], random_state=0).fit(embedded["X"], embedded["y"])
-    assert EXPECTED[kind] | {"neighbors"} <= set(detector.scores_)
-    assert ("total" in detector.scores_) == ("total" in EXPECTED[kind])
-    assert ("energy" in detector.scores_) == ("energy" in EXPECTED[kind])
+    model, expected = MODELS[kind]
+    detector = OODDetector(model, random_state=0).fit(embedded["X"], embedded["y"])
+    geometric = {"neighbors", "mahalanobis", "length"}
+    assert set(detector.scores_) == geometric | set(expected.split())
     assert auroc(detector, embedded) > 0.85
-    again = pickle.loads(pickle.dumps(detector))
-    np.testing.assert_array_equal(
-        again.p_values(embedded["new"]), detector.p_values(embedded["new"])
-    )
+    again, new = pickle.loads(pickle.dumps(detector)), embedded["new"][:50]
+    np.testing.assert_array_equal(again.p_values(new), detector.p_values(new))
 
 
 def test_images_are_compared_in_what_the_network_has_learned():
@@ -193,13 +213,13 @@ def test_images_are_compared_in_what_the_network_has_learned():
     network = LeNet().eval()
     detector = OODDetector(network, random_state=0)
     with pytest.warns(UserWarning, match="was trained on it"):
-        detector.fit(X[:600], digits.target[:600])
-    assert {"entropy", "energy", "neighbors"} <= set(detector.scores_) | {"entropy", "energy"}
+        detector.fit(X[:200], digits.target[:200])
+    assert "neighbors" in detector.scores_
     assert detector.n_features_in_ == 1
     assert "columns" not in detector.explain(X[:3])
-    ours = ReferenceClassifier(network).fit(X[:300], digits.target[:300])
+    ours = ReferenceClassifier(network).fit(X[:100], digits.target[:100])
     around = OODDetector(FrozenEstimator(ours), random_state=0)
-    around.fit(X[:300], digits.target[:300], X_held_out=X[300:600])
+    around.fit(X[:100], digits.target[:100], X_held_out=X[100:200])
     assert around.p_values(X[:5]).shape == (5,)
 
 
@@ -245,41 +265,40 @@ def test_scores_are_chosen_by_name_or_given(embedded):
     np.testing.assert_allclose(detector.single_scores(X[:5])["length"], length(X[:5]))
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"scores": []}, "`scores` is empty"),
-        ({"scores": ["vacuity"]}, "Unknown score .vacuity..*.epistemic."),
-        ({"scores": ["epistemic"]}, "'epistemic' needs an estimator with"),
-        ({"scores": "entropy"}, "'scores' parameter"),
-        ({"scores": [lambda X: X]}, "must be one-dimensional"),
-        ({"scores": [lambda X: [1.0]]}, "inconsistent numbers of samples"),
-        ({"false_alarm_rate": 0.0}, "'false_alarm_rate'"),
-        ({"held_out_share": 1.0}, "'held_out_share'"),
-    ],
-)
-def test_bad_parameters_are_refused(embedded, options, message):
-    detector = OODDetector(LogisticRegression(), **options)
-    with pytest.raises(ValueError, match=message):
-        detector.fit(embedded["X"], embedded["y"])
+def named_p_value(X):
+    return X[:, 0]
 
 
-def test_scores_that_cannot_be_made_say_what_they_need():
-    X, y = load_iris(return_X_y=True)
-    detector = OODDetector(RandomForestRegressor(3), scores=["mahalanobis"])
-    with pytest.raises(ValueError, match="needs a classifier"):
-        detector.fit(X, y.astype(float))
-    few = OODDetector(LogisticRegression(), scores=["mahalanobis"])
-    X, y = load_digits(return_X_y=True)
-    with pytest.raises(ValueError, match=r"5 training rows per feature .* 80 rows for 64"):
-        few.fit(X[:100], y[:100])
+named_p_value.__name__ = "p_value"
+LINEAR = LogisticRegression()
+REFUSED = [
+    (OODDetector(LINEAR, scores=[]), {}, "empty"),
+    (OODDetector(LINEAR, scores=["vacuity"]), {}, "Unknown"),
+    (OODDetector(LINEAR, scores=["epistemic"]), {}, "predict_uncertainty"),
+    (OODDetector(LINEAR, scores="entropy"), {}, "scores"),
+    (OODDetector(LINEAR, scores=[lambda X: X]), {}, "one-dimensional"),
+    (OODDetector(LINEAR, scores=[lambda X: [1.0]]), {}, None),
+    (OODDetector(LINEAR, scores=[lambda X: X[:, 0], lambda X: X[:, 1]]), {}, "reserved"),
+    (OODDetector(LINEAR, scores=["entropy", "entropy"]), {}, "reserved"),
+    (OODDetector(LINEAR, scores=["entropy", named_p_value]), {}, "reserved"),
+    (OODDetector(LINEAR, scores=["mahalanobis"]), {"X": np.eye(80)}, "60 rows"),
+    (OODDetector(RandomForestRegressor(3), scores=["mahalanobis"]), {}, "classifier"),
+    (OODDetector(LINEAR, false_alarm_rate=0.0), {}, "false_alarm_rate"),
+    (OODDetector(LINEAR, held_out_share=1.0), {}, "held_out_share"),
+    (OODDetector(LINEAR), {"y": None}, "requires y"),
+    (OODDetector(LINEAR), {"y_held_out": np.arange(80) % 2}, "X_held_out"),
+    (OODDetector(LINEAR), {"X_held_out": np.eye(80, 4), "y_held_out": [0, 1]}, None),
+    (OODDetector(LINEAR, by_class=True), {"X_held_out": np.eye(80, 4)}, "y_held_out"),
+    (OODDetector(None, by_class=True), {"y": np.arange(80) / 7}, "classifier"),
+    (OODDetector(Ridge(), by_class=True), {"y": np.arange(80) / 7}, "classifier"),
+]
 
 
-def test_a_model_that_is_to_be_trained_needs_targets(embedded):
-    with pytest.raises(ValueError, match="requires y"):
-        OODDetector(LogisticRegression()).fit(embedded["X"])
-    with pytest.raises(NotFittedError):
-        OODDetector(LogisticRegression()).predict(embedded["X"])
+@pytest.mark.parametrize(("detector", "data", "word"), REFUSED)
+def test_what_cannot_be_is_refused(detector, data, word):
+    data = {"X": normal(80, 0), "y": np.arange(80) % 2} | data
+    with pytest.raises(ValueError, match=word):
+        clone(detector).fit(**data)
 
 
 def test_a_frozen_model_warns_if_it_may_have_seen_what_is_held_out(embedded):
@@ -290,30 +309,19 @@ def test_a_frozen_model_warns_if_it_may_have_seen_what_is_held_out(embedded):
 
 def test_too_few_held_out_inputs_are_told(embedded):
     detector = OODDetector(LogisticRegression(), false_alarm_rate=0.01)
-    with pytest.warns(UserWarning, match=r"No input can be flagged .*Pass at least 99"):
+    with pytest.warns(UserWarning, match="at least 99"):
         detector.fit(embedded["X"][:100], embedded["y"][:100])
     assert (detector.predict(embedded["ood"]) == 1).all()
     assert detector.offset_ == -np.inf
 
 
-def test_rates_within_classes_need_their_labels(embedded):
-    X, y = embedded["X"], embedded["y"]
-    by_class = OODDetector(LogisticRegression(), by_class=True, random_state=0)
-    with pytest.raises(ValueError, match="pass `y_held_out`"):
-        by_class.fit(X, y, X_held_out=embedded["held_out"])
-    by_class.fit(X, y, X_held_out=embedded["held_out"], y_held_out=embedded["y_held_out"])
-    overall = clone(by_class).set_params(by_class=False)
-    overall.fit(X, y, X_held_out=embedded["held_out"])
+def test_rates_hold_within_classes(embedded):
+    data = {name: embedded[name] for name in ("X", "y", "y_held_out")}
+    data["X_held_out"] = embedded["held_out"]
+    by_class = OODDetector(LogisticRegression(), by_class=True, random_state=0).fit(**data)
+    overall = clone(by_class).set_params(by_class=False).fit(**data)
     new = embedded["new"]
     assert (by_class.predict(new) < 0).mean() <= (overall.predict(new) < 0).mean()
-
-
-def test_random_state_makes_fits_equal(embedded):
-    X, y = embedded["X"], embedded["y"]
-    first, second = (
-        OODDetector(LogisticRegression(), random_state=3).fit(X, y).p_values(X) for _ in range(2)
-    )
-    np.testing.assert_array_equal(first, second)
 
 
 def test_inputs_alone_are_judged_without_a_model(embedded):
@@ -327,17 +335,17 @@ def test_inputs_alone_are_judged_without_a_model(embedded):
 
 def test_false_alarms_keep_their_rate_with_a_trained_model():
     rates = []
-    for seed in range(25):
+    for seed in range(9):
         X, y = make_blobs(900, n_features=5, centers=4, cluster_std=2.5, random_state=seed)
         detector = OODDetector(LogisticRegression(), false_alarm_rate=0.1, random_state=seed)
         rates.append((detector.fit(X[:500], y[:500]).predict(X[500:]) < 0).mean())
-    error = np.std(rates) / 5
+    error = np.std(rates) / 3
     assert 0.07 < np.mean(rates) < 0.1 + 3 * error
 
 
 def test_logits_are_those_of_the_estimator_whatever_the_batch(embedded):
-    dropout = OODDetector(MCDropoutClassifier(), random_state=0)
-    dropout.fit(embedded["X"][:300], embedded["y"][:300])
+    dropout = OODDetector(MCDropoutClassifier(n_samples=5, random_state=0), random_state=0)
+    dropout.fit(embedded["X"][:100], embedded["y"][:100])
     assert "energy" not in dropout.scores_
     for scale in (1.0, 0.2):
         assert dropout.predict(scale * embedded["new"]).shape == (len(embedded["new"]),)
@@ -345,7 +353,7 @@ def test_logits_are_those_of_the_estimator_whatever_the_batch(embedded):
 
 def test_rare_classes_are_held_out_as_often_as_others():
     rates = []
-    for seed in range(8):
+    for seed in range(5):
         random = np.random.default_rng(seed)
         centres = np.concatenate([2 * random.normal(size=(5, 6)), 8 * random.normal(size=(60, 6))])
         rare = random.uniform(size=2500) < 0.15
@@ -353,7 +361,7 @@ def test_rare_classes_are_held_out_as_often_as_others():
         X = centres[y] + random.normal(size=(2500, 6))
         detector = OODDetector(RandomForestClassifier(5), random_state=seed)
         rates.append((detector.fit(X[:500], y[:500]).predict(X[500:]) < 0).mean())
-    assert np.mean(rates) < 0.05 + 3 * np.std(rates) / np.sqrt(8)
+    assert np.mean(rates) < 0.05 + 3 * np.std(rates) / np.sqrt(5)
 
 
 def test_dates_are_numbers_and_rare_categories_are_not_far_away():
@@ -372,22 +380,6 @@ def test_dates_are_numbers_and_rare_categories_are_not_far_away():
     assert (detector.predict(table) < 0).mean() < 0.05
 
 
-@pytest.mark.parametrize("method", ["predict", "p_values", "score_samples", "decision_function"])
-def test_methods_need_fit(method):
-    with pytest.raises(NotFittedError):
-        getattr(OODDetector(), method)([[1.0]])
-
-
-@pytest.mark.parametrize(
-    "scores", [[lambda X: X[:, 0], lambda X: X[:, 1]], ["entropy", "entropy"], ["entropy", length]]
-)
-def test_scores_need_names_of_their_own(embedded, scores, monkeypatch):
-    if scores[-1] is length:
-        monkeypatch.setattr(length, "__name__", "p_value")
-    with pytest.raises(ValueError, match="used twice or reserved"):
-        OODDetector(LogisticRegression(), scores=scores).fit(embedded["X"], embedded["y"])
-
-
 def test_constant_columns_are_the_same_in_another_precision():
     X = np.c_[np.random.default_rng(0).normal(size=(400, 2)), np.full(400, 0.1)]
     detector = OODDetector(random_state=0).fit(X)
@@ -400,10 +392,9 @@ def test_features_without_variation_within_classes_have_no_ellipses():
     assert "mahalanobis" not in detector.scores_
 
 
-@pytest.mark.parametrize("size", [1e30, 1e150, 1e200])
-def test_huge_inputs_are_unusual_and_no_error(embedded, detector, size):
-    far = np.full((1, embedded["X"].shape[1]), size)
-    assert detector.predict(far).tolist() == [-1]
+def test_huge_inputs_are_unusual_and_no_error(embedded, detector):
+    far = np.full((3, embedded["X"].shape[1]), [[1e30], [1e150], [1e200]])
+    assert detector.predict(far).tolist() == [-1, -1, -1]
 
 
 def test_the_rate_can_be_changed_after_fit(embedded, detector):
@@ -412,36 +403,11 @@ def test_the_rate_can_be_changed_after_fit(embedded, detector):
     np.testing.assert_array_equal(changed.predict(new) < 0, changed.p_values(new) <= 0.5)
 
 
-def test_labels_of_held_out_inputs_come_with_them(embedded):
-    X, y = embedded["X"], embedded["y"]
-    with pytest.raises(ValueError, match="passed without `X_held_out`"):
-        OODDetector(LogisticRegression()).fit(X, y, y_held_out=y)
-    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        OODDetector(LogisticRegression()).fit(
-            X, y, X_held_out=embedded["held_out"], y_held_out=["a", "b"]
-        )
-    for estimator in (None, Ridge()):
-        with pytest.raises(ValueError, match="by_class=True needs a classifier"):
-            OODDetector(estimator, by_class=True).fit(X, np.arange(len(X)) / 7)
-
-
-def network(n_outputs):
-    torch.manual_seed(0)
-    return torch.nn.Sequential(
-        torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, n_outputs)
-    )
-
-
-def normal(n_rows, seed):
-    return np.random.default_rng(seed).normal(size=(n_rows, 4))
-
-
 def test_floats_that_look_like_labels_are_told():
     X, y = normal(200, 0), np.arange(200) % 2
-    with pytest.warns(UserWarning, match="Floats are targets of a regression") as told:
+    with pytest.warns(UserWarning, match="regression"):
         OODDetector(network(1)).fit(X, y.astype(float), X_held_out=normal(50, 1))
-    assert {each.filename for each in told} == {__file__}
-    with pytest.raises(ValueError, match=r"logits of classes.*y.astype\(int\)"):
+    with pytest.raises(ValueError, match="logits"):
         OODDetector(network(4)).fit(X, y.astype(float), X_held_out=normal(50, 1))
 
 
@@ -457,26 +423,24 @@ def test_explanations_of_named_columns_do_not_warn_of_names():
 
 
 def test_state_dict_is_refused_without_its_weights():
-    for estimator in (
-        OODDetector(network(2).state_dict()),
-        QUAMClassifier(network(2).state_dict()),
-    ):
-        with pytest.raises(TypeError, match=r"OrderedDict\. A state_dict holds weights") as told:
+    weights = network(2).state_dict()
+    for estimator in (OODDetector(weights), QUAMClassifier(weights)):
+        with pytest.raises(TypeError, match="state_dict") as told:
             estimator.fit(normal(20, 0), np.arange(20) % 2)
         assert "tensor(" not in str(told.value)
 
 
 def test_held_out_nodes_are_checked_as_far_as_the_probe_knows_them():
-    now, later = (make_node_classes(120, n_classes=2, random_state=seed) for seed in (0, 1))
-    train, rest = np.arange(40), np.arange(40, 120)
+    now, later = (make_node_classes(80, n_classes=2, random_state=seed) for seed in (0, 1))
+    train, rest = np.arange(40), np.arange(40, 80)
     probe = EvidentialProbe(graph=now.graph, max_epochs=2, random_state=0)
     probe.fit(train, now.labels[train])
-    with pytest.raises(ValueError, match=r"^No `X_held_out` was given, so 20 of the nodes in `X`"):
+    with pytest.raises(ValueError, match=r"^No .* 20 "):
         OODDetector(FrozenEstimator(probe)).fit(train, now.labels[train])
-    with pytest.raises(ValueError, match=r"^40 of the held-out nodes were used for training"):
+    with pytest.raises(ValueError, match=r"^40 "):
         OODDetector(FrozenEstimator(probe)).fit(train, now.labels[train], X_held_out=train)
     moved = FrozenEstimator(probe.with_graph(later.graph))
-    with pytest.warns(UserWarning, match="trained on another graph, so it cannot be checked"):
+    with pytest.warns(UserWarning, match="another graph"):
         OODDetector(moved).fit(train, later.labels[train], X_held_out=rest)
 
 
@@ -484,6 +448,6 @@ def test_an_array_after_a_table_is_scored_as_the_table():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(80, 2)), columns=["a", "b"])
     detector = OODDetector(LogisticRegression()).fit(X, (X["a"] > 0).astype(int))
     expected = detector.p_values(X[:9])
-    with pytest.warns(UserWarning, match="OODDetector was fitted with feature names"):
+    with pytest.warns(UserWarning, match="OODDetector"):
         found = detector.p_values(X[:9].to_numpy())
     np.testing.assert_array_equal(found, expected)
