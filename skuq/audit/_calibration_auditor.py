@@ -22,17 +22,16 @@ from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skuq.audit._groups import (
-    Grouping,
+from skuq.audit._prediction_audit import (
+    PredictionAudit,
     SensitiveFeatures,
     audit_weights,
     distinct,
     groups_of_columns,
-    sensitive_groups,
+    named_groups,
 )
-from skuq.audit._prediction_audit import PredictionAudit
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
-from skuq.calibration import Strategy, top_label_predictions
+from skuq.calibration import Strategy, conditions_of, top_label_predictions
 from skuq.labels import plain, proba_of_classes
 from skuq.metrics import expected_calibration_error
 from skuq.validation import MOST_BINS, checked_labels
@@ -47,9 +46,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     The auditor compares accuracy with confidence in every bin and reports the differences that
     exceed the tolerance `alpha` by more than chance explains. By default every bin contains the
-    samples of all groups, so an overconfident group can offset an underconfident group. To reveal
-    such groups, name the groups to audit (`groups`, or `sensitive_features` of `fit`) or search
-    regions (`search_regions`).
+    samples of all groups, so an overconfident group can offset an underconfident one. To reveal
+    them, name the groups (`groups`, or `sensitive_features` of `fit`) or search regions.
 
     Parameters
     ----------
@@ -62,15 +60,14 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     n_bins : int, default=10
         Number of confidence bins.
     alpha : float, default=0.05
-        Tolerated distance between accuracy and confidence of a bin. `choose_alpha` measures the
-        tolerance with which honest models pass.
+        Tolerated distance between accuracy and confidence of a bin; `choose_alpha` measures with
+        which tolerance honest models pass.
     strategy : {"uniform", "quantile"}, default="uniform"
         "uniform": bins of equal width on [0, 1], as in Algorithm 1. "quantile": bins with equal
         numbers of samples.
     groups : str, int, list of these, or callable, default=None
         Columns of `X` whose groups are audited too, each column separately: names for a data
-        frame, positions for an array. A callable computes such columns from `X`. Pass attributes
-        that are not inputs of the model as `sensitive_features` to `fit`. Groups must not be
+        frame, positions for an array. A callable computes such columns from `X`. Groups must not be
         defined by the label: within such groups no honest model is calibrated.
     confidence_level : float, default=0.95
         Probability that the audit reports nothing significant for a model within `alpha` in
@@ -78,22 +75,18 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     search_regions : bool or float, default=False
         Whether to search regions of the inputs, such as "age <= 30 and education = Bachelors", for
         wrong confidence that averages out within a whole bin. `X` must be a table of at most 1,000
-        columns. True searches with the tolerance `alpha`; a float is the tolerance within regions.
-        Honest models pass only with a larger tolerance within regions than in bins; `choose_alpha`
-        measures it.
+        columns. True searches with the tolerance `alpha`; a float is the tolerance within regions,
+        in which honest models need more than in bins (`choose_alpha`).
 
     Attributes
     ----------
     passed_ : bool
-        Whether the audit found no significant deviation among all samples, in any group or in any
-        region.
+        Whether no significant deviation was found among all samples, in any group or any region.
     within_alpha_ : bool
         Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= alpha``. It does
         not account for chance.
-    bins_ : BinAudit
-        Findings per confidence bin.
-    group_bins_ : dict of str to BinAudit
-        Findings per confidence bin of each group, by names such as "sex=female".
+    bins_, group_bins_ : BinAudit, and dict of str to BinAudit
+        Findings per confidence bin, and those of each group, by names such as "sex=female".
     regions_ : list of Region
         Regions of the inputs with significant deviations, most significant first; empty if no
         regions were searched.
@@ -110,14 +103,13 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     result_ : named tuple
         All results above in one object.
     settings_ : dict
-        Parameters that the audit used: `n_bins`, `strategy`, `alpha`, `confidence_level` and
-        `region_alpha` (None if no regions were searched).
+        Parameters that the audit used; `region_alpha` is None if no regions were searched.
     n_families_ : int
-        Number of tests that share the permitted error probability ``1 - confidence_level``: a test
-        of all samples, a test of each group, and the search for regions.
+        Number of tests that share the permitted error probability ``1 - confidence_level``: of all
+        samples, of each group, and the search for regions.
     n_samples_, n_effective_ : int or float
-        Size of the reference set, or the sum of its weights; and its effective size, which
-        fractional weights reduce.
+        Size of the reference set (sum of its weights), and its effective size, which fractional
+        weights reduce.
     accuracy_, confidence_ : float
         Mean accuracy and confidence on the reference set.
     estimator_ : object
@@ -132,17 +124,16 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     Notes
     -----
     Uncertainty is measured as a probability. The total is 1 - reported confidence, the aleatoric
-    part 1 - audited accuracy of the confidence bin (NaN in a bin without reference samples). The
-    epistemic part is the difference, an uncertainty that the reference set does not support:
-    positive where confidence is artificially low, negative where it is too high.
+    part 1 - audited accuracy of the confidence bin (NaN without reference samples). The epistemic
+    part is the difference, which the reference set does not support: positive where confidence is
+    artificially low, negative where it is too high.
 
     Weights that are whole numbers count samples. With fractional weights, such as inverse selection
-    probabilities, the statistical tests and limits use the effective number of samples of each bin,
-    ``sum(w)**2 / sum(w**2)`` (Kish); this approximation was checked by simulation.
+    probabilities, tests and limits use the effective number of samples of each bin,
+    ``sum(w)**2 / sum(w**2)`` (Kish), an approximation that was checked by simulation.
 
-    The audit is deterministic: equal sums produce equal findings. A finding shows that confidence
-    is wrong, not that it was falsified. An audit without findings covers only the inputs that the
-    reference set covers (Section 5).
+    Equal sums produce equal findings. A finding shows that confidence is wrong, not that it was
+    falsified. An audit covers only inputs like those of the reference set (Section 5).
 
     References
     ----------
@@ -205,20 +196,16 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Reference inputs, in the form that the classifier accepts.
-        y : array-like of shape (n_samples,)
-            True labels of the reference inputs.
+        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+            Reference inputs, in the form that the classifier accepts, and their true labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights >= 0, in numbers of samples: 2 counts the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 causes a warning. Fractional weights are treated as survey
-            weights (see Notes). A classifier that is not fitted is trained with the weights,
-            too.
+            below 0.1 or above 10 causes a warning. Fractional weights are survey weights (see
+            Notes). A classifier that is not fitted is trained with them, too.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             Attributes whose groups are audited too, each attribute separately, whether or not
             they are inputs of the model: values of shape (n_samples,) or (n_samples,
-            n_attributes). Groups are named after columns, keys or the name of a Series; groups of
-            an array are named "group=...".
+            n_attributes). Groups are named after columns, keys or a Series, else "group=...".
 
         Returns
         -------
@@ -243,8 +230,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         check_classification_targets(y)
         self._check_size(len(y))
         weight = audit_weights(sample_weight, len(y))
-        grouping = self._groups(X, sensitive_features)
-        conditions = self._conditions_of(X)
+        columns = groups_of_columns(self.groups, X)
+        grouping = distinct([*columns, *named_groups(sensitive_features)])
+        conditions = conditions_of(X) if self._searches() else None
         if not hasattr(self.estimator, "predict_proba"):
             self.estimator_ = _module_classifier(self.estimator, X, y)
             proba = self.estimator_.predict_proba(X)
@@ -298,15 +286,13 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus the expected calibration error (Eq. 6) on new data.
 
-        Do not use the score to choose the number of bins, because few bins hide errors, nor to
-        choose a model by this score alone, because an uninformative model can be calibrated.
+        The score alone chooses neither the number of bins, because few bins hide errors, nor a
+        model, because an uninformative model can be calibrated.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        y : array-like of shape (n_samples,)
-            True labels.
+        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+            Inputs, and true labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights >= 0; only their ratios matter here.
 
@@ -332,7 +318,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return tags
 
     def _reported(self, X: Any) -> FloatArray:
-        """Probabilities of the fitted model, or a clear error if `X` has extra group columns."""
+        """Probabilities of the fitted model, which refuses extra columns of groups."""
         try:
             return self.estimator.predict_proba(X)
         except ValueError as error:
@@ -343,9 +329,6 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
                 f"The model was trained on {expected} features, but X has {self.n_features_in_}. "
                 "Pass the other columns as fit(X, y, sensitive_features=...)."
             ) from error
-
-    def _groups(self, X: Any, sensitive_features: SensitiveFeatures | None) -> list[Grouping]:
-        return distinct([*groups_of_columns(self.groups, X), *sensitive_groups(sensitive_features)])
 
 
 # `skuq.models` is imported only for networks, and cross-validation only if models are trained, so
@@ -387,19 +370,14 @@ def _trained_with_proba(
     counted = np.flatnonzero(weight)
     (rows,) = indexable(X)
     rows, labels = _safe_indexing(rows, counted), y[counted]
-    params = _weight_of(estimator, weight[counted])
+    from skuq.models import look_at
+
+    usable = look_at(estimator).usable_weight(weight[counted].astype(np.float64))
+    params = {} if usable is None else weight_params(estimator, usable)
     fitted = clone(estimator).fit(rows, labels, **params)
     proba = np.array(fitted.predict_proba(X), np.float64)
     proba[counted] = _out_of_fold_proba(estimator, rows, labels, weight[counted], params)
     return fitted, proba
-
-
-def _weight_of(estimator: Any, weight: NDArray[Any]) -> dict[str, Any]:
-    """Keyword arguments of `fit` that pass the weights, if the model accepts sample weights."""
-    from skuq.models import look_at
-
-    usable = look_at(estimator).usable_weight(weight.astype(np.float64))
-    return {} if usable is None else weight_params(estimator, usable)
 
 
 def _out_of_fold_proba(

@@ -1,11 +1,16 @@
-"""Audits of recorded predictions, or of sums of predictions, without the model."""
+"""Audits of recorded predictions, or of sums of predictions, without the model.
+
+Samples are summed per confidence bin, and per group of samples by the values of columns. Adding the
+sums over parts of the samples gives the sums over all samples.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from operator import attrgetter
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,14 +18,6 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.audit._groups import (
-    Grouping,
-    Parts,
-    SensitiveFeatures,
-    audit_weights,
-    parts_of,
-    sensitive_groups,
-)
 from skuq.base import FloatArray, IntArray
 from skuq.calibration import (
     AuditResult,
@@ -32,13 +29,176 @@ from skuq.calibration import (
     Strategy,
     TopLabelPredictions,
     audit_sums,
+    bin_edges,
+    bin_sums,
     conditions_of,
     detectable_gap,
+    merged_sums,
     required_samples,
     top_label_predictions,
 )
-from skuq.labels import labels_of_proba
-from skuq.validation import refuse_ineffective
+from skuq.labels import as_text, labels_of_proba
+from skuq.validation import column_of, refuse_ineffective, training_weights
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MAX_GROUPS = 200  # maximum per column; a column with more values holds names or measurements
+_MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
+DENSITY_BINS = 20  # bins in plots of the distribution of confidence
+
+SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"
+
+
+class Grouping(NamedTuple):
+    codes: IntArray  # (n_samples,), group of each sample
+    names: list[str]  # such as "sex=female"
+
+
+class Parts(NamedTuple):
+    sums: BinSums  # over all samples
+    group_sums: Mapping[Any, BinSums]
+    density: BinSums | None = None  # over finer bins, for plots
+    group_density: Mapping[Any, BinSums] = {}
+
+
+def named_groups(columns: Any) -> list[Grouping]:
+    """Divide samples by the values of each column; missing values form a separate group.
+
+    A Series keeps its name. An array is called "group", and columns of a two-dimensional array are
+    called "group_0", "group_1" and so on.
+    """
+    named = [] if columns is None else _by_name(columns)
+    return distinct([_grouping(str(name), values) for name, values in named])
+
+
+def distinct(groupings: list[Grouping]) -> list[Grouping]:
+    """Refuse groups of the same name, which the values 1 and "1" have."""
+    seen = Counter(name for grouping in groupings for name in grouping.names)
+    twice = [name for name, times in seen.items() if times > 1]
+    if twice:
+        raise ValueError(f"Group names must differ, got {twice[0]!r} twice; rename one.")
+    return groupings
+
+
+def groups_of_columns(
+    groups: str | int | list[Any] | Callable[[Any], Any] | None, X: Any
+) -> list[Grouping]:
+    """Divide samples by columns of `X`, given by name, by position or by a callable."""
+    if groups is None:
+        return []
+    if callable(groups):
+        return named_groups(groups(X))
+    names = groups if isinstance(groups, list) else [groups]
+    return named_groups({name: column_of(X, name) for name in names})
+
+
+def _by_name(columns: Any) -> Iterable[tuple[Any, Any]]:
+    if hasattr(columns, "items") and getattr(columns, "ndim", 2) > 1:
+        return columns.items()
+    # A Series also has `items`, but is a single column.
+    name = getattr(columns, "name", None)
+    array = np.asarray(columns)
+    if array.ndim == 2:
+        return ((f"group_{k}", column) for k, column in enumerate(array.T))
+    return [("group" if name is None else name, columns)]
+
+
+def _grouping(name: str, values: ArrayLike) -> Grouping:
+    import pandas as pd
+
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"Group {name!r} must be one-dimensional, got shape {array.shape}.")
+    codes, found = pd.factorize(array, sort=True)
+    check_number_of_groups(name, len(found))
+    # Integers with missing values are read as floats; `as_text` gives 1.0 the same name as 1.
+    names = [f"{name}={as_text(value)}" for value in found]
+    if (codes < 0).any():
+        codes = np.where(codes < 0, len(names), codes)
+        names.append(f"{name}=missing")
+    return Grouping(codes.astype(np.int64), names)
+
+
+def check_number_of_groups(name: str, found: int) -> None:
+    if found > MAX_GROUPS:
+        raise ValueError(
+            f"Group {name!r} has {found} different values, more than {MAX_GROUPS}; divide it into "
+            "ranges first, such as age groups."
+        )
+
+
+def parts_of(
+    predictions: TopLabelPredictions,
+    grouping: list[Grouping],
+    *,
+    n_bins: int,
+    strategy: Strategy = "uniform",
+    weight: NDArray[Any] | None = None,
+) -> Parts:
+    return Parts(
+        *_sums(predictions, grouping, n_bins, strategy, weight),
+        *_sums(predictions, grouping, DENSITY_BINS, "uniform", weight),
+    )
+
+
+def _sums(
+    predictions: TopLabelPredictions,
+    grouping: list[Grouping],
+    n_bins: int,
+    strategy: Strategy,
+    weight: NDArray[Any] | None,
+) -> tuple[BinSums, dict[str, BinSums]]:
+    """Sums over all samples and over each group, with the same bins."""
+    counted, given = predictions.confidence, None
+    if weight is not None:
+        counted, given = counted[weight > 0], weight[weight > 0].astype(float)
+    edges = bin_edges(counted, n_bins, strategy, weight=given)
+    group_sums: dict[str, BinSums] = {}
+    for group in grouping:
+        parts = bin_sums(
+            predictions, edges, groups=group.codes, n_groups=len(group.names), weight=weight
+        )
+        group_sums.update(zip(group.names, parts, strict=True))
+    return bin_sums(predictions, edges, weight=weight)[0], group_sums
+
+
+def merged_parts(parts: Sequence[Parts]) -> Parts:
+    """Add up parts; `density` is kept only if every part has it."""
+    density = [part.density for part in parts if part.density is not None]
+    return Parts(
+        merged_sums([part.sums for part in parts]),
+        merged_groups([part.group_sums for part in parts]),
+        merged_sums(density) if len(density) == len(parts) else None,
+        merged_groups([part.group_density for part in parts]),
+    )
+
+
+def audit_weights(sample_weight: Any, n_samples: int) -> NDArray[Any] | None:
+    if sample_weight is None:
+        return None
+    return counted_weights(training_weights(sample_weight, n_samples))
+
+
+def counted_weights(weight: FloatArray) -> NDArray[Any]:
+    """Convert checked weights to integers if all are whole numbers."""
+    if not (weight == np.floor(weight)).all():
+        return weight
+    if weight.sum() > _MOST_COUNTED:
+        raise ValueError(
+            f"`sample_weight` adds up to {weight.sum():.3g} samples, but integer sums can hold at "
+            f"most {_MOST_COUNTED:.3g}; if the weights are not counts, divide them by the largest."
+        )
+    return weight.astype(np.int64)
+
+
+def merged_groups(parts: Sequence[Mapping[Any, BinSums]]) -> dict[Any, BinSums]:
+    """Add up the sums of groups by name, in the order in which the names first appear."""
+    collected: dict[Any, list[BinSums]] = {}
+    for part in parts:
+        for name, sums in part.items():
+            collected.setdefault(name, []).append(sums)
+    return {name: merged_sums(sums) for name, sums in collected.items()}
 
 
 def _result_attribute(name: str) -> Any:
@@ -143,8 +303,8 @@ class PredictionAudit(BaseEstimator):
         Returns
         -------
         ndarray of shape (n_bins,), float64
-            Samples per bin; NaN in an empty bin, infinite if no number is large enough. To obtain
-            the size of the whole reference set, multiply by ``n_samples_ / sums_.count``.
+            Samples per bin; NaN in an empty bin, infinite if no number is large enough. Multiply by
+            ``n_samples_ / sums_.count`` to obtain the size of the whole reference set.
         """
         check_is_fitted(self)
         confidence = self.sums_.mean_confidence
@@ -192,17 +352,12 @@ class PredictionAudit(BaseEstimator):
         y : array-like of shape (n_samples,)
             True labels.
         proba : array-like or DataFrame of shape (n_samples, n_classes)
-            Probabilities as the provider reported them, never rescaled. Each row must sum to 1
-            within 1e-4 or, if all probabilities are rounded to the same number of decimals, within
-            half a unit of the last decimal for each class. If columns are named after labels, the
-            names determine the labels.
+            Probabilities as the provider reported them, never rescaled.
         classes : array-like of shape (n_classes,), default=None
-            Labels in column order. Default: the labels in the column names, or the sorted labels
-            of `y`; their number must equal the number of columns.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples, as in `fit`. Default: 1 each.
-        sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
-            Attributes whose groups are audited too, as in `fit`.
+            Labels in column order. `proba` and `classes` are as in
+            `skuq.metrics.calibration_table`.
+        sample_weight, sensitive_features : array-like, default=None
+            Weights and groups as in `fit`.
         X : DataFrame or array-like of shape (n_samples, n_features), default=None
             Inputs, or other known columns of the samples, in which regions are searched;
             required if `search_regions` is set.
@@ -222,24 +377,16 @@ class PredictionAudit(BaseEstimator):
         >>> audit.passed_, str(audit.bins_.direction[5])
         (False, 'underconfident')
         """
-        audit = cls(None, **params)
-        audit._validate_params()
-        audit._refuse_groups()
-        if X is None and audit._searches():
-            raise ValueError(
-                "`search_regions` needs columns to search in, and recorded predictions have none; "
-                "pass the columns as `X`."
-            )
-        if X is not None and not audit._searches():
-            raise ValueError(
-                "`X` has no effect with search_regions=False; set search_regions=True."
-            )
-        grouping = sensitive_groups(sensitive_features)
+        audit = cls._without_model(params)
+        if (X is not None) != audit._searches():
+            raise ValueError("`search_regions` searches the columns of `X`: pass both, or none.")
+        grouping = named_groups(sensitive_features)
         predictions = top_label_predictions(y, proba, classes=classes)
         if X is not None:
             check_consistent_length(X, predictions.confidence)
         weight = audit_weights(sample_weight, len(predictions.confidence))
-        audit._audit(predictions, grouping, audit._conditions_of(X), weight)
+        conditions = None if X is None else conditions_of(X)
+        audit._audit(predictions, grouping, conditions, weight)
         audit.classes_ = labels_of_proba(y, proba, classes)
         return audit
 
@@ -280,11 +427,16 @@ class PredictionAudit(BaseEstimator):
         >>> CalibrationAuditor.from_sums(merged_sums([part.sums_, part.sums_])).n_samples_
         80
         """
-        audit = cls(None, **params, n_bins=len(sums.count))
-        audit._validate_params()
-        audit._refuse_groups()
-        audit._check_no_search()
-        return audit._audit_parts(Parts(sums, dict(group_sums or {})), classes)
+        audit = cls._without_model(dict(**params, n_bins=len(sums.count)))
+        if audit._searches():
+            raise ValueError(
+                "`search_regions` needs all samples at once, but parts keep only sums; use `fit` "
+                "or `from_predictions`, or audit parts with search_regions=False."
+            )
+        audit._audit_parts(Parts(sums, dict(group_sums or {})))
+        if classes is not None:
+            audit.classes_ = np.asarray(classes)
+        return audit
 
     def undersample(self, rho: float, region_mask: ArrayLike, *, random_state: Any = None) -> Self:
         """Repeat the audit with part of a region's reference samples removed (Eq. 20).
@@ -329,38 +481,25 @@ class PredictionAudit(BaseEstimator):
         audit._audit(rows, grouping, conditions, None if weight is None else weight[kept])
         return audit
 
-    def _refuse_groups(self) -> None:
+    @classmethod
+    def _without_model(cls, params: dict[str, Any]) -> Self:
+        audit = cls(None, **params)
+        audit._validate_params()
         refuse_ineffective(
-            self, ["groups"], "without X; pass the columns themselves as `sensitive_features`."
+            audit, ["groups"], "without X; pass the columns themselves as `sensitive_features`."
         )
-
-    def _min_samples(self) -> int:
-        return max(2, self.n_bins)
+        return audit
 
     def _check_size(self, n_samples: float) -> None:
-        if n_samples < self._min_samples():
+        if n_samples < max(2, self.n_bins):
             raise ValueError(
                 f"The reference set has n_samples={n_samples:.6g}, but at least "
-                f"{self._min_samples()} are needed for n_bins={self.n_bins}."
+                f"{max(2, self.n_bins)} are needed for n_bins={self.n_bins}."
             )
 
     def _searches(self) -> bool:
         """Whether to search regions; unlike False, a tolerance of 0 requests a search."""
         return not isinstance(self.search_regions, bool | np.bool_) or bool(self.search_regions)
-
-    def _check_no_search(self) -> None:
-        if self._searches():
-            raise ValueError(
-                "`search_regions` needs all samples at once, but parts keep only sums; use `fit` "
-                "or `from_predictions`, or audit parts with search_regions=False."
-            )
-
-    def _conditions_of(self, X: Any) -> Conditions | None:
-        return conditions_of(X) if self._searches() and X is not None else None
-
-    def _region_alpha(self) -> float:
-        own = not isinstance(self.search_regions, bool | np.bool_)
-        return float(self.search_regions if own else self.alpha)
 
     def _audit(
         self,
@@ -370,55 +509,36 @@ class PredictionAudit(BaseEstimator):
         weight: NDArray[Any] | None,
     ) -> None:
         """Audit these predictions and discard earlier predictions."""
-        self._check_size(len(predictions.confidence))
-        self._parts = self._add_up(predictions, grouping, weight)
-        self._check_size(self._parts.sums.n_effective)
-        self._compute_findings(None if conditions is None else (conditions, predictions), weight)
-        self._predictions, self._grouping, self._weight = predictions, grouping, weight
-        self._conditions = conditions
-
-    def _add_up(
-        self,
-        predictions: TopLabelPredictions,
-        grouping: list[Grouping],
-        weight: NDArray[Any] | None,
-    ) -> Parts:
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
-        return parts_of(
-            predictions, grouping, n_bins=self.n_bins, strategy=self.strategy, weight=weight
-        )
+        self._check_size(len(predictions.confidence))
+        bins: dict[str, Any] = {"n_bins": self.n_bins, "strategy": self.strategy}
+        rows = None if conditions is None else (conditions, predictions)
+        self._audit_parts(parts_of(predictions, grouping, **bins, weight=weight), rows, weight)
+        self._predictions, self._grouping, self._weight = predictions, grouping, weight
+        self._conditions = conditions
 
     def _audit_parts(
         self,
         parts: Parts,
-        classes: ArrayLike | None,
-        rows: tuple[Any, TopLabelPredictions] | None = None,
-        weight: NDArray[Any] | None = None,
-    ) -> Self:
-        """Audit sums; `rows`, if given, are used only to search for regions and are not kept."""
-        self._check_size(parts.sums.n_effective)
-        self._parts = parts
-        self._compute_findings(rows, weight)
-        if classes is not None:
-            self.classes_ = np.asarray(classes)
-        return self
-
-    def _compute_findings(
-        self,
         rows: tuple[Any, TopLabelPredictions] | None = None,
         weight: NDArray[Any] | None = None,
     ) -> None:
+        """Audit sums; `rows`, if given, are used only to search for regions and are not kept."""
+        self._check_size(parts.sums.n_effective)
+        self._parts = parts
+        own = not isinstance(self.search_regions, bool | np.bool_)
+        region_alpha = float(self.search_regions if own else self.alpha)
         self.settings_ = {
             "n_bins": int(self.n_bins),
             "strategy": self.strategy,
             "alpha": float(self.alpha),
             "confidence_level": float(self.confidence_level),
-            "region_alpha": None if rows is None else self._region_alpha(),
+            "region_alpha": None if rows is None else region_alpha,
         }
         self.result_ = audit_sums(
-            self._parts.sums,
-            self._parts.group_sums,
+            parts.sums,
+            parts.group_sums,
             alpha=self.alpha,
             confidence_level=self.confidence_level,
             rows=rows,

@@ -29,6 +29,7 @@ from skuq.calibration._bin_sums import (
 from skuq.calibration._conditions import Conditions, checked_conditions, n_searched
 from skuq.calibration._region_search import RegionSearch, region_tolerance, search_regions
 from skuq.calibration._scan import (
+    N_SIMULATIONS,
     ROUNDING,
     SEED,
     clopper_pearson,
@@ -40,7 +41,6 @@ from skuq.calibration._scan import (
     scan_bins,
 )
 
-N_SIMULATIONS = 2000  # number of simulated calibration errors, and of bootstrap replicates
 # Of `choose_alpha`: simulations for each pair of a reference set and a tolerance, precision of the
 # tolerance, and maximum number of reference sets that are searched for regions.
 N_ALPHA_SIMULATIONS = 200
@@ -53,33 +53,25 @@ class BinAudit(NamedTuple):
 
     Attributes
     ----------
-    lower, upper : ndarray, float64
-        Edges of the bins ``[lower, upper)``; the last bin includes its upper edge.
-    count : ndarray, int64, or float64 with fractional weights
-        Number of predictions, or the sum of their weights.
-    confidence, accuracy : ndarray, float64
-        Mean reported confidence and share of correct predictions; NaN in an empty bin.
-    gap : ndarray, float64
-        ``accuracy - confidence``: positive where the model is underconfident.
+    lower, upper, count, confidence, accuracy, gap
+        As in `skuq.metrics.CalibrationTable`; counts are int64 without fractional weights.
     gap_low, gap_high : ndarray, float64
         Simultaneous limits of the gap that an unlimited number of samples would show. They hold at
         the confidence level for all bins of the audit together (exact binomial, Bonferroni).
     within_alpha : ndarray, bool
         Whether ``|gap| <= alpha``: step 3 of Algorithm 1. An empty bin passes.
     p_value : ndarray, float64
-        p-value of the finding that contains the bin, corrected for the whole audit (`scan_bins`).
-        For a bin outside of findings, the p-value of this bin alone. 1 in an empty bin.
+        p-value of the finding that contains the bin, corrected for the whole audit. For a bin
+        outside of findings, the p-value of this bin alone. 1 in an empty bin.
     finding : ndarray, int64
-        Number of the finding that contains the bin, starting at 1 for the most significant; 0 if
-        the bin is in no finding. A finding is a run of neighbouring bins whose deviation cannot be
-        explained by chance.
+        Number of the finding that contains the bin, starting at 1 for the most significant, or 0. A
+        finding is a run of neighbouring bins whose deviation cannot be explained by chance.
     significant : ndarray, bool
         Whether the bin belongs to a finding.
     direction : ndarray of str
         "underconfident" or "overconfident" where significant, else "".
     threshold, threshold_overconfident : float
-        Smallest evidence for a finding of underconfidence, and for a finding of overconfidence, in
-        nats (`scan_bins`).
+        Smallest evidence for a finding of underconfidence, and of overconfidence, in nats.
     detectable_underconfidence, detectable_overconfidence : ndarray, float64
         Smallest distance of the accuracy from the confidence (above it for underconfidence, below
         it for overconfidence) that is detected with probability 0.8 in a single bin; NaN if no such
@@ -117,13 +109,9 @@ class AuditResult(NamedTuple):
     group_sums: dict[str, BinSums]
     bins: BinAudit  # findings among all samples
     group_bins: dict[str, BinAudit]
-    # Number of tests that share the permitted error probability: a test of all samples, a test of
-    # each non-empty group, and the search for regions.
-    n_families: int
+    n_families: int  # tests of all samples and each non-empty group, and the search for regions
     ece_interval: tuple[float, float]  # bootstrap interval for the expected calibration error
-    # Expected calibration error that a perfectly calibrated model exceeds with probability
-    # 1 - confidence_level.
-    ece_chance: float
+    ece_chance: float  # exceeded with probability 1 - confidence_level by a calibrated model
     regions: RegionSearch | None = None  # None if no regions were searched
 
     @property
@@ -157,10 +145,10 @@ def audit_sums(
     `region_alpha` (default: `alpha`). Sums of fractional weights are refused unless `weighted`;
     tests and limits then use the effective number of predictions (`scan_bins`).
     """
-    if not 0 <= alpha <= 1:
-        raise ValueError(f"`alpha` must be in [0, 1], got {alpha}.")
-    if region_alpha is not None and not 0 <= region_alpha <= 1:
-        raise ValueError(f"`region_alpha` must be in [0, 1], got {region_alpha}.")
+    tolerated = alpha if region_alpha is None else region_alpha
+    for name, share in (("alpha", alpha), ("region_alpha", tolerated)):
+        if not 0 <= share <= 1:
+            raise ValueError(f"`{name}` must be in [0, 1], got {share}.")
     if not 0 < confidence_level < 1:
         raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
     if not sums.count.any():
@@ -173,7 +161,6 @@ def audit_sums(
             "of samples. Pass `weighted=True` to use the effective number of samples instead."
         )
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
-    tolerated = alpha if region_alpha is None else region_alpha
     shared: dict[str, Any] = {"confidence_level": confidence_level, "n_families": n_families}
     bins, *group_bins = (audit_bins(part, alpha=alpha, **shared) for part in families)
     tail = (1 - confidence_level) / 2
@@ -197,17 +184,14 @@ def audit_bins(
 ) -> BinAudit:
     """Compare accuracy with confidence in each bin, and mark deviations beyond chance.
 
-    The permitted error probability ``1 - confidence_level`` is shared by `n_families` sets of
-    samples that are audited together, such as all samples and each group.
+    `n_families` sets of samples share the permitted error probability ``1 - confidence_level``.
     """
     # The reference inputs are treated as fixed and their labels as independent. The number of
-    # correct predictions in a bin is then a sum of independent trials whose mean probability is
-    # compared with the mean confidence. The tails of this sum are at most those of a binomial
-    # variable with the same mean (Hoeffding, "On the Distribution of the Number of Successes in
-    # Independent Trials", 1956, Theorem 5). Limits and findings therefore hold although the trials
-    # have unequal probabilities. The theorem does not cover counts that differ by less than one
-    # from the expected number, such as one error where half an error is expected; there, limits and
-    # findings are approximate.
+    # correct predictions in a bin is then a sum of independent trials, whose tails are at most
+    # those of a binomial variable with the same mean (Hoeffding, "On the Distribution of the Number
+    # of Successes in Independent Trials", 1956, Theorem 5). Limits and findings therefore hold
+    # although the trials have unequal probabilities. They are approximate for counts that differ by
+    # less than one from the expected number, which the theorem does not cover.
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
@@ -254,23 +238,19 @@ def _within(sums: BinSums, alpha: float) -> BoolArray:
 
 
 def ece_under_calibration(sums: BinSums) -> FloatArray:
-    """Simulate the ECE of a perfectly calibrated model with the same bin counts; shape (2000,)."""
+    """Simulate the ECE of a perfectly calibrated model with the same counts, (N_SIMULATIONS,)."""
     filled = sums.count > 0
     count, confidence = sums.count[filled], sums.mean_confidence[filled].clip(0, 1)
     whole = np.maximum(1, whole_sums(sums).count[filled])
     correct = np.random.default_rng(SEED).binomial(
         whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    # The variance of the simulated accuracy corresponds to the effective number of predictions in
-    # the bin.
+    # The variance of the simulated accuracy is that of the effective number of predictions.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 
 def ece_bootstrap(sums: BinSums) -> FloatArray:
-    """Draw bootstrap replicates of the expected calibration error, shape (2000,).
-
-    Bin sizes and accuracies are resampled; mean confidences of the bins are fixed.
-    """
+    """Bootstrap replicates of the ECE, (N_SIMULATIONS,); mean confidences of the bins are fixed."""
     filled = sums.count > 0
     total = int(sums.n_effective)
     confidence, share = sums.mean_confidence[filled], sums.count[filled] / sums.count.sum()
@@ -303,8 +283,8 @@ def choose_alpha(
     """Measure the tolerance with which an honest model passes, in a baseline study.
 
     Reference sets are drawn, with replacement, from recorded predictions of a model that is known
-    to be honest and was calibrated, for example by temperature scaling. For each set, the smallest
-    tolerance with which the set passes is computed; the result is a quantile over the sets.
+    to be honest and was calibrated, for example by temperature scaling. The result is the smallest
+    tolerance with which a share `confidence_level` of the sets passes.
 
     Parameters
     ----------
@@ -321,8 +301,7 @@ def choose_alpha(
     n_bins, strategy
         As in `CalibrationAuditor`; quantile bins are computed from all predictions.
     confidence_level : float, default=0.95
-        Probability with which the honest model should pass; also the confidence level of the
-        audit that uses the tolerance.
+        Probability with which the honest model should pass, and confidence level of its audit.
     n_repeats : int, default=200
         Number of reference sets.
     random_state : int, RandomState instance or None, default=None

@@ -110,9 +110,8 @@ class BinSums(NamedTuple):
     def effective_count(self) -> IntArray:
         """Effective number of predictions in each bin (Kish), rounded down.
 
-        Fractional weights reduce this number: the weighted accuracy of a bin has the same variance
-        as the accuracy of ``sum(w)**2 / sum(w**2)`` equally weighted predictions (Kish, "Survey
-        Sampling", 1965).
+        The weighted accuracy of a bin has the variance of ``sum(w)**2 / sum(w**2)`` equally
+        weighted predictions (Kish, "Survey Sampling", 1965).
         """
         if self.count.dtype.kind != "f":
             return self.count
@@ -230,7 +229,7 @@ def bin_sums(
     length = n_groups * n_bins
     is_exact = weight is None or weight.dtype.kind == "i"
     dtype = np.int64 if is_exact else np.float64
-    count, correct, confidence, square = np.zeros((4, length), dtype)
+    count, correct, confidence, square = totals = np.zeros((4, length), dtype)
     for start in range(0, len(predictions.confidence), CHUNK):
         rows = slice(start, start + CHUNK)
         values, right = predictions.confidence[rows], predictions.correct[rows]
@@ -242,18 +241,14 @@ def bin_sums(
             count += np.bincount(cell, minlength=length)
             correct += np.bincount(cell[right], minlength=length)
             confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)
-        elif is_exact:
-            share = weight[rows]
-            np.add.at(count, cell, share)
-            np.add.at(correct, cell, share * right)
-            np.add.at(confidence, cell, share * values)
-            np.add.at(square, cell, share**2)
-        else:
-            share = weight[rows]
-            count += np.bincount(cell, weights=share, minlength=length)
-            correct += np.bincount(cell, weights=share * right, minlength=length)
-            confidence += np.bincount(cell, weights=share * values, minlength=length)
-            square += np.bincount(cell, weights=share**2, minlength=length)
+            continue
+        share = weight[rows]
+        added = (share, share * right, share * values, share**2)
+        for total, part in zip(totals, added, strict=True):
+            if is_exact:
+                np.add.at(total, cell, part)
+            else:
+                total += np.bincount(cell, weights=part, minlength=length)
     shape = (n_groups, n_bins)
     parts = zip(*(sums.reshape(shape) for sums in (count, correct, confidence)), strict=True)
     found = [BinSums(edges, *part) for part in parts]
@@ -316,5 +311,4 @@ def whole_sums(sums: BinSums) -> BinSums:
 
 
 def bin_of(confidence: NDArray[np.int32], edges: IntArray) -> IntArray:
-    """Bin of each confidence, (n_samples,); confidences and edges in units of ``1 / SCALE``."""
     return np.searchsorted(edges[1:-1].astype(np.int32), confidence, side="right")

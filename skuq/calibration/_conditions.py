@@ -54,11 +54,10 @@ class Conditions(NamedTuple):
 def conditions_of(X: Any) -> Conditions:
     """Create conditions on each column of a table, without using the labels.
 
-    Numeric columns are split at quantiles; tables with more columns are split at fewer quantiles.
-    There is also one condition for each value of a numeric column with few distinct values, for
-    each distinct string, for each boolean value, and for missing values. Arrays of more than two
-    dimensions are flattened. Of more than 50,000 samples or 5 million values, a fixed random subset
-    within these limits is used.
+    Numeric columns are split at quantiles, at fewer of them in wide tables. There is also one
+    condition for each value of a numeric column with few values, for each string and boolean, and
+    for missing values. Arrays of more than two dimensions are flattened. Of more than 50,000
+    samples or 5 million values, a fixed random subset is used.
     """
     table: Any = X.tocsr() if issparse(X) else _table(X)
     if table is None or table.shape[1] > MAX_COLUMNS:
@@ -95,7 +94,7 @@ def n_searched(n_samples: int, n_columns: int) -> int:
 
 
 def _searched_rows(n_samples: int, n_columns: int) -> IntArray:
-    """Positions of the searched samples, in ascending order."""
+    """Positions of the searched samples, sorted."""
     drawn = n_searched(n_samples, n_columns)
     if drawn == n_samples:
         return np.arange(n_samples)
@@ -219,7 +218,7 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
 
 
 def _without_missing(mask: Any) -> Any:
-    """Convert nullable booleans of pandas to numpy booleans, with NA as False."""
+    """Convert nullable booleans of pandas, with NA as False."""
     import pandas as pd
 
     dtype = getattr(mask, "dtype", None)
@@ -258,7 +257,6 @@ def _condition_mask(values: Any, rule: Any) -> BoolArray:
 
 
 def _rounded(value: Any, column: NDArray[Any]) -> Any:
-    """Round a number to the precision of a floating-point column."""
     if column.dtype.kind != "f" or not isinstance(value, Number):
         return value
     with np.errstate(over="ignore"):
@@ -266,5 +264,4 @@ def _rounded(value: Any, column: NDArray[Any]) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Convert a Decimal to a float, for comparison with floats; return other values unchanged."""
     return float(value) if isinstance(value, Decimal) else value

@@ -23,8 +23,7 @@ def conformal_p_values(
 
     The sample itself counts as one more held-out sample. If a sample is exchangeable with the
     held-out samples, its p-value is at most p with probability at most p, for every p and any
-    distribution of scores. Therefore, if p-values of at most 0.05 are flagged, at most 5 % of the
-    exchangeable samples are flagged in the long run.
+    distribution of scores: of such samples, at most 5 % have p-values of at most 0.05.
 
     Parameters
     ----------
@@ -36,10 +35,8 @@ def conformal_p_values(
         Scores of samples from the same distribution as the samples to be tested. The held-out
         samples must not have been used to train the model that computes the scores.
     y_held_out : array-like of shape (n_held_out,), default=None
-        Classes of the held-out samples. For each class, a p-value is then
-        computed from the held-out samples of this class; the result is the largest of these
-        p-values. It is valid for the samples of each class separately, and thus for any class
-        proportions.
+        Classes of the held-out samples. The result is then the largest of the p-values that follow
+        from the held-out samples of each class, which is valid for any class proportions.
 
     Returns
     -------
@@ -66,8 +63,7 @@ def conformal_p_values(
     labels = checked_labels(column_or_1d(y_held_out), "y_held_out")
     check_consistent_length(held, labels)
     groups = [held[labels == label] for label in np.unique(labels)]
-    by_class = [_p_values(checked, group) for group in groups]
-    largest: FloatArray = np.max(by_class, axis=0)
+    largest: FloatArray = np.max([_p_values(checked, group) for group in groups], axis=0)
     return largest
 
 
@@ -83,10 +79,6 @@ def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
 
 
 def _p_values(scores: FloatArray, held_out: FloatArray) -> FloatArray:
-    """Fraction of held-out scores that are at least as large as each score, up to rounding.
-
-    The score itself counts as one more held-out score.
-    """
     limits = scores - ROUNDING * np.abs(scores)
     at_least = len(held_out) - np.searchsorted(np.sort(held_out), limits, side="left")
     p_values: FloatArray = (1 + at_least) / (1 + len(held_out))

@@ -43,11 +43,9 @@ class Region(NamedTuple):
     conditions : dict
         Intervals or values by column, in the form that `region_mask` accepts.
     confidence_range : tuple of float
-        Interval of reported confidence that bounds the region, including both endpoints; (0, 1) if
-        the region has no condition on confidence.
+        Interval of reported confidence, including both endpoints; (0, 1) without such a condition.
     count : int
-        Number of samples in the region, or the sum of their weights, which is a float if any
-        weight is fractional.
+        Number of samples, or the sum of their weights, a float if any weight is fractional.
     confidence, accuracy, gap : float
         Mean reported confidence, fraction of correct predictions, and accuracy - confidence.
     gap_low, gap_high : float
@@ -58,8 +56,8 @@ class Region(NamedTuple):
     evidence : float
         Log likelihood ratio of the accuracy against the closest tolerated accuracy, in nats.
     p_value : float
-        Probability that, for a model just within the tolerance, at least one region has evidence
-        this large or larger; corrected for the whole audit.
+        Probability that some region has this evidence for a model just within the tolerance;
+        corrected for the whole audit.
     """
 
     conditions: dict[Any, Any]
@@ -77,7 +75,10 @@ class Region(NamedTuple):
     @property
     def rule(self) -> str:
         """The region in words, such as "age <= 30 and education = Bachelors"."""
-        parts = [_condition_text(_name(name), rule) for name, rule in self.conditions.items()]
+        parts = [
+            _condition_text(f"column {name}" if isinstance(name, int | np.integer) else name, rule)
+            for name, rule in self.conditions.items()
+        ]
         low, high = self.confidence_range
         if low > 0 or high < 1:
             ends = [None if end in (0, 1) else round(100 * end, 7) for end in (low, high)]
@@ -86,8 +87,6 @@ class Region(NamedTuple):
 
 
 class RegionSearch(NamedTuple):
-    """Result of `search_regions`."""
-
     regions: list[Region]  # at most five disjoint regions, most significant first
     n_searched: int  # number of regions that were tested
     n_samples: int  # number of samples that were used, or the sum of their weights
@@ -108,20 +107,19 @@ def search_regions(
     """Find regions of the inputs whose accuracy differs from confidence by more than alpha.
 
     `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`.
-    `n_families` tests share the permitted error probability ``1 - confidence_level``: this search,
-    the scan of all samples, and the scan of each group. Integer weights, (n_samples,), count
-    samples; fractional weights also weight the simulated labels.
+    `n_families` tests, of which this is one, share the permitted error probability. Integer
+    weights, (n_samples,), count samples; fractional weights also weight the simulated labels.
 
     Notes
     -----
-    A region is defined by one or two conditions: an interval or a value of a column, or an interval
-    of the reported confidence. Conditions do not depend on the labels. The evidence of a region is
-    computed as in `scan_bins`. The largest evidence over all regions is compared with its
-    distribution under simulated labels (a scan statistic [1]_), which are correct with probability
-    confidence + alpha, and in a second test with probability confidence - alpha; this accounts for
-    using the same samples to find a region and to test it, at less cost than a Bonferroni
-    correction, because regions overlap. The number of simulations is reduced for more than 10,000
-    samples. In a table of more than about 200 columns, regions have one condition on the inputs.
+    A region is defined by one or two conditions, which do not depend on the labels: an interval or
+    a value of a column, or an interval of the reported confidence. The largest evidence (as in
+    `scan_bins`) over all regions is compared with its distribution under simulated labels (a scan
+    statistic [1]_), which are correct with probability confidence + alpha, and in a second test
+    with probability confidence - alpha. This accounts for using the same samples to find a region
+    and to test it, and costs less power than a Bonferroni correction, because regions overlap.
+    Fewer labels are simulated for more than 10,000 samples. In a table of more than about 200
+    columns, regions have one condition on the inputs.
 
     References
     ----------
@@ -157,8 +155,8 @@ def region_tolerance(
 ) -> float:
     """Find the smallest alpha at which the search passes a given fraction of reference sets.
 
-    The evidence thresholds are simulated for a few of the sets, first at an initial alpha and then
-    at the alpha that follows from these thresholds.
+    Evidence thresholds are simulated for a few of the sets, at an initial alpha and then at the
+    alpha that follows.
     """
     alpha = FIRST_GUESS
     for _ in range(2):
@@ -194,8 +192,7 @@ def _needed_alpha(
     samples = _samples(conditions, predictions)
     pairs = _pairs(samples)
     size, right = (
-        _sum(samples, pairs, values).astype(np.int64)
-        for values in (np.ones_like(samples.correct), samples.correct)
+        _sum(samples, pairs, each).astype(np.int64) for each in (samples.number, samples.correct)
     )
     claimed = _sum(samples, pairs, samples.confidence) / size
     low, high = 0.0, 1.0
@@ -210,8 +207,6 @@ def _needed_alpha(
 
 
 class _Samples(NamedTuple):
-    """Searched samples and the conditions that they meet."""
-
     rules: list[tuple[Any, Any]]  # conditions on the confidence come last
     masks: BoolArray  # (n_conditions, n_samples)
     n_inputs: int  # number of conditions on the inputs, which come first
@@ -226,7 +221,6 @@ class _Samples(NamedTuple):
 
     @property
     def is_fractional(self) -> bool:
-        """Whether there are fractional weights."""
         return self.weight is not None and self.weight.dtype.kind == "f"
 
     @property
@@ -236,12 +230,11 @@ class _Samples(NamedTuple):
 
     @property
     def number_right(self) -> NDArray[Any]:
-        """Weight of each sample if its prediction is correct, else 0, (n_samples,)."""
         return self.correct if self.weight is None else self.correct * self.weight
 
 
 class _Candidate(NamedTuple):
-    """Two conditions whose common samples deviate; a single condition is paired with itself."""
+    """A pair of conditions; a single condition is paired with itself."""
 
     p_value: float
     evidence: float
@@ -253,7 +246,6 @@ class _Candidate(NamedTuple):
 def _samples(
     conditions: Conditions, predictions: TopLabelPredictions, weight: NDArray[Any] | None = None
 ) -> _Samples:
-    """Searched samples, and the distinct conditions that enough samples meet."""
     if weight is not None and not weight.all():
         counted = weight > 0
         conditions, weight = conditions.without(~counted), weight[counted]
@@ -307,11 +299,10 @@ def _evidence(
     masks = samples.masks.astype(np.float32)
     size = _sum(samples, pairs, samples.number)
     expected = _sum(samples, pairs, edge * samples.number)
-    # Probabilities are capped at 1, so the mean of the capped probabilities of a region may differ
-    # from its mean confidence by less than alpha. Simulated labels are tested against the mean of
-    # the capped probabilities. Observed labels are tested against the region's mean confidence plus
-    # alpha, capped at 1. The second test loses some evidence, but ensures that every finding
-    # deviates by more than alpha.
+    # Probabilities are capped at 1, so their mean in a region may differ from its mean confidence
+    # by less than alpha. Simulated labels are tested against this mean, observed labels against the
+    # region's mean confidence plus alpha, capped at 1. This loses some evidence, but ensures that
+    # every finding deviates by more than alpha.
     claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
     allowed = _tolerated(claimed, alpha, sign)
     # Rescale weights so that a region's sum is its effective number of samples.
@@ -332,7 +323,7 @@ def _evidence(
 def _simulated_correct(
     samples: _Samples, edge: FloatArray, n_simulated: int, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Simulated weighted numbers of correct predictions, (n_samples, n_simulated)."""
+    """Weighted numbers of correct predictions, (n_samples, n_simulated)."""
     shape = len(edge), n_simulated
     if samples.weight is not None and not samples.is_fractional:
         return rng.binomial(samples.weight[:, None], edge[:, None], shape)
@@ -341,7 +332,6 @@ def _simulated_correct(
 
 
 def _tolerated(confidence: FloatArray, alpha: float, sign: int) -> FloatArray:
-    """Tolerated accuracy that is farthest from the confidence in direction `sign`."""
     return np.clip(confidence + sign * alpha, 0.0, 1.0)
 
 
@@ -412,12 +402,7 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
     )
 
 
-def _name(column: Any) -> str:
-    return f"column {column}" if isinstance(column, int | np.integer) else str(column)
-
-
-def _condition_text(name: str, rule: Any) -> str:
-    """Describe a condition in words; an interval is written from low to high."""
+def _condition_text(name: Any, rule: Any) -> str:
     if not isinstance(rule, tuple):
         return f"{name} is missing" if rule is None else f"{name} = {_value(rule)}"
     low, high = rule
@@ -436,7 +421,7 @@ def _value(value: Any) -> str:
 
 
 def _intersection(one: Any, other: Any) -> Any:
-    """Intersect two rules on the same column; at least one sample must meet both rules."""
+    """Intersect two rules on the same column, which at least one sample meets."""
     if not isinstance(one, tuple):
         return one
     if not isinstance(other, tuple):

@@ -1,17 +1,16 @@
 """Scan for miscalibrated runs of neighbouring bins, and the statistical power of the scan.
 
 Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
-detection if they are tested together. For every run of neighbouring bins, the scan computes the
-evidence that the distance between accuracy and confidence exceeds the tolerance. It compares the
-largest evidence with the largest evidence of simulated models that are just within the tolerance in
-every bin. This test is exact at any sample size.
+detection if they are tested together. The largest evidence, over all runs of neighbouring bins,
+that the tolerance is exceeded is compared with that of simulated models that are just within the
+tolerance in every bin. This test is exact at any sample size.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -36,23 +35,17 @@ MAX_DOUBLINGS = 20  # maximum number of doublings in the search for the number o
 
 
 class Finding(NamedTuple):
-    """A run of neighbouring bins whose deviation cannot be explained by chance."""
-
     first: int  # first bin of the run
     last: int  # last bin of the run
     direction: str  # "underconfident" (accuracy above the reported confidence) or "overconfident"
     evidence: float  # log likelihood ratio against the closest tolerated accuracy, in nats
-    # Probability that a model just within the tolerance has evidence at least this large in any
-    # run, in either direction.
+    # Probability that a model just within the tolerance has this evidence in any run.
     p_value: float
 
 
 class Scan(NamedTuple):
-    """Result of `scan_bins`."""
-
     findings: list[Finding]  # disjoint runs, most significant first
-    # (n_bins,), p-value of the finding that contains the bin; outside of all findings, the p-value
-    # of the bin alone
+    # (n_bins,), of the finding that contains the bin; outside of findings, of the bin alone
     p_value: FloatArray
     # Smallest evidence that counts as a finding in each direction, in nats.
     threshold: float
@@ -70,10 +63,9 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     A run has up to ten neighbouring bins. If a run has n samples, accuracy a and tolerated
     accuracy e, its evidence is ``n KL(a || e)`` if a is beyond e, and 0 if not. The largest
     evidence over all runs (a scan statistic [1]_) is compared with the largest evidence of
-    simulated reference sets of the same sizes and confidences. The accuracy of these sets is alpha
-    above confidence in every bin, and in a second test alpha below confidence. The first test
-    uses four fifths of the level and the second test uses one fifth, because the audit
-    mainly looks for lowered confidence.
+    simulated reference sets of the same sizes and confidences, whose accuracy is alpha above
+    confidence in every bin, and in a second test alpha below confidence. The first test uses four
+    fifths of the level, because the audit mainly looks for lowered confidence.
 
     Among all models within alpha, models at the limit have the largest evidence, so the scan keeps
     the level for any number of samples, on average over its seed. If simulation cannot resolve a
@@ -129,17 +121,15 @@ def planned_threshold(
 ) -> float:
     """Evidence, in nats, that suffices for a finding in any reference set.
 
-    The threshold that `scan_bins` simulates is usually lower. `n_families` is the number of sets of
-    samples that are audited: all samples, and each group.
+    The threshold that `scan_bins` simulates is usually lower.
     """
     return float(np.log(n_runs(n_bins) * n_families / (SHARES[_sign(direction)] * level)))
 
 
 def _sign(direction: Direction) -> int:
-    for sign, name in DIRECTIONS.items():
-        if name == direction:
-            return sign
-    raise ValueError(f"`direction` must be 'underconfident' or 'overconfident', got {direction!r}.")
+    if direction not in get_args(Direction):
+        raise ValueError(f"`direction` must be one of {get_args(Direction)}, got {direction!r}.")
+    return 1 if direction == "underconfident" else -1
 
 
 def _as_underconfident(confidence: ArrayLike, direction: Direction) -> FloatArray:
@@ -173,22 +163,17 @@ def _evidence(
     totals = _totals(correct, count, edge)
     for length in range(1, min(MAX_LENGTH, edge.shape[-1]) + 1):
         k, n, expected = (total[..., length:] - total[..., :-length] for total in totals)
-        yield _evidence_of(k, n, expected / np.maximum(n, 1), sign)
-
-
-def _evidence_of(k: IntArray, n: IntArray, edge: FloatArray, sign: int) -> FloatArray:
-    """`run_evidence` of one or many reference sets of the same sizes.
-
-    A run of n predictions has n + 1 possible numbers of correct ones. If these are fewer than the
-    reference sets, the evidence of each number is computed once.
-    """
-    if k.size <= n.size + n.sum():
-        return run_evidence(k, n, edge, sign)
-    possible = n.ravel() + 1
-    start = possible.cumsum() - possible
-    number = np.arange(possible.sum()) - np.repeat(start, possible)
-    sizes, edges = np.repeat(n.ravel(), possible), np.repeat(edge.ravel(), possible)
-    return run_evidence(number, sizes, edges, sign)[start.reshape(n.shape) + k]
+        limit = expected / np.maximum(n, 1)
+        if k.size <= n.size + n.sum():
+            yield run_evidence(k, n, limit, sign)
+            continue
+        # A run of n predictions has n + 1 possible numbers of correct ones, fewer than there are
+        # reference sets: compute the evidence of each number once.
+        possible = n.ravel() + 1
+        start = possible.cumsum() - possible
+        number = np.arange(possible.sum()) - np.repeat(start, possible)
+        sizes, edges = np.repeat(n.ravel(), possible), np.repeat(limit.ravel(), possible)
+        yield run_evidence(number, sizes, edges, sign)[start.reshape(n.shape) + k]
 
 
 def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) -> FloatArray:
@@ -204,8 +189,7 @@ def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) 
 def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign: int) -> FloatArray:
     """Scan's statistic in nats, shape (...): the largest evidence among the runs of each set.
 
-    `correct`, `count` and `edge`, the farthest tolerated accuracy, have shape (..., n_bins). Sign 1
-    tests for accuracies above the edge (underconfidence), -1 for accuracies below it.
+    `correct`, `count` and `edge`, the farthest tolerated accuracy, have shape (..., n_bins).
     """
     largest = np.zeros(correct.shape[:-1])
     for evidence in _evidence(correct, count, edge, sign):
@@ -216,7 +200,7 @@ def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign:
 def simulated_evidence(
     count: IntArray, edge: FloatArray, sign: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Sorted largest evidence of simulated models at the edge, shape (N_SIMULATIONS,)."""
+    """Sorted largest evidence of models at the edge, shape (N_SIMULATIONS,)."""
     correct = rng.binomial(count, edge, size=(N_SIMULATIONS, len(count)))
     return np.sort(largest_evidence(correct, count, edge, sign))
 
@@ -226,8 +210,8 @@ def p_values(
 ) -> FloatArray:
     """p-values of the largest evidence, tested in one of two directions.
 
-    `reached` is the number of simulated models with at least this evidence, and `n_compared` the
-    number of runs or regions over which the maximum was computed.
+    `reached` simulated models have at least this evidence, the maximum over `n_compared` runs or
+    regions.
     """
     simulated = (1 + reached) / (1 + n_simulated)
     bound = np.minimum(n_compared * np.exp(-evidence), simulated)
@@ -279,9 +263,8 @@ def detectable_gap(
 ) -> FloatArray:
     """Smallest gap that an audit detects in each bin alone with probability `power`, (n_bins,).
 
-    `threshold` is the smallest evidence for a finding in this direction, in nats, from `scan_bins`
-    or `planned_threshold`. A gap is a positive distance between true accuracy and confidence; NaN
-    where even an accuracy of 1 (or 0, for overconfidence) would not be detected.
+    `threshold` is the smallest evidence for a finding in this direction, in nats. A gap is positive
+    in either direction; NaN where even an accuracy of 1 (or 0) would not be detected.
     """
     _check_power(power)
     confidence = _as_underconfident(confidence, direction)
@@ -305,8 +288,8 @@ def detectable_shift(
 ) -> float:
     """Smallest gap, common to all bins, that a single run detects with probability `power`.
 
-    The scan of all runs may detect a smaller gap. NaN if no gap would be detected. Accuracies are
-    capped at 1; for overconfidence, they are at least 0.
+    The scan of all runs may detect a smaller gap. NaN if no gap would be detected. Accuracies stay
+    in [0, 1].
     """
     _check_power(power)
     confidence = np.nan_to_num(_as_underconfident(confidence, direction))
@@ -384,8 +367,8 @@ def required_samples(
     -------
     ndarray of shape (n_bins,), float64
         Smallest number of predictions for which the test has the given power; infinite if `gap` is
-        not larger than `alpha`, or if a million predictions are not enough. An accuracy above 1
-        counts as 1, and an accuracy below 0 counts as 0.
+        not larger than `alpha`, or if a million predictions are not enough. Accuracies are clipped
+        to [0, 1].
 
     Examples
     --------

@@ -4,14 +4,16 @@ Every metric is a pure function of arrays. Labels may be numbers, booleans or
 strings. Probabilities have one row per sample and one column per class.
 """
 
-from skuq.metrics._probabilities import (
+from skuq.metrics._predictions import (
     CalibrationTable,
     brier_score,
     calibration_table,
     expected_calibration_error,
+    interval_coverage,
+    interval_score,
     negative_log_likelihood,
+    pinball_loss,
 )
-from skuq.metrics._quantities import interval_coverage, interval_score, pinball_loss
 from skuq.metrics._ranking import (
     Detection,
     RiskCoverage,

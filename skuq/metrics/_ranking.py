@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 from sklearn.exceptions import UndefinedMetricWarning
 
-from skuq.base import BoolArray, FloatArray
+from skuq.base import FloatArray
 from skuq.validation import (
     Loss,
     check_same_length,
@@ -94,8 +94,9 @@ def detection_metrics(
     scores = np.concatenate([negative, positive])
     weight = None
     if weight_negative is not None or weight_positive is not None:
+        pairs = ((weight_negative, negative), (weight_positive, positive))
         weight = np.concatenate(
-            [_weights(weight_negative, negative), _weights(weight_positive, positive)]
+            [np.ones(len(of)) if w is None else weights(w, len(of)) for w, of in pairs]
         )
     # Imported here because the import is slow and most metrics do not need it.
     from sklearn.metrics import auc, average_precision_score, roc_curve
@@ -107,10 +108,6 @@ def detection_metrics(
         aupr=float(average_precision_score(is_positive, scores, sample_weight=weight)),
         fpr95=float(fpr[np.searchsorted(tpr, enough)]),
     )
-
-
-def _weights(sample_weight: ArrayLike | None, scores: FloatArray) -> FloatArray:
-    return np.ones(len(scores)) if sample_weight is None else weights(sample_weight, len(scores))
 
 
 def misclassification_auroc(
@@ -140,7 +137,7 @@ def misclassification_auroc(
     >>> misclassification_auroc([0, 1, 1], [0, 1, 0], [0.1, 0.2, 0.7])
     1.0
     """
-    wrong, scores, weight = errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
+    wrong, scores, weight = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
     if wrong.all() or not wrong.any():
         warn_user(
             "Detection of misclassified samples needs both right and wrong predictions, got only "
@@ -305,60 +302,39 @@ def _tie_blocks(
     return threshold, size.astype(np.float64), summed.astype(np.float64)
 
 
-def errors_and_uncertainty(
-    y_true: ArrayLike,
-    y_pred: ArrayLike,
-    uncertainty: ArrayLike,
-    sample_weight: ArrayLike | None = None,
-) -> tuple[BoolArray, FloatArray, FloatArray]:
-    """Check the inputs; return a mask of wrong labels, the uncertainty and the weights.
-
-    Samples with weight 0 are dropped.
-    """
-    truth, predicted = checked_labels(y_true, "y_true"), checked_labels(y_pred, "y_pred")
-    scores = finite(uncertainty, "uncertainty")
-    check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
-    if (truth.dtype.kind == "U") != (predicted.dtype.kind == "U"):
-        raise ValueError(
-            f"`y_true` has labels of dtype {truth.dtype} and `y_pred` of dtype "
-            f"{predicted.dtype}; pass predictions in the same form as the true labels."
-        )
-    _refuse_quantities(y_true=truth, y_pred=predicted)
-    return _counted(truth != predicted, scores, sample_weight)
-
-
 def losses_and_uncertainty(
     y_true: ArrayLike,
     y_pred: ArrayLike,
     uncertainty: ArrayLike,
     sample_weight: ArrayLike | None = None,
     *,
-    loss: Loss,
+    loss: Loss = "zero_one",
 ) -> tuple[NDArray[Any], FloatArray, FloatArray]:
     """Check the inputs; return the loss of each prediction, its uncertainty and weight.
 
-    Samples with weight 0 are dropped.
+    Losses of labels are booleans. Samples with weight 0 are dropped.
     """
     if loss not in get_args(Loss):
         raise ValueError(f"`loss` must be one of {get_args(Loss)}, got {loss!r}.")
-    if loss == "zero_one":
-        return errors_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
-    truth, predicted = finite(y_true, "y_true"), finite(y_pred, "y_pred")
+    checked = checked_labels if loss == "zero_one" else finite
+    truth, predicted = checked(y_true, "y_true"), checked(y_pred, "y_pred")
     scores = finite(uncertainty, "uncertainty")
     check_same_length(y_true=truth, y_pred=predicted, uncertainty=scores)
-    error = np.abs(predicted - truth)
-    return _counted(error**2 if loss == "squared_error" else error, scores, sample_weight)
-
-
-def _counted(
-    losses: NDArray[Any], scores: FloatArray, sample_weight: ArrayLike | None
-) -> tuple[NDArray[Any], FloatArray, FloatArray]:
-    """Losses, uncertainty and weights of the samples with nonzero weight."""
+    if loss == "zero_one":
+        if (truth.dtype.kind == "U") != (predicted.dtype.kind == "U"):
+            raise ValueError(
+                f"`y_true` has labels of dtype {truth.dtype} and `y_pred` of dtype "
+                f"{predicted.dtype}; pass predictions in the same form as the true labels."
+            )
+        _refuse_quantities(y_true=truth, y_pred=predicted)
+        losses: NDArray[Any] = truth != predicted
+    else:
+        losses = np.abs(predicted - truth)
+        losses = losses**2 if loss == "squared_error" else losses
     if sample_weight is None:
         return losses, scores, np.ones(len(scores))
     weight = weights(sample_weight, len(scores))
-    counted = weight > 0
-    return losses[counted], scores[counted], weight[counted]
+    return losses[weight > 0], scores[weight > 0], weight[weight > 0]
 
 
 def _refuse_quantities(**arrays: NDArray[Any]) -> None:

@@ -12,14 +12,13 @@ from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from skuq.base import PARTS, FloatArray, predict_uncertainty
-from skuq.metrics._probabilities import expected_calibration_error, negative_log_likelihood
-from skuq.metrics._quantities import interval_score, pinball_loss
-from skuq.quantities import (
-    check_coverage,
-    checked_levels,
-    predicted_interval,
-    predicted_quantiles,
+from skuq.metrics._predictions import (
+    expected_calibration_error,
+    interval_score,
+    negative_log_likelihood,
+    pinball_loss,
 )
+from skuq.quantities import check_coverage, checked_levels, predicted_interval, predicted_quantiles
 from skuq.validation import weighted_mean
 from skuq.wrappers import walk_to
 
@@ -141,15 +140,14 @@ def _by_uncertainty(
     X: Any,
     y: ArrayLike,
     *,
-    sample_weight: ArrayLike | None,
     metric: Callable[..., float],
     part: str,
     greater_is_better: bool,
     **settings: Any,
 ) -> float:
-    weight = {} if sample_weight is None else {"sample_weight": sample_weight}
-    uncertainty = predicted_part(estimator, X, part)
-    value = metric(y, estimator.predict(X), uncertainty, **settings, **weight)
+    if settings["sample_weight"] is None:  # the metric need not take weights
+        del settings["sample_weight"]
+    value = metric(y, estimator.predict(X), predicted_part(estimator, X, part), **settings)
     return value if greater_is_better else -value
 
 
@@ -178,11 +176,9 @@ def interval_scorer(coverage: float = 0.9) -> Scorer:
     return Scorer(_by_interval, {"coverage": coverage})
 
 
-def _by_interval(
-    estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None, coverage: float
-) -> float:
+def _by_interval(estimator: Any, X: Any, y: ArrayLike, *, coverage: float, **weight: Any) -> float:
     limits = predicted_interval(estimator, X, coverage)
-    return -interval_score(y, *limits, coverage=coverage, sample_weight=sample_weight)
+    return -interval_score(y, *limits, coverage=coverage, **weight)
 
 
 def quantile_scorer(levels: ArrayLike) -> Scorer:
@@ -209,15 +205,9 @@ def quantile_scorer(levels: ArrayLike) -> Scorer:
 
 
 def _by_quantiles(
-    estimator: Any,
-    X: Any,
-    y: ArrayLike,
-    *,
-    sample_weight: ArrayLike | None,
-    levels: tuple[float, ...],
+    estimator: Any, X: Any, y: ArrayLike, *, levels: tuple[float, ...], **weight: Any
 ) -> float:
-    quantiles = predicted_quantiles(estimator, X, levels)
-    return -pinball_loss(y, quantiles, levels, sample_weight=sample_weight)
+    return -pinball_loss(y, predicted_quantiles(estimator, X, levels), levels, **weight)
 
 
 def certified_accuracy(
@@ -259,32 +249,22 @@ def certified_accuracy(
 def _by_certificates(
     estimator: Any, X: Any, y: ArrayLike, *, sample_weight: ArrayLike | None, **request: Any
 ) -> float:
-    estimator, X = walk_to(estimator, X, _certifies, _no_certificates)
+    estimator, X = walk_to(
+        estimator,
+        X,
+        lambda inner: hasattr(inner, "certify"),
+        lambda path: (
+            "Certified accuracy needs an estimator with `certify`, such as RobustGPC; "
+            f"{' -> '.join(path)} has none."
+        ),
+    )
     return weighted_mean(estimator.certify(X, y=y, **request).status == "safe", sample_weight)
 
 
-def _certifies(estimator: Any) -> bool:
-    return hasattr(estimator, "certify")
-
-
-def _no_certificates(path: list[str]) -> str:
-    return (
-        "Certified accuracy needs an estimator with `certify`, such as RobustGPC; "
-        f"{' -> '.join(path)} has none."
-    )
-
-
 def _by_probabilities(
-    estimator: Any,
-    X: Any,
-    y: ArrayLike,
-    *,
-    sample_weight: ArrayLike | None,
-    loss: Callable[..., float],
+    estimator: Any, X: Any, y: ArrayLike, *, loss: Callable[..., float], **weight: Any
 ) -> float:
-    """Minus a loss of predicted probabilities, whose columns are matched by ``classes_``."""
-    proba = estimator.predict_proba(X)
-    return -loss(y, proba, classes=estimator.classes_, sample_weight=sample_weight)
+    return -loss(y, estimator.predict_proba(X), classes=estimator.classes_, **weight)
 
 
 #: Scorer: minus the expected calibration error (10 uniform bins), in [-1, 0].

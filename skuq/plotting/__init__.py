@@ -1,7 +1,9 @@
 """Plots of uncertainty, following scikit-learn's Display convention.
 
 Each Display has ``from_estimator`` and ``from_predictions``, which compute and draw, and ``plot``,
-which draws the same values again. matplotlib (extra ``plot``) is imported only for drawing; its
+which draws the same values again. Their parameter ``ax`` are the axes, by default of a new figure;
+the attributes ``ax_`` and ``figure_`` are the axes and the figure of the last plot. The parameters
+of a Display are attributes, too. matplotlib (extra ``plot``) is imported only for drawing; its
 global settings remain unchanged.
 """
 
@@ -12,9 +14,8 @@ from skuq.plotting._calibration import (
 )
 from skuq.plotting._certified_range import CertifiedRangeDisplay
 from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay
-from skuq.plotting._ood import OODDisplay
 from skuq.plotting._pit import PITDisplay
-from skuq.plotting._risk_and_histogram import RiskCoverageDisplay, UncertaintyHistogramDisplay
+from skuq.plotting._scores import OODDisplay, RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
 
 __all__ = [

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import BoolArray, FloatArray
+from skuq.base import FloatArray
 from skuq.calibration import Strategy
 from skuq.labels import amount
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
@@ -53,10 +53,8 @@ class ReliabilityDisplay(Display):
 
     Attributes
     ----------
-    table, error, name
-        As given.
-    ax_, count_ax_, figure_ : matplotlib Axes, Axes and Figure
-        Axes of the bars, axes of the counts, and figure of the last plot.
+    count_ax_ : matplotlib Axes
+        Axes of the counts in the last plot.
 
     Examples
     --------
@@ -93,10 +91,8 @@ class ReliabilityDisplay(Display):
             Fitted classifier with `predict_proba`.
         X, y : array-like of shape (n_samples, n_features) and (n_samples,)
             Inputs, and true labels.
-        n_bins, strategy
-            As in `skuq.metrics.calibration_table`.
-        name, ax : optional
-            Title (default: the class of the estimator), and axes (default: a new figure).
+        n_bins, strategy, name, ax
+            As in `from_predictions`. Default of `name`: the class of the estimator.
         """
         return cls.from_predictions(
             y,
@@ -152,11 +148,7 @@ class ReliabilityDisplay(Display):
         )
         self.ax_.plot([0, 1], [0, 1], "--", color="0.3", linewidth=1, label="calibrated")
         self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-        self.ax_.tick_params(labelbottom=False)
         legend_above(self.ax_, title=plain_text(self.name or ""))
-        self._plot_counts()
-
-    def _plot_counts(self) -> None:
         share = self.table.count / self.table.count.sum()
         # Round down: a share such as 99.97% must not appear as 100%, which would mean all samples.
         highest = f"{np.floor(1000 * share.max() + 1e-9) / 10:g}%"
@@ -171,11 +163,10 @@ class ReliabilityDisplay(Display):
 class CalibrationAuditDisplay(Display):
     """Accuracy against reported confidence per bin, with confidence intervals and tolerance.
 
-    Each point is a bin at its mean confidence. The line through the point is the confidence
-    interval of the accuracy, corrected for all bins of the audit. Bins that belong to a finding
-    have a different colour and marker. Together, the bins of a finding deviate by more than the
-    shaded tolerance, even if the lines of some of these bins reach into the tolerance. The axes
-    below show the number of samples. Bins without samples are not drawn.
+    Each point is a bin at its mean confidence; the line through it is the confidence interval of
+    the accuracy, corrected for all bins of the audit. Bins that belong to a finding have a
+    different colour and marker: together they deviate by more than the shaded tolerance, even if
+    the lines of some of them reach into it. The axes below show the number of samples.
 
     Parameters
     ----------
@@ -188,10 +179,8 @@ class CalibrationAuditDisplay(Display):
 
     Attributes
     ----------
-    bins, alpha, name
-        As given.
-    ax_, count_ax_, figure_ : matplotlib Axes, Axes and Figure
-        Axes of the points, axes of the counts, and figure of the last plot.
+    count_ax_ : matplotlib Axes
+        Axes of the counts in the last plot.
 
     Examples
     --------
@@ -227,10 +216,8 @@ class CalibrationAuditDisplay(Display):
             Fitted auditor.
         group : str, optional
             One of the audited groups, such as ``"sex=female"``. Default: all samples.
-        name : str, optional
-            Title. Default: the group.
-        ax : matplotlib Axes, optional
-            Default: a new figure.
+        name, ax : optional
+            Title (default: the group), and axes.
         """
         check_is_fitted(auditor)
         if group is not None and group not in auditor.group_bins_:
@@ -259,22 +246,12 @@ class CalibrationAuditDisplay(Display):
             label=f"tolerance ({100 * self.alpha:.3g} points)",
         )
         self.ax_.plot(ends, ends, "--", color="0.3", linewidth=1, label="accuracy = confidence")
-        significant = self.bins.significant
-        self._plot_points((self.bins.count > 0) & ~significant, "bin", COLOURS[0], "o")
-        self._plot_points(significant, "significant deviation", COLOURS[1], "D")
-        self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
-        self.ax_.tick_params(labelbottom=False)
-        legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
-        self._plot_counts()
-
-    def _plot_points(self, chosen: BoolArray, label: str, colour: str, marker: str) -> None:
-        x, y = self.bins.confidence[chosen], self.bins.accuracy[chosen]
-        low, high = x + self.bins.gap_low[chosen], x + self.bins.gap_high[chosen]
-        style = {"fmt": marker, "color": colour, "label": label}
-        points_with_limits(self.ax_, x, y, low, high, **style)
-
-    def _plot_counts(self) -> None:
         bins, most = self.bins, self.bins.count.max()
+        limits = bins.confidence + bins.gap_low, bins.confidence + bins.gap_high
+        points = self.ax_, bins.confidence, bins.accuracy
+        points_with_limits(*points, limits, "bin", bins.significant)
+        self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
+        legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
         self.count_ax_ = axes_below(self.ax_, most, amount(most.item()).replace(",", ""))
         colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
         bars = bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
@@ -306,12 +283,8 @@ class ConfidenceDensityDisplay(Display):
     ----------
     groups : dict of str to ndarray
         The values, as given.
-    threshold, marked, weights
-        As given.
     bin_edges : ndarray of shape (21,)
         Edges of the shared bins.
-    ax_, figure_ : matplotlib Axes and Figure
-        Axes and figure of the last plot.
 
     Examples
     --------
@@ -356,10 +329,8 @@ class ConfidenceDensityDisplay(Display):
             Fitted classifier with `predict_proba`.
         groups : mapping of str to array-like of shape (n_samples, n_features)
             Inputs of each named group.
-        threshold, marked
-            As in the class.
-        ax : matplotlib Axes, optional
-            Default: a new figure.
+        threshold, marked, ax
+            As in the class; axes.
         """
         check_groups(groups)
         values = {

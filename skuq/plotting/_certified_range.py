@@ -37,11 +37,10 @@ class CertifiedRangeDisplay(Display):
 
     The filled band is proven: no point of the region has a value outside it. The two lines are
     values attained at points of the region. Regions of increasing radius are nested: a proof for
-    one region also holds for all smaller regions, and a point that was found in one region also
-    lies in all larger regions. Therefore, band and lines are step functions of the radius. Dotted
-    lines limit the allowed values. The hatched radii are those at which a counterexample was found.
-    If it was found only at the last radius, a strip beyond this radius is hatched. Radii in the
-    legend are rounded such that the statements remain proven.
+    one region holds for all smaller regions, and a point of one region lies in all larger regions.
+    Therefore, band and lines are step functions of the radius. Dotted lines limit the allowed
+    values. Radii with a counterexample are hatched; if only the last radius has one, a strip beyond
+    it is hatched. Radii in the legend are rounded such that the statements remain proven.
 
     Parameters
     ----------
@@ -66,16 +65,12 @@ class CertifiedRangeDisplay(Display):
 
     Attributes
     ----------
-    radii, allowed, status, attack, name, norm
-        As given.
     min_lower, min_upper, max_lower, max_upper : ndarray of shape (n_radii,)
         Bounds, tightened by the bounds at the other radii.
     safe_radius : float
         Largest safe radius; 0 if there is none.
     unsafe_radius : float
         Smallest radius with a counterexample; infinite if there is none.
-    ax_, figure_ : matplotlib Axes and Figure
-        Axes and figure of the last plot.
 
     Examples
     --------
@@ -160,10 +155,9 @@ class CertifiedRangeDisplay(Display):
             For a classifier: attack whose result is drawn in addition.
         norm, features, domain, tol
             As in `RobustGPC.predict_proba_bounds` and `RobustGPRegressor.predict_bounds`.
-        name : str, optional
-            Label of the vertical axis. Default: "probability of class" with the class, or "mean".
-        ax : matplotlib Axes, optional
-            Default: a new figure.
+        name, ax : optional
+            Label of the vertical axis (default: "probability of class" with the class, or "mean"),
+            and axes.
         **limits
             `max_time` and `max_regions` of the estimator's methods.
         """

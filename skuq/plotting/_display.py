@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
-from skuq.base import FloatArray, IntArray
+from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.imports import import_optional
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Display(ABC):
 
     @classmethod
     def from_predictions(cls, *values: Any, ax: Axes | None = None, **settings: Any) -> Self:
-        """Draw given values; parameters are those of the class and `ax`."""
+        """Draw given values; parameters are those of the class and `ax` (default: a new figure)."""
         return cls(*values, **settings).plot(ax)
 
     def plot(self, ax: Axes | None = None) -> Self:
@@ -58,7 +58,6 @@ class Display(ABC):
 
 
 def check_groups(groups: Mapping[str, Any]) -> None:
-    """Refuse an empty mapping, or a value that is not a mapping of names to arrays."""
     if not isinstance(groups, Mapping):
         raise TypeError(f"`groups` must map names to arrays, got {type(groups).__name__}.")
     if not groups:
@@ -66,7 +65,6 @@ def check_groups(groups: Mapping[str, Any]) -> None:
 
 
 def check_drawable(**arrays: FloatArray) -> None:
-    """Refuse values that are too large for an axis."""
     for name, values in arrays.items():
         if (largest := np.abs(values).max()) > LARGEST:
             raise ValueError(
@@ -90,23 +88,32 @@ def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
 
 
 def points_with_limits(
-    ax: Axes, x: FloatArray, y: FloatArray, low: FloatArray, high: FloatArray, **style: Any
+    ax: Axes, x: FloatArray, y: FloatArray, ends: Any, label: str, significant: BoolArray
 ) -> None:
-    """Draw points with vertical confidence intervals, if there are any."""
-    if len(x):
-        # Clip differences that rounding makes negative, which matplotlib would refuse.
-        reach = np.maximum([y - low, high - y], 0)
-        style = {"markersize": 6, "capsize": 3, "linewidth": 1.5, "linestyle": "none", **style}
-        ax.errorbar(x, y, reach, zorder=3, clip_on=False, **style)
+    """Draw points with vertical confidence intervals `ends`, and highlight significant ones."""
+    # Clip differences that rounding makes negative, which matplotlib would refuse.
+    reach = np.maximum([y - ends[0], ends[1] - y], 0)
+    style: dict[str, Any] = {"markersize": 6, "capsize": 3, "linewidth": 1.5, "linestyle": "none"}
+    for drawn, text, marker, colour in (
+        (~significant, label, "o", COLOURS[0]),
+        (significant, "significant deviation", "D", COLOURS[1]),
+    ):
+        if (drawn := drawn & np.isfinite(y)).any():
+            style |= {"fmt": marker, "color": colour, "label": text}
+            ax.errorbar(x[drawn], y[drawn], reach[:, drawn], zorder=3, clip_on=False, **style)
+
+
+def filled_steps(ax: Axes, share: FloatArray, edges: FloatArray, colour: str, label: str) -> None:
+    ax.stairs(share, edges, fill=True, color=colour, alpha=0.3)
+    ax.stairs(share, edges, color=colour, linewidth=1.5, label=label)
 
 
 def listed(x: FloatArray, y: FloatArray) -> str:
-    """Phrase the points whose values are known."""
     return ", ".join(f"{b:.3g} at {a:.3g}" for a, b in zip(x, y, strict=True) if np.isfinite(b))
 
 
 def phrased_groups(groups: Mapping[str, FloatArray], weights: Mapping[str, Any]) -> str:
-    """Phrase the range and the mean of each group, weighted if it has weights."""
+    """Phrase the range and the mean of each group."""
     phrases = []
     for name, values in groups.items():
         weight = np.asarray(weights.get(name, np.ones(len(values))))
@@ -115,18 +122,11 @@ def phrased_groups(groups: Mapping[str, FloatArray], weights: Mapping[str, Any])
     return "; ".join(phrases)
 
 
-def counted_rows(n: int) -> str:
-    """Phrase a number of rows."""
-    return f"{n} row" if n == 1 else f"{n} rows"
-
-
 def short_number(value: float) -> str:
-    """Format a number with about three digits."""
     return f"{value:,.0f}" if 999.5 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
 def with_unit(label: str, unit: str | None) -> str:
-    """Axis label with its unit."""
     return plain_text(label if unit is None else f"{label} ({unit})", LONGEST_LABEL)
 
 
@@ -152,22 +152,17 @@ def bars_over_bins(
 
 def axes_below(ax: Axes, highest: float, label: str) -> Axes:
     """Add short axes with the same x axis below `ax`, for the number of samples per bin."""
-    _make_room(ax)
+    cell, figure = ax.get_subplotspec(), cast("Figure", ax.figure)
+    if cell is not None and figure.get_layout_engine() is None:  # make room, as an engine does
+        place, legend = cell.get_position(figure), ax.get_legend()
+        above = 0.0 if legend is None else legend.get_window_extent().height / figure.bbox.height
+        height = (place.height - above) / (1 + LOW + BETWEEN)
+        ax.set_position((place.x0, place.y0 + (LOW + BETWEEN) * height, place.width, height))
+    ax.tick_params(labelbottom=False)
     below = ax.inset_axes((0.0, -LOW - BETWEEN, 1.0, LOW), sharex=ax)
     ticks = {0: "0", highest: label}  # one tick if `highest` is 0, because there are no samples
     below.set_yticks(list(ticks), list(ticks.values()))
     return below
-
-
-def _make_room(ax: Axes) -> None:
-    """Shrink the axes to make room for legend and lower axes, unless a layout engine does so."""
-    cell, figure = ax.get_subplotspec(), cast("Figure", ax.figure)
-    if cell is None or figure.get_layout_engine() is not None:
-        return
-    place, legend = cell.get_position(figure), ax.get_legend()
-    above = 0.0 if legend is None else legend.get_window_extent().height / figure.bbox.height
-    height = (place.height - above) / (1 + LOW + BETWEEN)
-    ax.set_position((place.x0, place.y0 + (LOW + BETWEEN) * height, place.width, height))
 
 
 def legend_above(ax: Axes, columns: int = 5, title: str = "", **style: Any) -> None:

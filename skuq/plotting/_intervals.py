@@ -9,11 +9,11 @@ from numpy.typing import ArrayLike
 
 from skuq.base import BoolArray, FloatArray
 from skuq.calibration import clopper_pearson
+from skuq.labels import counted
 from skuq.plotting._display import (
     COLOURS,
     Display,
     check_drawable,
-    counted_rows,
     equal_groups,
     legend_above,
     listed,
@@ -39,11 +39,10 @@ MISSED = 0.05  # probability that any of the confidence intervals misses the tru
 class IntervalsByWidthDisplay(Display):
     """Prediction intervals, sorted by width, with the true values inside or outside the intervals.
 
-    Intervals are drawn relative to their midpoint. The shape of the band shows how much the width
-    depends on the row: intervals of equal width form a rectangle. Values outside their interval
-    have a different colour and marker; the legend shows their number. The axis ends at four times
-    the 95% quantile of the half widths. Values beyond the end of the axis are drawn as triangles at
-    its edge, and intervals that extend further are cut off there.
+    Intervals are drawn relative to their midpoint; intervals of equal width form a rectangle.
+    Values outside their interval have a different colour and marker; the legend shows their number.
+    The axis ends at four times the 95% quantile of the half widths. Values beyond its end are drawn
+    as triangles at the edge, and longer intervals are cut off there.
 
     Parameters
     ----------
@@ -64,10 +63,6 @@ class IntervalsByWidthDisplay(Display):
         The values, sorted by increasing width of the interval.
     inside : ndarray of shape (n_samples,), bool
         Whether the interval contains the value, in the same order.
-    coverage, unit, name
-        As given.
-    ax_, figure_ : matplotlib Axes and Figure
-        Axes and figure of the last plot.
 
     Examples
     --------
@@ -123,7 +118,7 @@ class IntervalsByWidthDisplay(Display):
         coverage : float, default=0.9
             Nominal coverage of the predicted intervals, in (0, 1).
         unit, name, ax : optional
-            Unit, title (default: the class of the estimator), and axes (default: a new figure).
+            Unit, title (default: the class of the estimator), and axes.
         """
         limits = predicted_interval(estimator, X, coverage)
         name = type(estimator).__name__ if name is None else name
@@ -133,7 +128,7 @@ class IntervalsByWidthDisplay(Display):
         width = self.upper / 2 - self.lower / 2
         return (
             f"Distance from the middle by width of the interval, {2 * width[0]:.3g} to "
-            f"{2 * width[-1]:.3g}: {self.inside.mean():.1%} of {counted_rows(len(width))} are "
+            f"{2 * width[-1]:.3g}: {self.inside.mean():.1%} of {counted(len(width), 'row')} are "
             f"inside; {self.coverage:.1%} were asked."
         )
 
@@ -174,28 +169,18 @@ class IntervalsByWidthDisplay(Display):
         label: str,
     ) -> None:
         """Plot the values of the chosen rows; values beyond the axis are placed at its edge."""
-        row = np.arange(1, len(distance) + 1)
-        style: dict[str, Any] = {
-            "color": colour,
-            "s": _marker_size(len(distance)),
-            "linewidths": 0,
-            "rasterized": len(distance) > 1000,
-        }
-        near = np.abs(distance) <= reach
-        drawn = chosen & near
-        self.ax_.scatter(row[drawn], distance[drawn], marker=marker, label=label, **style)
-        style["s"] = 20
-        for edge, beyond in (("^", distance > reach), ("v", distance < -reach)):
-            if (chosen & beyond).any():
-                at = np.where(edge == "^", reach, -reach)
-                count = np.count_nonzero(chosen & beyond)
+        n, row = len(distance), np.arange(1, len(distance) + 1)
+        size = _marker_size(n)
+        style: dict[str, Any] = {"color": colour, "linewidths": 0, "rasterized": n > 1000}
+        drawn = chosen & (np.abs(distance) <= reach)
+        self.ax_.scatter(row[drawn], distance[drawn], size, marker=marker, label=label, **style)
+        style |= {"s": 20, "clip_on": False}
+        for edge, at in (("^", reach), ("v", -reach)):
+            beyond = row[chosen & (np.sign(at) * distance > reach)]
+            if len(beyond):
+                label = f"beyond the axis: {len(beyond)}"
                 self.ax_.scatter(
-                    row[chosen & beyond],
-                    np.full(count, at),
-                    marker=edge,
-                    label=f"beyond the axis: {count}",
-                    clip_on=False,
-                    **style,
+                    beyond, np.full(len(beyond), at), marker=edge, label=label, **style
                 )
 
 
@@ -238,10 +223,6 @@ class CoverageBySizeDisplay(Display):
         Confidence limits of the coverage.
     group_edges : ndarray of shape (n_groups + 1,), float64
         Smallest value of `by` in each group, and the largest value in the last group.
-    coverage, label, unit, name
-        As given.
-    ax_, figure_ : matplotlib Axes and Figure
-        Axes and figure of the last plot.
 
     Examples
     --------
@@ -305,17 +286,10 @@ class CoverageBySizeDisplay(Display):
 
         Parameters
         ----------
-        estimator : object
-            Fitted regressor with ``predict_interval(X, coverage=...)``, alone or in a pipeline or
-            search.
-        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
-            Inputs, and true values.
-        coverage : float, default=0.9
-            Nominal coverage of the predicted intervals, in (0, 1).
+        estimator, X, y, coverage, name, ax
+            As in `IntervalsByWidthDisplay.from_estimator`.
         n_groups, unit
             As in the class.
-        name, ax : optional
-            Title (default: the class of the estimator), and axes (default: a new figure).
         """
         limits = predicted_interval(estimator, X, coverage)
         return cls.from_predictions(
@@ -336,13 +310,17 @@ class CoverageBySizeDisplay(Display):
     def _draw(self) -> None:
         asked = f"{self.coverage:.3%} asked".replace(".000%", "%")
         self.ax_.axhline(self.coverage, linestyle="--", color="0.3", linewidth=1, label=asked)
-        off = (self.covered_high < self.coverage) | (self.covered_low > self.coverage)
-        self._plot_points(~off, f"group of {self._rows()}", COLOURS[0], "o")
-        self._plot_points(off, "significant deviation", COLOURS[1], "D")
+        limits = self.covered_low, self.covered_high
+        off = (limits[1] < self.coverage) | (limits[0] > self.coverage)
+        least, most = self.count.min(), self.count.max()
+        rows = counted(most, "row") if least == most else f"{least} to {most} rows"
+        places = np.arange(len(self.group_edges), dtype=float)
+        middle = places[:-1] + 0.5
+        points_with_limits(self.ax_, middle, self.covered, limits, f"group of {rows}", off)
         lowest = min(self.covered_low.min(), self.coverage)
-        places = np.arange(len(self.group_edges))
         names = [short_number(edge) for edge in self.group_edges]
-        turned = POINTS * sum(len(each) + 1 for each in names) > self._width()
+        width = 72 * self.ax_.get_window_extent().width / self.figure_.dpi  # in points
+        turned = POINTS * sum(len(each) + 1 for each in names) > width
         self.ax_.set_xticks(
             places, names, rotation=30 if turned else 0, ha="right" if turned else "center"
         )
@@ -353,20 +331,6 @@ class CoverageBySizeDisplay(Display):
             ylabel="share of values in their interval",
         )
         legend_above(self.ax_, columns=3, title=plain_text(self.name or ""))
-
-    def _width(self) -> float:
-        """Width of the axes, in points."""
-        return 72 * self.ax_.get_window_extent().width / self.figure_.dpi
-
-    def _rows(self) -> str:
-        least, most = self.count.min(), self.count.max()
-        return counted_rows(least) if least == most else f"{least} to {most} rows"
-
-    def _plot_points(self, chosen: BoolArray, label: str, colour: str, marker: str) -> None:
-        x = np.flatnonzero(chosen).astype(np.float64) + 0.5
-        values = [each[chosen] for each in (self.covered, self.covered_low, self.covered_high)]
-        style: dict[str, Any] = {"fmt": marker, "color": colour, "label": label}
-        points_with_limits(self.ax_, x, *values, **style)
 
 
 def _drawable_intervals(
@@ -389,7 +353,6 @@ def _marker_size(n_rows: int) -> float:
 
 
 def _reach(half: FloatArray, distance: FloatArray) -> float:
-    """Largest distance from the midpoint shown on the axis."""
     largest = max(half.max(), np.abs(distance).max())
     limit = FAR * np.quantile(half, MOST)
     reach = largest if limit == 0 else min(largest, limit)

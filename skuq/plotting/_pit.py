@@ -10,7 +10,8 @@ from scipy.special import ndtr
 from scipy.stats import binom
 
 from skuq.base import FloatArray
-from skuq.plotting._display import COLOURS, Display, counted_rows, legend_above, plain_text
+from skuq.labels import counted
+from skuq.plotting._display import COLOURS, Display, filled_steps, legend_above, plain_text
 from skuq.quantities import (
     predicted_gaussian,
     predicted_quantiles,
@@ -30,9 +31,8 @@ class PITDisplay(Display):
 
     The PIT is the predicted distribution function at the true value. If the predicted distributions
     are right, the PIT is uniform, and all bars end in the shaded band with a probability of at
-    least 95%. A U shape indicates distributions that are too narrow; a hump indicates distributions
-    that are too wide. A slope indicates predictions that are too low (if it rises) or too high (if
-    it falls).
+    least 95%. A U shape indicates distributions that are too narrow, a hump distributions that are
+    too wide; a rising slope indicates predictions that are too low, a falling slope too high ones.
 
     Parameters
     ----------
@@ -52,10 +52,6 @@ class PITDisplay(Display):
         Share of the samples in each bin.
     band : tuple of two floats
         Limits of the shaded band.
-    low, high, n_bins, name
-        As given.
-    ax_, figure_ : matplotlib Axes and Figure
-        Axes and figure of the last plot.
 
     References
     ----------
@@ -112,10 +108,8 @@ class PITDisplay(Display):
         levels : array-like of shape (n_levels,), optional
             Levels of the quantiles to predict, in (0, 1). Default: use a Gaussian distribution with
             the predicted mean and standard deviation instead of quantiles.
-        n_bins : int, default=10
-            Number of bins on [0, 1].
-        name, ax : optional
-            Title (default: the class of the estimator), and axes (default: a new figure).
+        n_bins, name, ax
+            As in `from_predictions`. Default of `name`: the class of the estimator.
         """
         name = type(estimator).__name__ if name is None else name
         settings: dict[str, Any] = {"n_bins": n_bins, "name": name, "ax": ax}
@@ -151,7 +145,7 @@ class PITDisplay(Display):
         n_bins : int, default=10
             Number of bins on [0, 1].
         name, ax : optional
-            Title, and axes (default: a new figure).
+            Title, and axes.
         """
         truth, centre, scale = values_and_gaussian(y_true, mean, std)
         below = ndtr((truth - centre) / scale)
@@ -175,16 +169,12 @@ class PITDisplay(Display):
 
         Parameters
         ----------
-        y_true : array-like of shape (n_samples,)
-            True values.
+        y_true, n_bins, name, ax
+            As in `from_predictions`; more bins than levels add no information.
         y_quantiles : array-like of shape (n_samples, n_levels)
             Predicted quantiles, one column for each level; sorted within each row.
         levels : array-like of shape (n_levels,)
             Levels of the quantiles, in (0, 1).
-        n_bins : int, default=10
-            Number of bins on [0, 1]; more bins than levels add no information.
-        name, ax : optional
-            Title, and axes (default: a new figure).
         """
         truth, quantiles, asked = values_and_quantiles(y_true, y_quantiles, levels)
         steps = np.concatenate([[0.0], np.sort(asked), [1.0]])
@@ -203,9 +193,8 @@ class PITDisplay(Display):
         chance = "uniform, with the band of chance"
         self.ax_.axhspan(*self.band, color="0.85", linewidth=0, label=chance)
         self.ax_.axhline(1 / self.n_bins, linestyle="--", color="0.3", linewidth=1)
-        label = f"true values ({counted_rows(len(self.low))})"
-        self.ax_.stairs(self.share, edges, fill=True, color=COLOURS[0], alpha=0.35, label=label)
-        self.ax_.stairs(self.share, edges, color=COLOURS[0], linewidth=1.5)
+        label = f"true values ({counted(len(self.low), 'row')})"
+        filled_steps(self.ax_, self.share, edges, COLOURS[0], label)
         self.ax_.set(
             xlim=(0, 1),
             ylim=(0, 1.08 * max(self.share.max(), self.band[1])),

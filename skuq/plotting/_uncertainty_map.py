@@ -45,12 +45,6 @@ class UncertaintyMapDisplay(Display):
 
     Attributes
     ----------
-    xx0, xx1, uncertainty : ndarray of shape (n_rows, n_columns)
-        As given.
-    X, y : ndarray or None
-        Points and labels.
-    ax_, figure_ : matplotlib Axes and Figure
-        Axes and figure of the last plot.
     mesh_, colorbar_ : matplotlib QuadMesh and Colorbar
         The map and its colour bar.
 
@@ -110,9 +104,8 @@ class UncertaintyMapDisplay(Display):
         estimator : object
             Estimator that was fitted on two features and that `skuq.predict_uncertainty` accepts.
         X : array-like or DataFrame of shape (n_samples, 2)
-            Points that determine the range of the map, such as the training points. Their type must
-            be the type of the points on which the estimator was fitted. Column names become axis
-            labels.
+            Points that determine the range of the map, of the type on which the estimator was
+            fitted. Column names become axis labels.
         y : array-like of shape (n_samples,), optional
             Labels of the points.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"
@@ -120,12 +113,10 @@ class UncertaintyMapDisplay(Display):
         grid_resolution : int, default=80
             Number of grid points along each feature.
         margin : float, default=0.3
-            Width of the border around the points, as a share of their range. For a constant
-            feature, the border is half the absolute value of the feature, and at least 0.5.
-        unit : str, optional
-            Unit of the estimator's uncertainty.
-        ax : matplotlib Axes, optional
-            Default: a new figure.
+            Width of the border around the points, as a share of their range; around a constant
+            feature, half its absolute value, and at least 0.5.
+        unit, ax : optional
+            Unit of the estimator's uncertainty, and axes.
         """
         xx0, xx1 = _grid(_two_columns(X), grid_resolution, margin)
         grid: Any = np.column_stack([xx0.ravel(), xx1.ravel()])

@@ -13,12 +13,11 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import FloatArray
 from skuq.calibration import BinAudit, BinSums, RegionSearch, Scan, detectable_gap, scan_bins
 from skuq.files import atomic_paths, write_atomically
 from skuq.labels import amount, counted
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
-from skuq.reporting._report import MISSING, Report, cells, picture, text_template
+from skuq.reporting._report import MISSING, Report, cells, picture, template
 
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
@@ -67,8 +66,7 @@ class AuditReport(Report):
     ) -> Path:
         """Write the page and its data atomically, and return the path of the page.
 
-        A file of the same name is replaced. By default, the data are written to `path` with the
-        suffix ``.json``.
+        By default, the data are written to `path` with the suffix ``.json``.
         """
         path = Path(path)
         twin = path.with_suffix(".json") if json_path is None else Path(json_path)
@@ -85,12 +83,11 @@ class AuditReport(Report):
 
 
 def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[str, Any]:
-    """Collect all numbers and sentences of an audit.
+    """Collect all numbers and sentences of an audit; NaN becomes None.
 
-    NaN becomes None. The integers ``count``, ``correct`` and ``confidence_sum`` (in units of
-    ``1 / scale``) of the bins determine all other numbers except ``regions``, which is None if no
-    regions were searched. With fractional weights they are floats. `notes` are remarks on the data
-    for the reader, included unchanged.
+    The integers ``count``, ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the
+    bins determine all other numbers except ``regions``, which is None if no regions were searched.
+    With fractional weights they are floats. `notes` are remarks for the reader.
     """
     check_is_fitted(auditor)
     verdict = {"passed": auditor.passed_, "within_alpha": auditor.within_alpha_}
@@ -105,21 +102,15 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
         "inputs_at_hand": model is not None,
         "notes": list(notes),
         "verdict": verdict,
-        "n_samples": auditor.n_samples_,
-        "accuracy": auditor.accuracy_,
-        "confidence": auditor.confidence_,
-        "ece": auditor.ece_,
+        **_summary(auditor.sums_, auditor.bins_),
         "ece_interval": list(auditor.ece_interval_),
         "ece_chance": auditor.ece_chance_,
-        "mce": auditor.mce_,
         "n_families": auditor.n_families_,
         "power": POWER,
         "scale": int(auditor.sums_.scale),
         "edges": auditor.sums_.edges.tolist(),
-        **_shifts(auditor.bins_),
-        "bins": _rows(auditor.sums_, auditor.bins_),
         "groups": [
-            _group(name, sums, auditor.group_bins_[name])
+            {"name": name, **_summary(sums, auditor.group_bins_[name])}
             for name, sums in auditor.group_sums_.items()
             if sums.count.any()
         ],
@@ -136,34 +127,29 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
 
 
 def _rows(sums: BinSums, bins: BinAudit) -> list[dict[str, Any]]:
-    """One dict per bin: finding, integer sums, and detectable gaps."""
     columns: dict[str, Any] = bins._asdict()
     for name in ("threshold", "threshold_overconfident", *SHIFTS):  # not one value per bin
         columns.pop(name)
     columns["correct"], columns["confidence_sum"] = sums.correct, sums.confidence
-    lists = {name: _plain(values) for name, values in columns.items()}
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, map(_number, row), strict=True)) for row in rows]
 
 
-def _shifts(bins: BinAudit) -> dict[str, float | None]:
-    return {name: _number(getattr(bins, name)) for name in SHIFTS}
-
-
-def _group(name: str, sums: BinSums, bins: BinAudit) -> dict[str, Any]:
+def _summary(sums: BinSums, bins: BinAudit) -> dict[str, Any]:
+    """Numbers of all samples or of a group."""
     return {
-        "name": name,
         "n_samples": sums.n_samples,
         "accuracy": sums.overall_accuracy,
         "confidence": sums.overall_confidence,
         "ece": sums.expected_calibration_error,
         "mce": sums.maximum_calibration_error,
-        **_shifts(bins),
+        **{name: _number(getattr(bins, name)) for name in SHIFTS},
         "bins": _rows(sums, bins),
     }
 
 
 def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]] | None:
-    """Gaps that an audit without groups would find in bins of all samples; None without groups."""
+    """Gaps that an audit without groups would find in bins of all samples."""
     n_groups = sum(bool(sums.count.any()) for sums in auditor.group_sums_.values())
     if n_groups == 0:
         return None
@@ -179,11 +165,6 @@ def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]
     return {name: [each[name] for each in bins] for name in bins[0]}
 
 
-def _like(count: float, number: float) -> float:
-    """Round a number to an integer if `count` is an integer because no weight is fractional."""
-    return round(number) if isinstance(count, int) else number
-
-
 def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     """Regions found, and detectable gaps by size; None if no regions were searched."""
     search = auditor.result_.regions
@@ -192,16 +173,14 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     alpha = auditor.settings_["region_alpha"]
     # A weighted audit has the power of an unweighted audit with `n_effective_` samples.
     unit = auditor.n_effective_ / auditor.n_samples_
-    count = np.array([round(share * unit * search.n_samples) for share in REGION_SHARES])
-    sizes = [
-        {"share": share, "count": n, "confidence": REGION_CONFIDENCE}
-        for share, n in zip(REGION_SHARES, count.tolist(), strict=True)
-    ]
+    sizes = [(share, round(share * unit * search.n_samples)) for share in REGION_SHARES]
     return {
         "n_searched": search.n_searched,
         "n_samples": search.n_samples,
         "detectable": [
-            {**size, **_gaps(size["count"], REGION_CONFIDENCE, alpha, search)} for size in sizes
+            {"share": share, "count": n, "confidence": REGION_CONFIDENCE}
+            | _gaps(n, REGION_CONFIDENCE, alpha, search)
+            for share, n in sizes
         ],
         "found": [
             {
@@ -209,10 +188,11 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
                 "rule": region.rule,
                 "conditions": [_condition(*each) for each in region.conditions.items()],
                 "confidence_range": list(region.confidence_range),
-                "correct": _like(region.count, region.accuracy * region.count),
+                "correct": round(right) if isinstance(region.count, int) else right,
                 **_gaps(round(unit * region.count), region.confidence, alpha, search),
             }
             for region in search.regions
+            for right in [region.accuracy * region.count]
         ],
     }
 
@@ -235,13 +215,9 @@ def _condition(column: Any, rule: Any) -> dict[str, Any]:
     return {"column": column, "value": rule if plain else str(rule)}
 
 
-def _number(value: FloatArray | float) -> float | None:
-    return None if np.isnan(value) else float(value)
-
-
-def _plain(values: np.ndarray) -> list[Any]:
-    """Convert an array to Python values, with None for NaN."""
-    return [None if value != value else value for value in values.tolist()]
+def _number(value: Any) -> Any:
+    """Convert a value to plain Python, and NaN to None."""
+    return None if value != value else np.asarray(value).item()
 
 
 def audit_report(
@@ -253,10 +229,8 @@ def audit_report(
     ----------
     auditor : CalibrationAuditor
         Fitted auditor.
-    title : str, default="Calibration audit"
-        Headline.
-    notes : sequence of str, default=()
-        Remarks on the data for the reader.
+    title, notes : str, and sequence of str
+        Headline, and remarks on the data for the reader.
 
     Returns
     -------
@@ -278,7 +252,6 @@ def audit_report(
 
 
 def _pictures(auditor: CalibrationAuditor) -> dict[str, Any]:
-    """Plots of all samples, and of groups with findings of their own."""
     alpha, bins = auditor.settings_["alpha"], auditor.bins_
     new = [
         (found.p_value.min(), name)
@@ -312,7 +285,6 @@ def _density(sums: Mapping[str, BinSums], **options: Any) -> dict[str, str]:
 
 
 def _numbers(row: Row) -> dict[str, str]:
-    """Columns that bins and regions share."""
     return {
         "samples": amount(row["count"]),
         "claimed": f"{row['confidence']:.1%}",
@@ -340,7 +312,7 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
             "ECE": f"{group['ece']:.1%}",
             "largest difference": f"{group['mce']:.1%}",
             "its bin": _largest(group["bins"]),
-            "smallest found": _both(*(group[name] for name in SHIFTS)),
+            "smallest found": _both(group, SHIFTS),
             "significant deviations": ", ".join(
                 f"{_range(row)} {_unbroken(f'({bin_finding(row)})')}"
                 for row in group["bins"]
@@ -353,7 +325,6 @@ def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _largest(bins: Iterable[Row]) -> str:
-    """The bin with the largest difference: its range, number of samples and finding."""
     row = max((row for row in bins if row["count"]), key=lambda row: abs(row["gap"]))
     return f"{_range(row)}, {counted(row['count'], 'sample')}: {_unbroken(bin_finding(row))}"
 
@@ -363,7 +334,7 @@ def _region_table(regions: Iterable[Row]) -> pd.DataFrame:
         {
             "region": region["rule"],
             **_numbers(region),
-            "smallest found": _both(*(region[name] for name in WAYS.values())),
+            "smallest found": _both(region, WAYS.values()),
         }
         for region in regions
     )
@@ -383,7 +354,6 @@ def _power_table(rows: Iterable[Row]) -> pd.DataFrame:
 
 
 def _contents(data: Figures) -> dict[str, Any]:
-    """Sentences, tables and numbers by their names in the page's template."""
     given, regions, texts = data["parameters"], data["regions"], sentences(data)
     nothing = (
         f"Among {amount(data['n_samples'])} predictions, no significantly wrong confidence was "
@@ -433,13 +403,14 @@ def _range(row: Row) -> str:
 
 
 def _unbroken(text: str) -> str:
-    """Replace spaces by no-break spaces, which prevents wrapping of the text."""
     return text.replace(" ", "\N{NO-BREAK SPACE}")
 
 
-def _both(low: float | None, high: float | None) -> str:
+def _both(row: Row, names: Iterable[str]) -> str:
     """Detectable differences (accuracy minus confidence) if confidence is too low and too high."""
-    return _unbroken(f"{_or_missing(low, 1)} or {_or_missing(high, -1)}")
+    return _unbroken(
+        " or ".join(_or_missing(row[k], s) for k, s in zip(names, (1, -1), strict=True))
+    )
 
 
 def _or_missing(gap: float | None, sign: int) -> str:
@@ -451,13 +422,9 @@ def _signed(value: float) -> str:
     return f"{100 * value:+z.1f}".replace("-", "\N{MINUS SIGN}")
 
 
-# --- sentences -----------------------------------------------------------------------------------
-
-
 def bin_range(row: Row) -> str:
     """Range of a confidence bin in percent, with enough digits to distinguish the edges."""
     low, high = 100 * row["lower"], 100 * row["upper"]
-    # Edges of bins with equal counts may be close together and then need more digits.
     digits = next((n for n in (4, 6) if f"{low:.{n}g}" != f"{high:.{n}g}" or low == high), 10)
     return f"{low:.{digits}g}% to {high:.{digits}g}%"
 
@@ -466,8 +433,7 @@ def bin_finding(row: Row) -> str:
     """Classify the finding in a non-empty bin, in the words that the report explains."""
     if row["significant"]:
         too_low = row["direction"] == "underconfident"
-        # A significant finding may cover several bins. The gap of this bin alone may be within the
-        # tolerance, or in the opposite direction.
+        # Of the bins of a finding, some may be within the tolerance or deviate the other way.
         if row["within_alpha"] or (row["gap"] > 0) != too_low:
             return "with neighbours"
         return "too low" if too_low else "too high"
@@ -478,9 +444,7 @@ def bin_finding(row: Row) -> str:
 
 
 def sentences(data: Figures) -> dict[str, list[str]]:
-    """Sentences by section: "verdict", "headline", "findings", "meaning" and "power"."""
-    template = text_template("audit_sentences.txt")
-    module: Any = template.make_module({"data": data, **_facts(data)})
+    module: Any = template("audit_sentences.txt").make_module({"data": data, **_facts(data)})
     return {
         name: [line for line in str(getattr(module, name)()).splitlines() if line.strip()]
         for name in ("verdict", "headline", "findings", "meaning", "power")
@@ -488,7 +452,6 @@ def sentences(data: Figures) -> dict[str, list[str]]:
 
 
 def _facts(data: Figures) -> dict[str, Any]:
-    """Facts from which the template makes sentences."""
     groups, regions = data["groups"], data["regions"]
     filled = [row for row in data["bins"] if row["count"]]
     in_groups = [row for group in groups for row in group["bins"] if row["count"]]
@@ -554,7 +517,7 @@ def _facts(data: Figures) -> dict[str, Any]:
 
 
 def _runs(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Findings, most significant first, each with its bins merged into one."""
+    """Findings, most significant first, each with its bins merged."""
     parts: dict[int, list[Row]] = {}
     for row in rows:
         if row["significant"] and row["count"]:
@@ -578,7 +541,6 @@ def _together(rows: list[Row]) -> dict[str, Any]:
 
 
 def _sized(rows: Iterable[Row], finding: str) -> list[str]:
-    """Bins with this finding, with their numbers."""
     return [
         f"{bin_range(row)} ({counted(row['count'], 'prediction')}, {row['confidence']:.1%} "
         f"reported, {row['accuracy']:.1%} right)"
@@ -589,17 +551,15 @@ def _sized(rows: Iterable[Row], finding: str) -> list[str]:
 
 def _merged(rows: Iterable[Row]) -> list[str]:
     """Ranges of bins, with adjacent bins merged."""
-    merged: list[dict[str, float]] = []
+    merged: list[Row] = []
     for row in rows:
-        if merged and merged[-1]["upper"] == row["lower"]:
-            merged[-1]["upper"] = row["upper"]
-        else:
-            merged.append({"lower": row["lower"], "upper": row["upper"]})
+        adjacent = merged and merged[-1]["upper"] == row["lower"]
+        merged.append({**row, "lower": merged.pop()["lower"]} if adjacent else row)
     return [bin_range(part) for part in merged]
 
 
 def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
-    """Deviations of the accuracy that are detected, from smallest to largest; "" if none are."""
+    """Deviations of the accuracy that are detected; "" if none are."""
     texts = []
     for verb, name in zip(("exceeds", "falls short of"), WAYS.values(), strict=True):
         found = sorted(
@@ -612,7 +572,7 @@ def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
 
 
 def _undetectable(filled: list[Row]) -> dict[str, list[str]]:
-    """Bins in which no deviation is detectable, by its direction; "wrong" if in both directions."""
+    """Bins in which no deviation is detectable, by its direction; "wrong" if in both."""
     unseen = {
         way: [f"{bin_range(r)} ({amount(r['count'])})" for r in filled if r[name] is None]
         for way, name in WAYS.items()
@@ -631,7 +591,7 @@ def _limits(region: Row) -> str:
 
 
 def _where_searched(data: Figures) -> str:
-    """State in which samples regions were searched; "" if in all samples or not at all."""
+    """In which samples regions were searched; "" if in all samples or not at all."""
     if data["regions"] is None:
         return ""
     searched, every = amount(data["regions"]["n_samples"]), amount(data["n_samples"])

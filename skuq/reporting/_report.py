@@ -21,7 +21,7 @@ from skuq.files import write_atomically
 from skuq.imports import import_optional
 
 if TYPE_CHECKING:
-    from jinja2 import Environment, Template
+    from jinja2 import Template
 
 MISSING = "\N{EN DASH}"
 LONGEST_WHOLE = 1e9  # largest whole number that is shown with all its digits
@@ -107,46 +107,37 @@ class Report:
         """Write the page to a file in an existing folder atomically, and return its path."""
         return write_atomically(path, self.html())
 
-    def _rendered(self, template: str, **figures: Any) -> str:
-        """Render a template, either ``report.html`` or one that extends it."""
-        page = _templates().get_template(template)
+    def _rendered(self, name: str, **figures: Any) -> str:
+        """Render ``report.html`` or a template that extends it."""
+        versions = [
+            f"{package} {_version(package)}" for package in ("skuq", "scikit-learn", "torch")
+        ]
+        made = f"Made with {', '.join(versions)}, Python {platform.python_version()}"
         # Convert to plain strings, since the template would not escape Markup objects.
-        return page.render(
+        return template(name).render(
             title=str(self.title),
             summary=str(self.summary),
             sections=self._sections,
-            footer=_footer(self.created),
+            footer=f"{made} on {self.created:%Y-%m-%d %H:%M:%S} UTC.",
             **figures,
         )
 
 
 @cache
-def text_template(name: str) -> Template:
-    """Template of plain text, which reports escape later."""
+def template(name: str) -> Template:
+    """A page, or a template of plain text, which the pages escape later."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    # Each line is a sentence, so a name must not contain a line break.
+    is_page = name.endswith(".html")
     return Environment(
         loader=PackageLoader("skuq.reporting"),
+        autoescape=is_page,
+        # Each line of a plain text is a sentence, so a name must not contain a line break.
+        finalize=_visible if is_page else lambda value: " ".join(str(value).splitlines()),
         undefined=StrictUndefined,
-        finalize=lambda value: " ".join(str(value).splitlines()),
         trim_blocks=True,
         lstrip_blocks=True,
     ).get_template(name)
-
-
-@cache
-def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    return Environment(
-        loader=PackageLoader("skuq.reporting"),
-        autoescape=True,
-        finalize=_visible,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
 
 
 def _visible(value: Any) -> Any:
@@ -183,33 +174,28 @@ def _svg(figure: Any) -> bytes:
 
 def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """Format a table: texts of ``head`` and ``rows``, and whether each column is ``numeric``."""
-    # Omit an unnamed index only if its values are the row numbers. Another RangeIndex, such as 10,
-    # 20, 30, may have a meaning.
+    # Omit an unnamed index only if its values are the row numbers.
     if frame.index.name is not None or not frame.index.equals(pd.RangeIndex(len(frame))):
         names = ["" if name is None else name for name in frame.index.names]
         frame = frame.reset_index(names=names, allow_duplicates=True)
     dtypes = frame.infer_objects().dtypes
     return {
-        "head": [_label(column) for column in frame.columns],
-        "rows": [list(map(_formatted, row)) for row in frame.itertuples(False, None)],
-        "numeric": [
-            (is_numeric_dtype(dtype) and not is_bool_dtype(dtype))
-            or _all_numerals(frame.iloc[:, k])
-            for k, dtype in enumerate(dtypes)
+        "head": [  # the levels of a MultiIndex are joined
+            " / ".join(filter(None, map(str, label))) if isinstance(label, tuple) else str(label)
+            for label in frame.columns
         ],
+        "rows": [list(map(_formatted, row)) for row in frame.itertuples(False, None)],
+        "numeric": [_is_numeric(frame.iloc[:, k], dtype) for k, dtype in enumerate(dtypes)],
     }
 
 
-def _all_numerals(column: pd.Series) -> bool:
-    """Whether all texts of a column are numbers, possibly percentages."""
+def _is_numeric(column: pd.Series, dtype: Any) -> bool:
+    """Whether a column holds numbers, or only texts of numbers, possibly percentages."""
+    if is_numeric_dtype(dtype) and not is_bool_dtype(dtype):
+        return True
     return len(column) > 0 and all(
         isinstance(text, str) and (text == MISSING or NUMERAL.fullmatch(text)) for text in column
     )
-
-
-def _label(label: Any) -> str:
-    """Heading of a column; the levels of a MultiIndex are joined."""
-    return " / ".join(filter(None, map(str, label))) if isinstance(label, tuple) else str(label)
 
 
 def _formatted(value: Any) -> str:
@@ -221,12 +207,6 @@ def _formatted(value: Any) -> str:
             return f"{number:.0f}"
         return f"{number:#.4g}".removesuffix(".")  # 0.5000, but 1234 without a final point
     return str(value)
-
-
-def _footer(created: datetime) -> str:
-    versions = [f"{name} {_version(name)}" for name in ("skuq", "scikit-learn", "torch")]
-    versions.append(f"Python {platform.python_version()}")
-    return f"Made with {', '.join(versions)} on {created:%Y-%m-%d %H:%M:%S} UTC."
 
 
 def _version(package: str) -> str:

@@ -26,11 +26,8 @@ from skuq.tables import TableModel, guessing_note, table_notes, weak_class_notes
 from skuq.validation import as_pandas
 
 UNUSUAL = 0.05  # rows with a conformal p-value up to this are called unusual
-SHOWN_ROWS = 15
-SHOWN_CLASSES = 10
-SHOWN_GROUPS = 10
-FEWEST_OF_GROUP = 20  # minimum number of held-out rows in a group
-FEWEST_FOR_AUDIT = 100  # minimum number of held-out rows for an audit
+SHOWN_ROWS, SHOWN_CLASSES, SHOWN_GROUPS = 15, 10, 10  # maximum numbers
+FEWEST_OF_GROUP, FEWEST_FOR_AUDIT = 20, 100  # minimum numbers of held-out rows
 SHARE = "{:.1%}".format
 
 
@@ -43,10 +40,9 @@ def table_report(
     ----------
     model : TableModel
         The fitted model.
-    rows : DataFrame or pyarrow Table
-        Result of ``model.predict``, or the concatenated results for parts of the table.
-    counts : DataFrame
-        Result of ``model.count`` for the same table, or the sum of the results for its parts.
+    rows, counts : DataFrame or pyarrow Table
+        Results of ``model.predict`` and ``model.count``. If these were called for parts of a table:
+        the concatenated results, and the sum of the counts.
     coverage : float, default=0.9
         Coverage of the prediction sets or intervals in `rows`.
 
@@ -57,15 +53,12 @@ def table_report(
     """
     rows = as_pandas(rows).reset_index(drop=True)
     scored = rows[rows["prediction"].notna()]
+    absent = dict.fromkeys(("by_true_class", "by_class", "scores", "intervals", "by_group"))
     figures: dict[str, Any] = {
+        **absent,
         "coverage": f"{coverage:.0%}",
         "quality": cells(_quality(model, coverage)),
         "audited": _audited(model),
-        "by_true_class": None,
-        "by_class": None,
-        "scores": None,
-        "intervals": None,
-        "by_group": None,
         "all_alike": "",
         "first_rows": cells(_first_rows(model, scored)),
         "are_counted": model.id_ is None,
@@ -85,7 +78,7 @@ def table_report(
             [
                 _how_good(model),
                 _how_unusual(scored, len(model.held_out_)),
-                *_not_scored(rows),
+                *_not_scored(len(rows) - len(scored)),
                 *model.warnings_,
                 *weak_class_notes(model, coverage),
             ]
@@ -95,8 +88,6 @@ def table_report(
 
 
 class _TableReport(Report):
-    """Report with the fixed sections of ``table.html``; added sections come last."""
-
     def __init__(self, title: str, summary: str, figures: dict[str, Any]) -> None:
         super().__init__(title, summary)
         self._figures = figures
@@ -110,11 +101,12 @@ def _how_good(model: TableModel) -> str:
     where = counted(len(held_out), "held-out row")
     useless = f"{note} " if (note := guessing_note(model)) else ""
     if model.classes_ is None:
-        error = (held_out["label"] - held_out["prediction"]).abs()
-        return (
-            f"{useless}On {where} the median absolute error is "
-            f"{_number(error.median())}{_explained(model)}."
-        )
+        median = _number((held_out["label"] - held_out["prediction"]).abs().median())
+        error, variance = model.measured_loss()
+        explained = ""
+        if error < variance:
+            explained = f", and explains {1 - error / variance:.1%} of the variance"
+        return f"{useless}On {where} the median absolute error is {median}{explained}."
     right = (held_out["label"] == held_out["prediction"]).mean()
     most = held_out["label"].value_counts(normalize=True).max()
     return (
@@ -124,7 +116,7 @@ def _how_good(model: TableModel) -> str:
 
 
 def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
-    were = f"{counted(len(rows), 'row')} {'was' if len(rows) == 1 else 'were'} predicted."
+    were = f"{_were(len(rows))} predicted."
     if 1 / (1 + n_held) > UNUSUAL:
         return (
             f"{were} {n_held} held-out rows are too few to call a row unusual: "
@@ -140,13 +132,16 @@ def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
     )
 
 
-def _not_scored(rows: pd.DataFrame) -> list[str]:
-    """Sentence on the rows that were not scored; empty if all rows were scored."""
-    n_rows = int(rows["prediction"].isna().sum())
+def _not_scored(n_rows: int) -> list[str]:
     if n_rows == 0:
         return []
-    were = f"{counted(n_rows, 'row')} {'was' if n_rows == 1 else 'were'}"
-    return [f"{were} not scored because of an unreadable cell, which is named in the reasons."]
+    return [
+        f"{_were(n_rows)} not scored because of an unreadable cell, which is named in the reasons."
+    ]
+
+
+def _were(n_rows: int) -> str:
+    return f"{counted(n_rows, 'row')} {'was' if n_rows == 1 else 'were'}"
 
 
 def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
@@ -181,7 +176,7 @@ def _measured(value: float, shown: Callable[[float], str]) -> str:
 
 
 def _audited(model: TableModel) -> str:
-    """Verdict of a calibration audit on the held-out rows; "" if there are too few rows."""
+    """Verdict of an audit on the held-out rows; "" if there are too few."""
     if model.classes_ is None or len(model.held_out_) < FEWEST_FOR_AUDIT:
         return ""
     from skuq.audit import CalibrationAuditor
@@ -206,7 +201,6 @@ def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
 
 
 def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:
-    """Plots of the intervals of held-out rows, and a table of their coverage by group."""
     lower, upper = model.measured_intervals(coverage)
     if np.isnan(lower).any():
         return {}
@@ -215,23 +209,23 @@ def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:
     by_size = CoverageBySizeDisplay(
         truth, lower, upper, predicted, coverage=coverage, label=f"predicted {model.target_}"
     )
-    figures: dict[str, Any] = {"intervals": picture(intervals), "by_size": picture(by_size)}
     groups = _by_group(model, coverage)
-    if len(groups):
-        figures["by_group"] = cells(groups)
-    return figures
+    return {
+        "intervals": picture(intervals),
+        "by_size": picture(by_size),
+        "by_group": cells(groups) if len(groups) else None,
+    }
 
 
 def _by_group(model: TableModel, coverage: float) -> pd.DataFrame:
-    """Table of the groups of held-out rows with the lowest coverage."""
     parts = []
     for column in model.held_out_groups_:
         measured = model.measured_coverage(coverage, by=column)
-        measured = measured[measured["rows"] >= FEWEST_OF_GROUP]
         parts.append(measured.set_axis([f"{column} = {value}" for value in measured.index]))
     if not parts:
         return pd.DataFrame()
-    least = pd.concat(parts).nsmallest(SHOWN_GROUPS, "coverage")
+    together = pd.concat(parts)
+    least = together[together["rows"] >= FEWEST_OF_GROUP].nsmallest(SHOWN_GROUPS, "coverage")
     return pd.DataFrame(
         {
             "held-out rows": least["rows"],
@@ -242,17 +236,17 @@ def _by_group(model: TableModel, coverage: float) -> pd.DataFrame:
 
 
 def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
-    """Table of the most unusual rows, with prediction, uncertainty and reasons."""
     order = rows.sort_values(
         ["conformal_p_value", "epistemic"], ascending=[True, False], kind="stable"
     ).index[:SHOWN_ROWS]
     first = rows.loc[order]
     shown = pd.DataFrame(index=order)
     regression = model.classes_ is None
-    shown["prediction"] = first["prediction"].map(_number) if regression else first["prediction"]
     if not regression:
+        shown["prediction"] = first["prediction"]
         shown["confidence"] = first["confidence"].map("{:.0%}".format)
-    if regression:
+    else:
+        shown["prediction"] = first["prediction"].map(_number)
         ends = zip(first["lower"], first["upper"], strict=True)
         shown["interval"] = [f"{_number(low)} to {_number(high)}" for low, high in ends]
         shown["interval"] = shown["interval"].str.replace(" ", "\N{NO-BREAK SPACE}")
@@ -288,7 +282,7 @@ def _histogram(model: TableModel, rows: pd.DataFrame) -> UncertaintyHistogramDis
 
 
 def _wrong_predictions(model: TableModel) -> dict[str, Any]:
-    """Compare how well scores detect wrong predictions, and plot the best risk-coverage curve."""
+    """How well scores detect wrong predictions, and the best risk-coverage curve."""
     held_out = model.held_out_
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted
@@ -319,15 +313,7 @@ def _wrong_predictions(model: TableModel) -> dict[str, Any]:
     }
 
 
-def _explained(model: TableModel) -> str:
-    error, variance = model.measured_loss()
-    if error < variance:
-        return f", and explains {1 - error / variance:.1%} of the variance"
-    return ""
-
-
 def _number(value: float) -> str:
     """Format a number with 4 significant digits, or as a whole number if it is large."""
-    return (
-        f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}".replace(",", "\N{NO-BREAK SPACE}")
-    )
+    digits = ".4g" if abs(value) < 1e4 else ",.0f"
+    return f"{value:{digits}}".replace(",", "\N{NO-BREAK SPACE}")

@@ -363,7 +363,7 @@ def test_arguments_without_effect_are_refused(model, reference):
         CalibrationAuditor.from_predictions(y, proba, groups=0)
     with pytest.raises(ValueError, match=message):
         CalibrationAuditor.from_sums(sums, groups=0)
-    with pytest.raises(ValueError, match="`X` has no effect with search_regions=False"):
+    with pytest.raises(ValueError, match="`search_regions` searches"):
         CalibrationAuditor.from_predictions(y, proba, X=X)
     with pytest.raises(ValueError, match="of at most 1,000 columns, got ndarray of shape"):
         CalibrationAuditor(Logits().fit(None, None), search_regions=True).fit(

@@ -353,9 +353,7 @@ def test_a_search_in_what_is_not_a_table_is_refused(X):
 @pytest.mark.parametrize("alpha", [True, 0.0])
 def test_a_search_without_inputs_is_refused(alpha):
     _, y, proba = attacked()
-    with pytest.raises(
-        ValueError, match=r"`search_regions` needs columns .*pass the columns as `X`"
-    ):
+    with pytest.raises(ValueError, match="`search_regions` searches"):
         CalibrationAuditor.from_predictions(y, proba, search_regions=alpha)
 
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.sparse import coo_matrix, csr_array
 
-from skuq.audit._groups import MAX_GROUPS, groups_of_columns, named_groups
+from skuq.audit._prediction_audit import MAX_GROUPS, groups_of_columns, named_groups
 
 FRAME = pd.DataFrame({"sex": ["m", "f", "m"], "age": [30, 60, 30], "city": ["Bonn", "Rom", None]})
 SEX, AGE = ["sex=m", "sex=f", "sex=m"], ["age=30", "age=60", "age=30"]

@@ -196,7 +196,7 @@ def test_what_files_cannot_be_asked_is_refused(table, tmp_path):
     paths = written(tmp_path, table, "csv")
     with pytest.raises(ValueError, match="requires strategy='uniform'"):
         audit_files(paths, "y", ["p0", "p1", "p2"], strategy="quantile")
-    with pytest.raises(ValueError, match="'p0' has more than 200 different values"):
+    with pytest.raises(ValueError, match="'p0' has 697 different"):
         audit_files(paths, "y", ["p0", "p1", "p2"], groups=["p0"])
     with pytest.raises(TableFileError, match="no column 'sex'"):
         audit_files(paths, "y", ["p0", "p1", "p2"], groups=["sex"])

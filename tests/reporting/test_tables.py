@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from skuq.reporting import table_report
-from skuq.reporting._tables import _explained
+from skuq.reporting._tables import _how_good
 from skuq.tables import TableModel, guessing_note, table_notes
 
 SCRIPT, QUOTES = "<script>alert(1)</script>", "\"quoted\" 'twice' &amp; \u202eturned\x1b"
@@ -32,14 +32,16 @@ def measured(labels, proba=None, classes=None, **outputs):
 )
 def test_a_model_that_is_worse_than_the_mean_is_not_to_be_used(prediction, first, text):
     model = measured([1.0, 2.0, 3.0], prediction=prediction)
-    assert _explained(model) == text
+    assert _how_good(model).endswith(f"{text}.")
+    assert ("explains" in _how_good(model)) == bool(text)
     assert guessing_note(model) == (f"{first}: do not use it." if first else "")
 
 
 @pytest.mark.parametrize("n_rows", [1, 3])
 def test_nothing_is_explained_where_targets_do_not_differ(n_rows):
     model = measured([0.1] * n_rows, prediction=[3.0] * n_rows)
-    assert _explained(model) == guessing_note(model) == ""
+    assert guessing_note(model) == ""
+    assert "explains" not in _how_good(model)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Displays of uncertainty as a score: risk-coverage curve, and histogram of groups."""
+"""Displays of scores: risk-coverage curve, histogram of uncertainty, and conformal p-values."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from skuq.plotting._display import (
     Display,
     check_drawable,
     check_groups,
+    filled_steps,
     phrased_groups,
     plain_text,
     with_unit,
@@ -35,6 +36,9 @@ RISKS = {
 N_BINS = 40
 LOG_RATIO = 100.0  # the axis is logarithmic if largest value / median is above this ratio
 LOG_RANGE = 1e12  # values below the largest value divided by LOG_RANGE are rounding errors
+# Of the histogram of p-values: bins up to the threshold, and maximum number of bins.
+BINS_TO_LIMIT = 8
+MOST_BINS = 200
 
 
 class RiskCoverageDisplay(Display):
@@ -55,13 +59,6 @@ class RiskCoverageDisplay(Display):
         Unit of the target, if the target is a quantity.
     name : str, optional
         Name in the legend.
-
-    Attributes
-    ----------
-    curve, area, loss, unit, name
-        As given.
-    ax_, figure_ : matplotlib Axes and Figure
-        Axes and figure of the last plot.
 
     Examples
     --------
@@ -111,11 +108,8 @@ class RiskCoverageDisplay(Display):
             Inputs, and true labels or quantities.
         part : {"total", "aleatoric", "epistemic"}, default="total"
             Part of the uncertainty that ranks the samples.
-        loss, unit
-            As in the class; for quantities, `loss` must be set.
-        name, ax : optional
-            Name in the legend (default: the class of the estimator), and axes (default: a new
-            figure).
+        loss, unit, name, ax
+            As in `from_predictions`. Default of `name`: the class of the estimator.
         """
         name = type(estimator).__name__ if name is None else name
         uncertainty = predicted_part(estimator, X, part)
@@ -145,7 +139,7 @@ class RiskCoverageDisplay(Display):
         loss, unit
             As in the class; for quantities, `loss` must be set.
         name, ax : optional
-            Name in the legend, and axes (default: a new figure).
+            Name in the legend, and axes.
         """
         curve = risk_coverage_curve(y_true, y_pred, uncertainty, loss=loss)
         area = area_under_risk_coverage(y_true, y_pred, uncertainty, loss=loss)
@@ -171,7 +165,10 @@ class RiskCoverageDisplay(Display):
         label = area if self.name is None else f"{plain_text(self.name)} ({area})"
         self.ax_.plot(coverage, risk, color=colour, linewidth=2, label=label)
         self.ax_.axhline(self.curve.risk[-1], linestyle="--", linewidth=1, color=colour)
-        risk_name = f"selective risk ({RISKS[self.loss]}{self._unit_of_risk()})"
+        unit = "" if self.unit is None else f", {plain_text(self.unit, LONGEST_UNIT)}"
+        if self.unit and self.loss != "absolute_error":
+            unit = f"{unit}²" if self.unit.isalpha() else f", ({unit[2:]})²"
+        risk_name = f"selective risk ({RISKS[self.loss]}{unit})"
         self.ax_.set(xlabel="coverage", ylabel=risk_name, xlim=(0, 1))
         headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above all curves
         highest = self.ax_.dataLim.ymax
@@ -181,22 +178,13 @@ class RiskCoverageDisplay(Display):
         self.ax_.set_ylim(0, headroom * (highest if highest > least else 1.0))
         self.ax_.legend(loc="upper left", frameon=False)
 
-    def _unit_of_risk(self) -> str:
-        if self.unit is None:
-            return ""
-        unit = plain_text(self.unit, LONGEST_UNIT)
-        if self.loss == "absolute_error":
-            return f", {unit}"
-        return f", {unit}²" if self.unit.isalpha() else f", ({unit})²"
-
 
 class UncertaintyHistogramDisplay(Display):
     """Distribution of uncertainty in several groups of inputs, over shared bins.
 
-    Typically, the groups are in-distribution and out-of-distribution inputs. The axis is
-    logarithmic if no value is negative and the largest value is more than 100 times the median of
-    the positive values. The lowest bin then includes zeros and values more than 12 orders of
-    magnitude below the largest value.
+    The axis is logarithmic if no value is negative and the largest value is more than 100 times the
+    median of the positive values. The lowest bin then includes zeros and values more than 12 orders
+    of magnitude below the largest value.
 
     Parameters
     ----------
@@ -209,14 +197,10 @@ class UncertaintyHistogramDisplay(Display):
 
     Attributes
     ----------
-    groups : dict of str to ndarray
-        The values, as given.
     bin_edges : ndarray of shape (n_bins + 1,)
         Edges of the shared bins.
     log : bool
         Whether bins and axis are logarithmic.
-    ax_, figure_ : matplotlib Axes and Figure
-        Axes and figure of the last plot.
 
     Examples
     --------
@@ -263,10 +247,8 @@ class UncertaintyHistogramDisplay(Display):
             Inputs of each named group.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"
             Part of the uncertainty.
-        unit : str, optional
-            Unit of the estimator's uncertainty.
-        ax : matplotlib Axes, optional
-            Default: a new figure.
+        unit, ax : optional
+            Unit of the estimator's uncertainty, and axes.
         """
         check_groups(groups)
         values = {name: predicted_part(estimator, X, part) for name, X in groups.items()}
@@ -279,10 +261,9 @@ class UncertaintyHistogramDisplay(Display):
         for k, (name, values) in enumerate(self.groups.items()):
             inside = np.clip(values, self.bin_edges[0], self.bin_edges[-1])
             share = np.histogram(inside, self.bin_edges)[0] / len(values)
-            colour = COLOURS[k % len(COLOURS)]
-            self.ax_.stairs(share, self.bin_edges, fill=True, color=colour, alpha=0.3)
-            label = plain_text(name)
-            self.ax_.stairs(share, self.bin_edges, color=colour, linewidth=1.5, label=label)
+            filled_steps(
+                self.ax_, share, self.bin_edges, COLOURS[k % len(COLOURS)], plain_text(name)
+            )
         if self.log:
             self.ax_.set_xscale("log")
         self.ax_.set(xlabel=with_unit(self.label, self.unit), ylabel="share of the group")
@@ -302,3 +283,110 @@ def _histogram_bins(values: FloatArray) -> tuple[FloatArray, bool]:
         # The values are equal up to rounding; floats between them are too few for the bins.
         low, high = low - max(0.5, finest), high + max(0.5, finest)
     return np.linspace(low, high, N_BINS + 1), False
+
+
+class OODDisplay(Display):
+    """Distribution of conformal p-values in groups of inputs, with the threshold for flagging.
+
+    The axis is logarithmic, with small p-values on the right. At most a share `false_alarm_rate` of
+    in-distribution inputs is expected beyond the dashed line; the legend shows the flagged share of
+    each group. The smallest possible p-value is ``1 / (n_held_out + 1)``.
+
+    Parameters
+    ----------
+    groups : mapping of str to array-like of shape (n_samples,)
+        P-values of each named group, in (0, 1].
+    false_alarm_rate : float, default=0.05
+        Threshold: inputs with a p-value up to this value are flagged.
+
+    Attributes
+    ----------
+    flagged : dict of str to float
+        Flagged share of each group.
+    bin_edges : ndarray of shape (n_bins + 1,)
+        Edges of the shared bins of ``-log10(p)``. One of the edges is the threshold.
+
+    Examples
+    --------
+    >>> from skuq.plotting import OODDisplay
+    >>> display = OODDisplay.from_predictions({"test": [0.9, 0.3, 0.04], "OOD": [0.01, 0.01]})
+    >>> display.flagged["OOD"]
+    1.0
+    """
+
+    def __init__(self, groups: Mapping[str, ArrayLike], *, false_alarm_rate: float = 0.05) -> None:
+        check_groups(groups)
+        if not 0 < false_alarm_rate < 1:
+            raise ValueError(
+                f"`false_alarm_rate` must lie strictly between 0 and 1, got {false_alarm_rate}."
+            )
+        self.groups = {name: finite(values, name) for name, values in groups.items()}
+        for name, values in self.groups.items():
+            if values.min() <= 0 or values.max() > 1:
+                raise ValueError(
+                    f"`{name}` must contain p-values in (0, 1], got values in [{values.min():.3g}, "
+                    f"{values.max():.3g}]."
+                )
+        self.false_alarm_rate = false_alarm_rate
+        self.flagged = {
+            name: float((values <= false_alarm_rate).mean()) for name, values in self.groups.items()
+        }
+        self.bin_edges = self._edges()
+
+    @classmethod
+    def from_estimator(
+        cls, detector: Any, X: Any, X_ood: Any = None, *, ax: Axes | None = None
+    ) -> Self:
+        """Compute p-values of inputs, and draw them.
+
+        Parameters
+        ----------
+        detector : OODDetector
+            Fitted detector.
+        X : array-like of shape (n_samples, n_features) or (n_samples, ...)
+            In-distribution inputs that were not used in training, or inputs to be tested.
+        X_ood : array-like like `X`, or mapping of str to array-like, default=None
+            Out-of-distribution inputs, or a mapping from names to several kinds of such inputs.
+        ax : matplotlib Axes, optional
+            Axes.
+        """
+        # A DataFrame is one group, although it maps names to columns.
+        named = isinstance(X_ood, Mapping)
+        others = {} if X_ood is None else X_ood if named else {"OOD": X_ood}
+        groups = {"inputs": X, **others}
+        values = {name: detector.p_values(rows) for name, rows in groups.items()}
+        return cls.from_predictions(values, false_alarm_rate=detector.false_alarm_rate, ax=ax)
+
+    def _edges(self) -> FloatArray:
+        """Edges of bins that cover all p-values; one edge is the threshold."""
+        smallest = min(values.min() for values in self.groups.values())
+        limit = -np.log10(self.false_alarm_rate)
+        longest = max(-np.log10(smallest), limit)
+        width = max(limit / BINS_TO_LIMIT, longest / MOST_BINS)
+        below = np.linspace(0, limit, max(1, round(limit / width)) + 1)
+        # The largest value lies inside the last bin.
+        beyond = limit + width * np.arange(1, (longest - limit) // width + 2)
+        return np.concatenate([below, beyond])
+
+    def description(self) -> str:
+        shares = "; ".join(f"{name}: {share:.1%}" for name, share in self.flagged.items())
+        return f"Groups by conformal p-value; flagged at {self.false_alarm_rate:g}: {shares}."
+
+    def _draw(self) -> None:
+        ax, limit = self.ax_, -np.log10(self.false_alarm_rate)
+        for k, (name, values) in enumerate(self.groups.items()):
+            surprise = -np.log10(values)
+            # Move p-values equal to the threshold into the flagged bin, despite rounding.
+            surprise[values <= self.false_alarm_rate] += 1e-9
+            share = np.histogram(surprise, self.bin_edges)[0] / len(values)
+            label = f"{plain_text(name)}: {self.flagged[name]:.1%} flagged"
+            filled_steps(ax, share, self.bin_edges, COLOURS[k % len(COLOURS)], label)
+        line = f"limit: p = {self.false_alarm_rate:g}"
+        ax.axvline(limit, color="0.3", linestyle="--", linewidth=1.2, label=line)
+        decades = np.arange(np.floor(self.bin_edges[-1]) + 1)
+        every = max(1, len(decades) // 6)
+        ax.set_xticks(decades[::every], [f"{10.0**-k:g}" for k in decades[::every]])
+        ax.set(xlabel="conformal p-value", ylabel="share of the group")
+        ax.set_xlim(0, self.bin_edges[-1])
+        # The legend is nearly opaque, since the threshold line may pass behind it.
+        ax.legend(loc="upper left", facecolor="white", framealpha=0.9, edgecolor="none")

@@ -1,0 +1,559 @@
+"""Audits of predictions that are recorded in a table, or in files of any size.
+
+Errors name the row and the column. Files are read in chunks, and the predictions are summed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from os import PathLike
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from joblib import Parallel, delayed
+from numpy.typing import NDArray
+
+from skuq._table_files import CsvFormat, TableFile, open_table
+from skuq.audit._calibration_auditor import CalibrationAuditor
+from skuq.audit._prediction_audit import (
+    Grouping,
+    Parts,
+    check_number_of_groups,
+    counted_weights,
+    merged_groups,
+    merged_parts,
+    parts_of,
+)
+from skuq.base import FloatArray
+from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
+from skuq.labels import (
+    ROW_SUM_TOLERANCE,
+    as_text,
+    classes_of_columns,
+    counted,
+    decimals_of,
+    label_in_name,
+    labels_of_columns,
+    rounded_sum_tolerance,
+)
+from skuq.validation import LARGEST_SUM, warn_of_mean_weight
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+UNKNOWN = CsvFormat()
+Group = tuple[str, Any]  # a column name and one of its values as recorded; None if missing
+
+
+class RecordedPredictions(NamedTuple):
+    y: NDArray[Any]  # (n_samples,), true labels as text
+    proba: FloatArray  # (n_samples, n_classes), reported probabilities
+    classes: list[str]  # labels in column order
+    note: str  # label of each probability column, and a remark on rounded probabilities
+    sample_weight: NDArray[Any] | None = None
+
+
+def recorded_predictions(
+    table: pd.DataFrame,
+    label: str,
+    proba: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    *,
+    weight: str | None = None,
+) -> RecordedPredictions:
+    """Extract labels and probabilities from a table.
+
+    Parameters
+    ----------
+    table : DataFrame of shape (n_samples, n_columns)
+        One prediction per row.
+    label : str
+        Column with the true label.
+    proba : sequence of str, optional
+        Columns with the reported probabilities, one per class. With two classes one column
+        is enough: the probability of the second class. Default: columns named like those of
+        `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
+        Rows must sum to 1, but for rounding to two or more decimals; they are never rescaled.
+    classes : sequence of str, optional
+        Labels, as text, in the order of `proba`. With one column: both labels, with the label of
+        this column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``,
+        or else the sorted labels of the table.
+    weight : str, optional
+        Column with the sample weights, as in `skuq.CalibrationAuditor.fit`.
+
+    Returns
+    -------
+    named tuple
+        ``y``, ``proba``, ``classes``, ``note`` for readers of the audit, and ``sample_weight``.
+
+    Raises
+    ------
+    ValueError
+        If a label is missing or unknown, the columns do not match the labels, or the columns do
+        not hold probabilities.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from skuq.audit import recorded_predictions
+    >>> table = pd.DataFrame({"y": ["no", "yes"], "p_no": [0.9, 0.3], "p_yes": [0.1, 0.7]})
+    >>> recorded_predictions(table, "y", ["p_no", "p_yes"]).note
+    'p_no -> no, p_yes -> yes'
+    """
+    if proba is None:
+        proba, classes = named_columns(table.columns, classes)
+    check_columns(label, proba)
+    codes, known = _codes(table[label])
+    order = order_of_columns(proba, known, classes)
+    values = probabilities_of(table, proba)
+    on_sums = note_on_sums(values)
+    unknown = ~np.isin(known, order)
+    if unknown.any():
+        row = int(unknown[codes].argmax())
+        raise unknown_label(known[codes[row]], row, label, order)
+    note = "; ".join(filter(None, [note_on_columns(proba, order), on_sums]))
+    given = None if weight is None else weights_of(table[weight])
+    return RecordedPredictions(np.array(known)[codes], values, order, note, given)
+
+
+def named_columns(
+    names: Iterable[str], classes: Sequence[str] | None
+) -> tuple[list[str], list[str]]:
+    """Probability columns by their names, and their labels."""
+    found = classes_of_columns(map(str, names))
+    if len(found) < 2 or classes is not None:
+        raise ValueError(
+            "Without `proba`, every label needs a column named p(LABEL), as `skuq quantify` names "
+            f"probabilities, and `classes` has no effect; found {_brief(list(found)) or 'none'}. "
+            "Specify the columns of probabilities (`proba`)."
+        )
+    return list(found), list(found.values())
+
+
+def check_columns(label: str, proba: Sequence[str]) -> None:
+    names = [label, *proba]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise ValueError(f"Column {twice[0]!r} is named twice; name each column once.")
+
+
+def note_on_columns(proba: Sequence[str], order: Sequence[str]) -> str:
+    if len(proba) == 1:
+        return f"{proba[0]} -> {order[1]}, the rest to 1 -> {order[0]}"
+    return ", ".join(f"{name} -> {text}" for name, text in zip(proba, order, strict=True))
+
+
+def unknown_label(text: str, row: int, label: str, order: Sequence[str]) -> ValueError:
+    return ValueError(
+        f"Label {text!r} in {_row(row)} of column {label!r} is none of the classes "
+        f"{', '.join(order)}; every label needs a probability column."
+    )
+
+
+def check_labels_known(column: pd.Series, start: int = 0) -> None:
+    """Refuse missing labels; `start` is the file position of the first row."""
+    missing = column.isna().to_numpy()
+    if missing.any():
+        raise ValueError(
+            f"Column {column.name!r} has no label in {counted(missing.sum(), 'row')}, first in "
+            f"{_row(start + int(missing.argmax()))}; fill in the labels or remove the rows."
+        )
+
+
+def _codes(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
+    """Integer code of each row's label, and the texts of all labels, sorted by value."""
+    import pandas as pd
+
+    check_labels_known(column)
+    # `factorize` sorts a categorical column in the order of its categories, not by value.
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        column = column.astype(column.cat.categories.dtype)
+    codes, values = pd.factorize(column, sort=True)
+    return codes, [as_text(value) for value in values]
+
+
+def order_of_columns(
+    proba: Sequence[str], known: list[str], classes: Sequence[str] | None
+) -> list[str]:
+    """Labels in column order; for a single column, both labels, with the column's label last."""
+    if classes is not None and len(set(classes)) < len(classes):
+        raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
+    order = _order(proba, known, classes) if len(proba) else []
+    if len(order) != max(2, len(proba)):
+        raise ValueError(
+            f"The columns {_brief(proba)} and {counted(len(order), 'label')} ({_brief(order)}) do "
+            "not match: name one column per label or, if there are only two labels, one column for "
+            "the second label. Without `classes`, columns that are not named after labels are "
+            "assumed to be in the order of the sorted labels of the table."
+        )
+    return order
+
+
+def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
+    """Labels from the column names; if the names have no labels, `classes` or the sorted labels."""
+    stated = known if classes is None else list(classes)
+    named = labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
+    if named is None:
+        if classes is None and len(known) == max(2, len(proba)):
+            _check_names(proba, known)
+        return stated
+    for name, own, text in zip(proba, named.tolist(), stated, strict=False):
+        if classes is not None and own != text:
+            raise ValueError(
+                f"Column {str(name)!r} is named after label {own!r}, but `classes` has {text!r} "
+                "at its position; omit `classes`, or pass both in the same order."
+            )
+    return named.tolist()
+
+
+def _check_names(proba: Sequence[str], order: list[str]) -> None:
+    """Refuse a column name that ends with a label other than the one assumed for it."""
+    for name, own in zip(proba, order[-len(proba) :], strict=True):
+        named = label_in_name(name, own, order)
+        if named not in (own, ""):
+            raise ValueError(
+                f"Column {name!r} is assumed to be the probability of {own!r}, since columns are "
+                f"assumed to be in the order of the sorted labels ({_brief(order)}), but its name "
+                f"contains the label {named!r}; state the order of the columns (`classes`)."
+            )
+
+
+def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) -> FloatArray:
+    """Probabilities of all classes, shape (n_samples, n_classes)."""
+    meant = "probabilities in [0, 1]"
+    values = np.column_stack(
+        [_numbers(table[name], 1 + ROW_SUM_TOLERANCE, meant, start) for name in names]
+    )
+    if len(names) > 1:
+        return values
+    second = np.minimum(values, 1.0)
+    return np.hstack([1 - second, second])
+
+
+def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
+    """Row weights, as integers if all are whole numbers."""
+    meant = f"weights (numbers of samples, from 0 to {LARGEST_SUM:.3g})"
+    return counted_weights(_numbers(column, LARGEST_SUM, meant, start))
+
+
+def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> FloatArray:
+    """Values of a column in [0, largest]."""
+    import pandas as pd
+
+    values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+    wrong = ~((values >= 0) & (values <= largest))
+    if wrong.any():
+        row = int(wrong.argmax())
+        cell = column.iloc[row]
+        found = "nothing" if pd.isna(cell) else repr(str(cell))
+        raise ValueError(
+            f"Column {column.name!r} must hold {meant}, got {found} in {_row(start + row)}."
+        )
+    return values
+
+
+def note_on_sums(values: FloatArray, start: int = 0) -> str:
+    """Remark on row sums that differ from 1, which only rounding may explain."""
+    decimals = decimals_of(values)
+    tolerance = rounded_sum_tolerance(values.shape[1], decimals)
+    totals = values.sum(axis=1)
+    deviations = np.abs(totals - 1)
+    if (deviations > tolerance).any():
+        first = int((deviations > tolerance).argmax())
+        raise ValueError(
+            f"The probabilities in {_row(start + first)} sum to {totals[first]:.6g}, but must "
+            f"sum to 1 within {tolerance:.4g}; name the columns of all classes, and write enough "
+            "digits."
+        )
+    worst = int(deviations.argmax())
+    if deviations[worst] <= ROW_SUM_TOLERANCE:
+        return ""
+    return (
+        f"The probabilities are recorded with {decimals} decimals, so that rows do not sum to "
+        f"exactly 1 (row {start + worst + 1}: {totals[worst]:.6g}). Confidences are the recorded "
+        "values, not rescaled."
+    )
+
+
+def _row(position: int) -> str:
+    return f"row {position + 1} (the header not counted)"
+
+
+def _brief(texts: Sequence[str], most: int = 5) -> str:
+    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+class AuditedFiles(NamedTuple):
+    audit: CalibrationAuditor
+    columns: str  # the label of each probability column
+    notes: list[str]  # formats of files that are not plain CSV, and remarks on rounded values
+
+
+class _Columns(NamedTuple):
+    """Columns to read, and the label of each probability column."""
+
+    label: str
+    proba: list[str]
+    groups: list[str]
+    classes: list[str]
+    weight: str | None
+    # Types to read: text, so that 01 stays 01, except for labels that the table itself defines.
+    kinds: dict[str, Any]
+
+
+def audit_files(
+    paths: Sequence[str | PathLike[str]],
+    label: str,
+    proba: Sequence[str] | None = None,
+    classes: Sequence[str] | None = None,
+    *,
+    groups: Sequence[str] = (),
+    features: Sequence[str] = (),
+    weight: str | None = None,
+    format: CsvFormat = UNKNOWN,
+    n_jobs: int | None = None,
+    **params: Any,
+) -> AuditedFiles:
+    """Audit recorded predictions in files of any size.
+
+    Only integer sums per confidence bin are kept, so memory use does not depend on the number of
+    rows. The findings equal those of `CalibrationAuditor.from_predictions` on all rows together.
+
+    Parameters
+    ----------
+    paths : sequence of path-like
+        Files in a format that `skuq._table_files.open_table` reads, all with the same columns.
+    label : str
+        Column with the true label.
+    proba, classes : sequence of str, optional
+        Columns with the reported probabilities, and their labels, as in `recorded_predictions`.
+    groups : sequence of str, default=()
+        Columns whose groups are audited too.
+    features : sequence of str, default=()
+        Columns in which regions are searched; they are held in memory for all rows.
+    weight : str, optional
+        Column with the sample weights, as in `CalibrationAuditor.fit`.
+    format : CsvFormat, optional
+        Known properties of the CSV files, such as the delimiter.
+    n_jobs : int, optional
+        Number of processes that share the files.
+    **params
+        Parameters of `CalibrationAuditor`.
+
+    Returns
+    -------
+    named tuple
+        ``audit``, with all findings; ``columns``, which states the label of each probability
+        column; and ``notes``, remarks on the format of files and on rounding.
+
+    Raises
+    ------
+    ValueError
+        As in `recorded_predictions`; if a file cannot be read; or if the strategy is "quantile",
+        because quantiles depend on all rows.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> from skuq.audit import audit_files
+    >>> with TemporaryDirectory() as folder:
+    ...     parts = [Path(folder, f"part-{k}.csv") for k in range(2)]
+    ...     for part in parts:
+    ...         _ = part.write_text("y,p_no,p_yes\\n" + 20 * "no,0.55,0.45\\nyes,0.4,0.6\\n")
+    ...     found = audit_files(parts, "y", ["p_no", "p_yes"])
+    >>> found.audit.n_samples_, found.audit.passed_, found.columns
+    (80, False, 'p_no -> no, p_yes -> yes')
+    """
+    auditor = CalibrationAuditor(None, **params)
+    auditor._validate_params()
+    if auditor.strategy == "quantile":
+        raise ValueError("Files are audited in chunks, which requires strategy='uniform'.")
+    if features and not auditor._searches():
+        auditor.set_params(search_regions=True)
+    if auditor._searches() and not features:
+        raise ValueError("`search_regions` needs columns to search in; name them as `features`.")
+    tables = [open_table(path, format) for path in paths]
+    if proba is None:
+        proba, classes = named_columns(tables[0].columns, classes)
+    check_columns(label, proba)
+    for table in tables:
+        table.require([label, *proba, *groups, *features, *([] if weight is None else [weight])])
+    known = classes if classes is not None else _labels(tables, label, max(2, len(proba)))
+    kinds = dict.fromkeys(groups, str) | {label: "category" if classes is None else str}
+    classes = order_of_columns(proba, list(known), classes)
+    columns = _Columns(label, list(proba), list(groups), classes, weight, kinds)
+    found = Parallel(n_jobs=n_jobs)(
+        delayed(_file_parts)(table, columns, int(auditor.n_bins), bool(features))
+        for table in tables
+    )
+    parts = merged_parts([each.parts for each in found])
+    if weight is not None and not parts.sums.count.any():
+        raise ValueError(f"Column {weight!r} is 0 in all rows; some weights must be positive.")
+    if weight is not None:
+        warn_of_mean_weight(parts.sums.n_samples, sum(each.n_weighed for each in found))
+    names = {name: _group_names(tables[0], name, parts.group_sums) for name in groups}
+    rows, row_weight = None, None
+    if features:
+        kept = zip(*[each.kept for each in found], strict=True)
+        rows = _features(tables, features), TopLabelPredictions(*map(np.concatenate, kept))
+        given = [each.weight for each in found if each.weight is not None]
+        row_weight = np.concatenate(given) if given else None
+    named: dict[str, Any] = {
+        k: _named(getattr(parts, k), names) for k in ("group_sums", "group_density")
+    }
+    auditor._audit_parts(parts._replace(**named), rows, row_weight)
+    auditor.classes_ = np.asarray(classes)
+    notes = list(dict.fromkeys(table.note for table in tables if table.note))
+    notes += [f"{t.path}: {each.note}" for t, each in zip(tables, found, strict=True) if each.note]
+    return AuditedFiles(auditor, note_on_columns(proba, classes), notes)
+
+
+def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
+    """Labels of the files, sorted by value; stop reading once `enough` are found."""
+    texts: dict[Any, None] = {}
+    values: set[Any] = set()
+    read: dict[str, Any] = {"dtype": {label: "category"}, "text_columns": True}
+    for file, chunk in ((table, chunk) for table in tables for chunk in table.chunks(**read)):
+        with _named_errors(file):
+            check_labels_known(chunk[label], chunk.index[0])
+        texts |= dict.fromkeys(chunk[label].cat.categories)
+        values = {value for value in file.values_of(list(texts)) if value == value}
+        if len(values) >= enough:
+            break
+    try:
+        return [as_text(value) for value in sorted(values)]
+    except TypeError:  # text in one file, and numbers in another
+        return sorted(map(as_text, values))
+
+
+def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
+    """Columns of all rows; a column that is text in one of the files is text in all of them."""
+    import pandas as pd
+    from pandas.api.types import is_bool_dtype, is_numeric_dtype
+
+    def kind(column: pd.Series) -> tuple[bool, bool] | None:
+        return None if column.isna().all() else (is_numeric_dtype(column), is_bool_dtype(column))
+
+    wanted = list(dict.fromkeys(names))
+    frames = [table.read()[wanted] for table in tables]
+    mixed = [name for name in wanted if len({kind(f[name]) for f in frames} - {None}) > 1]
+    if mixed:
+        frames = [table.read(dtype=dict.fromkeys(mixed, str))[wanted] for table in tables]
+    frame = pd.concat(frames, ignore_index=True)
+    return frame.assign(**{name: frame[name].map(as_text, na_action="ignore") for name in mixed})
+
+
+class _FileParts(NamedTuple):
+    parts: Parts  # sums over all rows and over each group
+    kept: TopLabelPredictions
+    weight: NDArray[Any] | None  # weights of the kept rows
+    n_weighed: int  # number of rows with nonzero weight
+    note: str  # remark on rows whose probabilities do not sum to 1
+
+
+def _file_parts(table: TableFile, columns: _Columns, n_bins: int, keeps_rows: bool) -> _FileParts:
+    parts: list[Parts] = []
+    weights, n_weighed, note = [], 0, ""
+    kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
+    for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
+        start = int(chunk.index[0])
+        with _named_errors(table):
+            label = chunk[columns.label].astype("category")
+            codes = _label_codes(table, label, columns.classes, start)
+            proba = probabilities_of(chunk, columns.proba, start)
+            note = note_on_sums(proba, start) or note
+            grouping = [_grouping(chunk[name]) for name in columns.groups]
+            weight = None if columns.weight is None else weights_of(chunk[columns.weight], start)
+        predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
+        added = parts_of(predictions, grouping, n_bins=n_bins, weight=weight)
+        parts = [merged_parts([*parts, added])]
+        kept += [predictions] * keeps_rows
+        if weight is not None:
+            weights += [weight] * keeps_rows
+            n_weighed += int(np.count_nonzero(weight))
+    joined = TopLabelPredictions(*map(np.concatenate, zip(*kept, strict=True)))
+    row_weight = np.concatenate(weights) if weights else None
+    return _FileParts(parts[0], joined, row_weight, n_weighed, note)
+
+
+def _label_codes(
+    table: TableFile, column: pd.Series, classes: list[str], start: int
+) -> NDArray[np.int64]:
+    """Position of each label in the list of classes, shape (n_rows,); 01 means 1 unless listed."""
+    texts = column.cat.categories.tolist()
+    values = table.values_of(texts)
+    missing = [
+        text
+        for text, value in zip(texts, values, strict=True)
+        if value != value and text not in classes
+    ]
+    check_labels_known(column.cat.remove_categories(missing), start)
+    known = {text: position for position, text in enumerate(classes)}
+    positions = [
+        known.get(str(text), known.get(as_text(value), -1))
+        for text, value in zip(texts, values, strict=True)
+    ]
+    codes: NDArray[np.int64] = np.array(positions, np.int64)[column.cat.codes]
+    if (codes < 0).any():
+        row = int((codes < 0).argmax())
+        raise unknown_label(as_text(column.iloc[row]), start + row, str(column.name), classes)
+    return codes
+
+
+def _grouping(column: pd.Series) -> Grouping:
+    """Groups by the values of a column, named by the column and the value as recorded."""
+    values = column.astype("category").cat.remove_unused_categories().cat
+    names: list[Any] = [(column.name, value) for value in values.categories]
+    check_number_of_groups(str(column.name), len(names))
+    codes = values.codes.to_numpy().astype(np.int64)
+    if (codes < 0).any():  # missing values form a separate group
+        codes = np.where(codes < 0, len(names), codes)
+        names.append((column.name, None))
+    return Grouping(codes, names)
+
+
+def _group_names(table: TableFile, column: str, sums: Mapping[Group, Any]) -> dict[Any, str]:
+    """Name of each value of a column, sorted; "01" is "1" if all values are numbers."""
+    values = [value for name, value in sums if name == column and value is not None]
+    # In a column of numbers, a word for missing values, such as NA, forms a separate group.
+    texts = {
+        value: as_text(read if read == read else value)
+        for value, read in zip(values, table.values_of(values), strict=True)
+    }
+    check_number_of_groups(column, len({*texts.values()}))
+    if "missing" in texts.values() and (column, None) in sums:
+        raise ValueError(f"Group names must differ, got '{column}=missing' twice; rename one.")
+    ordered = sorted(values, key=lambda value: _sort_key(texts[value]))
+    names = {value: f"{column}={texts[value]}" for value in ordered}
+    return names | ({None: f"{column}=missing"} if (column, None) in sums else {})
+
+
+def _sort_key(text: str) -> tuple[float, str]:
+    """Numbers in increasing order, followed by text."""
+    try:
+        return float(text), ""
+    except ValueError:
+        return np.inf, text
+
+
+def _named(sums: Mapping[Group, BinSums], names: Mapping[str, Mapping[Any, str]]) -> dict[str, Any]:
+    return merged_groups(
+        [
+            {name: sums[column, value]}
+            for column, of_column in names.items()
+            for value, name in of_column.items()
+        ]
+    )
+
+
+@contextmanager
+def _named_errors(table: TableFile) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"{table.path}: {error}") from error
