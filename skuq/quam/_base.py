@@ -34,7 +34,7 @@ from skuq.models import Given, Model, ModelMixin, TrainingData, look_at
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
 from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
 from skuq.quam._refit_search import RefitSearch, stacked_rows, with_categories_of
-from skuq.quam._search import Found, Outputs, Problem, Search, Task
+from skuq.quam._search import Found, Outputs, Problem, Search, Task, Work
 from skuq.validation import (
     refuse_ineffective,
     unwarned_weights,
@@ -255,9 +255,7 @@ class QUAMBase(ModelMixin, ABC):
             pool,
             reference,
             self._task.fewer_targets(reference, targets, n_fit),
-            device=self._device,
-            n_jobs=self.n_jobs,
-            verbose=self.verbose,
+            Work(self._device, self.n_jobs, self.verbose),
         )
 
     def search_pool(self, X: Any) -> Self:

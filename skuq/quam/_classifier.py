@@ -237,7 +237,7 @@ class QUAMClassifier(
             )
         self._task = self._present_task()
         self._problem = self.search_.problem(
-            self.model_, data, data.codes, losses, seed=search_seed, device=self._device
+            self.model_, data, losses, seed=search_seed, device=self._device
         )
         self._search(data, search_seed)
         return self

@@ -134,14 +134,7 @@ class GradientSearch(Search):
         return SearchSettings(schedule, self.prior_precision, self.train_batch_size, device)
 
     def problem(
-        self,
-        model: Any,
-        data: TrainingData,
-        y: NDArray[Any],
-        losses: FloatArray,
-        *,
-        seed: int,
-        device: torch.device,
+        self, model: Any, data: TrainingData, losses: FloatArray, *, seed: int, device: Any
     ) -> FittedSearch:
         """Split the network before the first searched weights, and store the training data."""
         auto = self.parameters == "auto"
@@ -161,7 +154,7 @@ class GradientSearch(Search):
             module,
             names,
             X=features.numpy()[counts],
-            y=y[counts],
+            y=(data.codes if len(data.codes) else data.labels)[counts],
             weight=data.weight[counts],
             reference_loss=losses[counts],
             seed=seed,

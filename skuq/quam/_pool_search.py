@@ -36,6 +36,7 @@ from skuq.quam._search import (
     MAX_MEMORY,
     Found,
     Task,
+    Work,
     mean_excess,
     searches_in_memory,
     with_progress,
@@ -169,10 +170,7 @@ class PoolSearch(GradientSearch):
         pool: Tensor,
         reference: Tensor,
         targets: IntArray,
-        *,
-        device: torch.device,
-        n_jobs: int | None,
-        verbose: int,
+        work: Work,
     ) -> FoundNetworks:
         """Search for models that minimise an objective averaged over a pool.
 
@@ -181,7 +179,8 @@ class PoolSearch(GradientSearch):
         mini-batch of the pool and one of the training data. The paper searches each test point
         separately; its authors' scripts search all test points together.
         """
-        problem, settings = fitted.problem, self.settings(fitted.problem, task, device)
+        problem, device = fitted.problem, work.device
+        settings = self.settings(problem, task, device)
         objective = task.objective(on_device(reference, device), targets)
         searched, x = problem.on(device), fitted.features(pool, device)
         generator = torch.Generator().manual_seed(problem.seed)
@@ -211,7 +210,7 @@ class PoolSearch(GradientSearch):
                 steps = with_progress(
                     descent.steps(start, batches, settings.schedule, attack),
                     n_steps,
-                    verbose=verbose,
+                    verbose=work.verbose,
                     advice=_ADVICE,
                     times=0 if weights else len(groups),
                 )

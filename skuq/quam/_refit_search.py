@@ -32,6 +32,7 @@ from skuq.quam._search import (
     Found,
     Problem,
     Search,
+    Work,
     mean_excess,
     searches_in_memory,
     warn_if_slow,
@@ -119,14 +120,7 @@ class RefitSearch(Search):
         given.refuse_device(device)
 
     def problem(
-        self,
-        model: Any,
-        data: TrainingData,
-        y: NDArray[Any],
-        losses: FloatArray,
-        *,
-        seed: int,
-        device: Any,
+        self, model: Any, data: TrainingData, losses: FloatArray, *, seed: int, device: Any
     ) -> RefitProblem:
         counts = np.flatnonzero(data.weight)
         inputs = _safe_indexing(data.inputs, counts)
@@ -145,10 +139,7 @@ class RefitSearch(Search):
         pool: Any,
         reference: FloatArray,
         targets: IntArray,
-        *,
-        device: Any,
-        n_jobs: int | None,
-        verbose: int,
+        work: Work,
     ) -> Refitted:
         # Targets of the pool in each search, (n_variants, n_pool).
         pool_targets: list[NDArray[Any]]
@@ -164,8 +155,7 @@ class RefitSearch(Search):
             lowest = -np.inf if problem.y.min() < 0 else problem.y.min() / 10
             pool_targets = [np.maximum(reference[:, 0] + sign * moved, lowest) for sign in targets]
         shares = self.checked_shares()
-        work: dict[str, Any] = {"n_jobs": n_jobs, "verbose": verbose}
-        return refit_on_pool(problem, pool, pool_targets, shares, task.loss, targets, **work)
+        return refit_on_pool(problem, pool, pool_targets, shares, task.loss, targets, work)
 
 
 @stored("quam.refitted")
@@ -227,9 +217,7 @@ def refit_on_pool(
     shares: Sequence[float],
     loss: Callable[[FloatArray, NDArray[Any]], FloatArray],
     targets: IntArray,
-    *,
-    n_jobs: int | None = None,
-    verbose: int = 0,
+    work: Work,
 ) -> Refitted:
     """Refit a learner on the training data and the pool, for each search.
 
@@ -256,15 +244,15 @@ def refit_on_pool(
     began = perf_counter()
     plain = refit(*_shuffled(X, y, weight, seed=problem.seed))
     seconds = perf_counter() - began
-    in_turn = -(-n_refits // effective_n_jobs(n_jobs))
+    in_turn = -(-n_refits // effective_n_jobs(work.n_jobs))
     warn_if_slow(in_turn, seconds, "refits", "n_targets, search__shares or n_jobs")
     targets_of_refits = (each for variants in pool_targets for each in variants)
     shares = [share / len(pool_targets) for share in shares]
-    data = (_with_weight if weight is not None else _with_whole_rows)(
-        X, y, weight, pool, targets_of_refits, shares, problem.seed
+    data = _refit_data(X, y, weight, pool, targets_of_refits, shares, problem.seed)
+    refits = Parallel(n_jobs=work.n_jobs, return_as="generator")(
+        delayed(refit)(*each) for each in data
     )
-    refits = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(refit)(*each) for each in data)
-    models = [*tqdm(refits, "QUAM search", n_refits, unit="refit", disable=not verbose)]
+    models = [*tqdm(refits, "QUAM search", n_refits, unit="refit", disable=not work.verbose)]
     X_held, y_held = _safe_indexing(problem.X, held_out), problem.y[held_out]
     losses = [loss(_bounded(model, X_held), y_held) for model in (plain, *models)]
     excess, standard_error = mean_excess(np.stack(losses[1:]) - losses[0], problem.weight[held_out])
@@ -295,46 +283,33 @@ def _shuffled(X: Any, y: NDArray[Any], weight: FloatArray | None, *, seed: int) 
     return _safe_indexing(X, order), y[order], None if weight is None else weight[order]
 
 
-def _with_weight(
+def _refit_data(
     X: Any,
     y: NDArray[Any],
-    weight: Any,
+    weight: FloatArray | None,
     pool: Any,
     pool_targets: Iterable[NDArray[Any]],
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Yield training rows and the whole pool, whose weight is a share of the training weight."""
-    joined = stacked_rows(X, pool)
-    order = np.random.default_rng(seed).permutation(len(joined))
-    # All refits use the same order of rows.
-    joined, n_pool = _safe_indexing(joined, order), len(joined) - len(y)
-    for targets in pool_targets:
-        labels = np.concatenate([y, targets])[order]
-        for share in shares:
-            of_pool = np.full(n_pool, share * weight.sum() / n_pool)
-            yield joined, labels, np.concatenate([weight, of_pool])[order]
+    """Yield training rows and the whole pool, whose weight is a share of the training weight.
 
-
-def _with_whole_rows(
-    X: Any,
-    y: NDArray[Any],
-    weight: Any,
-    pool: Any,
-    pool_targets: Iterable[NDArray[Any]],
-    shares: Sequence[float],
-    seed: int,
-) -> Iterator[_Rows]:
-    """Yield the training rows and some pool rows: a share of their number, at least 1.
-
+    Without weights, yield training rows and some pool rows: a share of their number, at least 1.
     All searches use the same pool rows; rows are repeated if the pool has too few.
     """
-    order = np.random.default_rng(seed).permutation(len(pool))
+    n_rows = len(pool) + (0 if weight is None else len(y))
+    order = np.random.default_rng(seed).permutation(n_rows)  # the same for all refits
+    joined = None if weight is None else _safe_indexing(stacked_rows(X, pool), order)
     for targets in pool_targets:
         for share in shares:
-            some = np.resize(order, max(1, round(share * len(y))))
-            joined = stacked_rows(X, _safe_indexing(pool, some))
-            yield _shuffled(joined, np.concatenate([y, targets[some]]), None, seed=seed)
+            if weight is None:
+                some = np.resize(order, max(1, round(share * len(y))))
+                rows = stacked_rows(X, _safe_indexing(pool, some))
+                yield _shuffled(rows, np.concatenate([y, targets[some]]), None, seed=seed)
+            else:
+                of_pool = np.full(len(pool), share * weight.sum() / len(pool))
+                labels = np.concatenate([y, targets])
+                yield joined, labels[order], np.concatenate([weight, of_pool])[order]
 
 
 def stacked_rows(X: Any, pool: Any) -> Any:

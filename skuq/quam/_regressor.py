@@ -243,7 +243,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         losses = self._task.loss(self._outputs(data.inputs), y)
         self.reference_loss_ = mean_loss(losses, weight)
         self._problem = self.search_.problem(
-            self.model_, data, y, losses, seed=search_seed, device=self._device
+            self.model_, data, losses, seed=search_seed, device=self._device
         )
         if self.search_.form == "network":
             self._task = replace(self._task, bias=self._problem.problem.output_bias())

@@ -21,7 +21,7 @@ from skuq.base import FloatArray, IntArray
 from skuq.devices import available_memory
 from skuq.files import stored
 from skuq.labels import codes_of
-from skuq.models import Given, Model, TrainingData
+from skuq.models import Given, TrainingData
 from skuq.quam._importance_sampling import (
     DIRECTIONS,
     AdversarialModels,
@@ -278,19 +278,11 @@ class Search(ABC, BaseEstimator):
 
     @abstractmethod
     def problem(
-        self,
-        model: Model,
-        data: TrainingData,
-        y: NDArray[Any],
-        losses: FloatArray,
-        *,
-        seed: int,
-        device: Any,
+        self, model: Any, data: TrainingData, losses: FloatArray, *, seed: int, device: Any
     ) -> Problem:
         """Model and training data for the searches, without samples of weight 0.
 
-        `y` contains class codes or targets; `losses` contains the model's loss on each sample, in
-        nats.
+        `losses` contains the model's loss on each sample, in nats.
         """
 
     def searches_in_memory(self, problem: Any, n_searches: int) -> int:
@@ -298,19 +290,18 @@ class Search(ABC, BaseEstimator):
         raise NotImplementedError
 
     def run(
-        self,
-        problem: Any,
-        task: Any,
-        pool: Any,
-        reference: Any,
-        targets: IntArray,
-        *,
-        device: Any,
-        n_jobs: int | None,
-        verbose: int,
+        self, problem: Any, task: Any, pool: Any, reference: Any, targets: IntArray, work: Work
     ) -> Found:
         """Search on a pool of preprocessed inputs; `reference` are the given model's outputs."""
         raise NotImplementedError
+
+
+class Work(NamedTuple):
+    """Where and how a search on a pool runs; learners ignore the device, networks `n_jobs`."""
+
+    device: Any
+    n_jobs: int | None
+    verbose: int
 
 
 @dataclass(frozen=True)
