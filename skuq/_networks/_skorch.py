@@ -15,8 +15,7 @@ from skorch.helper import predefined_split
 from torch import Tensor, nn
 from torch.utils.data import default_convert
 
-from skuq._networks._devices import device_with_memory, on_device, seeded
-from skuq._networks._evaluate import input_error
+from skuq._networks._devices import device_with_memory, input_error, on_device, seeded
 from skuq._networks._modules import mean_weight_one, weighted_mean
 from skuq.devices import with_gradients
 
@@ -57,43 +56,39 @@ def make_net(
     module: nn.Module,
     criterion: nn.Module,
     n_samples: int,
+    settings: Any,  # TrainingSettings
     *,
+    device: torch.device,
     validation: Dataset | None,
-    first_callbacks: Sequence[Callback],
     callbacks: Sequence[Callback],
-    patience: int | None,
-    learning_rate: float,
-    max_epochs: int,
-    batch_size: int,
-    weight_decay: float,
-    optimizer: Callable[..., Any],
-    cosine: bool,
-    device: str | torch.device,
-    verbose: int,
 ) -> skorch.NeuralNet:
     """Create a net with the given training settings; `validation` is used for early stopping."""
     stopping: list[Callback] = []
     if validation is not None:
+        patience = settings.patience
         stopping = [EarlyStopping(patience=patience, threshold=0, load_best=True, sink=_mute)]
-    schedule = [LRScheduler("CosineAnnealingLR", T_max=max_epochs)] if cosine else []
-    more: dict[str, Any] = {"optimizer__weight_decay": weight_decay} if weight_decay else {}
-    if not verbose:  # the log would otherwise build a table for each epoch without printing it
+    n_epochs = settings.max_epochs
+    schedule = [LRScheduler("CosineAnnealingLR", T_max=n_epochs)] if settings.cosine else []
+    more: dict[str, Any] = {}
+    if settings.weight_decay:
+        more["optimizer__weight_decay"] = settings.weight_decay
+    if not settings.verbose:  # the log would otherwise build a table for each epoch
         more["callbacks__print_log"] = None
     return _Net(
         module,
         criterion=criterion,
-        optimizer=optimizer,
-        lr=learning_rate,
-        max_epochs=max_epochs,
-        batch_size=batch_size,
+        optimizer=settings.optimizer,
+        lr=settings.learning_rate,
+        max_epochs=n_epochs,
+        batch_size=settings.batch_size,
         iterator_train=BatchLoader,
         # Shuffling a single batch would only change the random numbers of dropout.
-        iterator_train__shuffle=0 < batch_size < n_samples,
+        iterator_train__shuffle=0 < settings.batch_size < n_samples,
         iterator_valid=BatchLoader,
         train_split=None if validation is None else predefined_split(validation),
-        callbacks=[*first_callbacks, *schedule, *stopping, *callbacks],
+        callbacks=[*callbacks, *schedule, *stopping, *settings.callbacks],
         device=str(device),
-        verbose=int(verbose),
+        verbose=int(settings.verbose),
         **more,
     )
 

@@ -88,16 +88,18 @@ def train(
         was_double = any(each.dtype == torch.float64 for each in module.parameters())
         if lacks_double:
             module, criterion = module.float(), criterion.float()
-        training = as_dataset(_of_mean_weight_one(data), targets, device)
+        training, held_out = (
+            each and as_dataset(_of_mean_weight_one(each[0]), each[1], device)
+            for each in ((data, targets), validation)
+        )
         net = make_net(
             module,
             criterion,
             len(training),
-            validation=None
-            if validation is None
-            else as_dataset(_of_mean_weight_one(validation[0]), validation[1], device),
-            first_callbacks=callbacks,
-            **{**vars(settings), "device": device},
+            settings,
+            device=device,
+            validation=held_out,
+            callbacks=callbacks,
         )
         try:
             net.fit(training, None)

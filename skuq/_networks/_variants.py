@@ -15,18 +15,9 @@ from torch.func import functional_call, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import checkpoint
 
-from skuq._networks._devices import is_of_device, n_weights
-from skuq._networks._evaluate import forward_hooks, rows_at_once
+from skuq._networks._devices import forward_hooks, is_of_device, n_weights, rows_at_once
 from skuq._networks._modules import is_chain, part_of_chain
 from skuq.validation import warn_user
-
-_NORMS = (
-    nn.modules.batchnorm._NormBase,
-    nn.LayerNorm,
-    nn.GroupNorm,
-    nn.RMSNorm,
-    nn.LocalResponseNorm,
-)
 
 # A network that begins with a linear layer and cannot be split is searched as a whole if it has
 # fewer weights than this number. A variant of such a network takes at most 4 MiB.
@@ -91,17 +82,11 @@ def _chosen(
     floating = {name: p for name, p in module.named_parameters() if p.is_floating_point()}
     if callable(parameters):
         names = [name for name, p in floating.items() if parameters(name, p)]
-    elif parameters == "all":
-        names = list(floating)
-    elif parameters == "bias":
-        names = [name for name in floating if name.rpartition(".")[2] == "bias"]
     else:
-        norms = (layer for layer in module.modules() if isinstance(layer, _NORMS))
-        of_norms = {id(p) for layer in norms for p in layer.parameters()}
-        names = [name for name, p in floating.items() if id(p) in of_norms]
+        names = list(floating)
     if not names:
         raise ValueError(
-            f"The network has no parameters of kind {parameters!r}; it has "
+            f"`parameters` selects no parameter of the network; it has "
             f"{[name for name, _ in module.named_parameters()]}."
         )
     return Cut(body, module, tuple(names))

@@ -81,7 +81,7 @@ class GradientSearch(Search):
     train_batch_size: int
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "parameters": [StrOptions({"auto", "all", "linear", "last", "bias", "norm"}), callable],
+        "parameters": [StrOptions({"auto", "all", "linear", "last"}), callable],
         "targeted": ["boolean"],
         "n_steps": [Interval(Integral, 1, None, closed="left")],
         "c0": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],

@@ -71,11 +71,11 @@ class PoolSearch(GradientSearch):
         alters training inputs. It leaves out unseen categories and numbers out of range if the
         model raises an error for such values. A callable receives the training inputs and returns a
         pool.
-    parameters : {"auto", "all", "linear", "last", "bias", "norm"} or callable, default="auto"
+    parameters : {"auto", "all", "linear", "last"} or callable, default="auto"
         Weights of the network that are searched. "all": all weights. "linear": all weights from the
         first linear layer on; the features before this layer are computed only once. "last": the
-        last layer. "bias": all biases. "norm": scales and shifts of normalisation layers. A
-        callable ``parameters(name, tensor)`` returns whether to search a parameter. "auto" is
+        last layer. A callable ``parameters(name, tensor)`` returns whether to search a parameter,
+        such as ``lambda name, _: name.endswith("bias")``. "auto" is
         "last" for a transformers model and "linear" for other networks. If a network cannot be
         split before its first linear layer, "auto" is "last", with a warning; but if the network
         is small and begins with a linear layer, all its weights are searched.

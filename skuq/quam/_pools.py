@@ -178,7 +178,7 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
         return {kind: partial(_texts, alter) for kind, alter in _TEXT_KINDS.items()}
     if n_axes == 2:
         columns = Columns.of(X, _positions(X, categories))
-        return {kind: partial(_rows, TABLE_KINDS[kind], columns) for kind in columns.kinds()}
+        return {kind: partial(TABLE_KINDS[kind], columns) for kind in columns.kinds()}
     if n_axes in (3, 4):
         kinds: dict[str, Maker] = import_networks("skuq.quam._image_pools").KINDS
         return kinds
@@ -186,16 +186,6 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
         "A pool can be generated from texts (1 axis), tables (2 axes), sequences (3) or images "
         f"(4); X has {n_axes}. {_PASS_A_POOL}"
     )
-
-
-def _rows(
-    make: TableMaker,
-    columns: Columns,
-    X: Any,
-    n: int,
-    random: Random,
-) -> Any:
-    return make(X, columns, n, random)
 
 
 def _texts(alter: TextMaker, X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
@@ -218,45 +208,29 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
     """Generate inputs of each kind, without training inputs; None if no input is left."""
     if n_inputs is None:
         n_inputs = min(max(len(X), _FEWEST), _MOST)
-    n_each, known = max(1, n_inputs // len(makers)), _Known(X)
-    made = [part for make in makers.values() for part in _new(make, X, n_each, known, random)]
+    n_each = max(1, n_inputs // len(makers))
+    # Keys of the training inputs for each dtype, because the bytes of an input depend on it.
+    known: dict[Any, NDArray[Any]] = {}
+    made = []
+    for make in makers.values():
+        n = lacking = n_each
+        for _ in range(_MOST_DRAWS):
+            drawn = make(X, n, random)
+            kind = None if isinstance(drawn, pd.DataFrame) else drawn.dtype
+            if kind not in known:
+                known[kind] = _keys(X if kind is None else X.astype(kind))
+            fresh = np.flatnonzero(~np.isin(_keys(drawn), known[kind]))[:lacking]
+            if len(fresh):
+                made.append(_safe_indexing(drawn, fresh))
+            lacking -= len(fresh)
+            if not lacking:
+                break
+            n = max(lacking, _FEWEST_AGAIN)
     if not made:
         return None
     if isinstance(X, pd.DataFrame):
         return pd.concat(made, ignore_index=True)
     return np.concatenate(made)
-
-
-def _new(make: Maker, X: Any, n: int, known: _Known, random: Random) -> list[Any]:
-    """Generate `n` inputs of a kind, and replace those that are training inputs."""
-    parts: list[Any] = []
-    lacking = n
-    for _ in range(_MOST_DRAWS):
-        made = make(X, n, random)
-        fresh = np.flatnonzero(~known.hold(made))[:lacking]
-        if len(fresh):
-            parts.append(_safe_indexing(made, fresh))
-        lacking -= len(fresh)
-        if not lacking:
-            break
-        n = max(lacking, _FEWEST_AGAIN)
-    return parts
-
-
-class _Known:
-    """Hash table of the training inputs."""
-
-    def __init__(self, X: Any):
-        self.X = X
-        # Keys of the training inputs for each dtype, because the bytes of an input depend on it.
-        self.keys: dict[Any, NDArray[Any]] = {}
-
-    def hold(self, made: Any) -> NDArray[np.bool_]:
-        """Boolean mask of the inputs that are training inputs, (n,)."""
-        kind = None if isinstance(made, pd.DataFrame) else made.dtype
-        if kind not in self.keys:
-            self.keys[kind] = _keys(self.X if kind is None else self.X.astype(kind))
-        return np.isin(_keys(made), self.keys[kind])
 
 
 def _keys(X: Any) -> NDArray[Any]:
@@ -471,13 +445,13 @@ def _drawn(X: Any, n: int, random: Random) -> NDArray[np.intp]:
     return np.repeat(random.randint(len(X), size=(n, 1)), X.shape[1], axis=1)
 
 
-def _crossed(X: Any, columns: Columns, n: int, random: Random) -> Any:
+def _crossed(columns: Columns, X: Any, n: int, random: Random) -> Any:
     first, second = _drawn(X, n, random), _drawn(X, n, random)
     rows = np.where(random.uniform(size=first.shape) < 0.5, first, second)
     return _with_norm(X, _gathered(X, rows), columns)
 
 
-def _shuffled(X: Any, columns: Columns, n: int, random: Random) -> Any:
+def _shuffled(columns: Columns, X: Any, n: int, random: Random) -> Any:
     rows = random.randint(len(X), size=(n, X.shape[1]))
     return _with_norm(X, _gathered(X, rows), columns)
 
@@ -518,7 +492,7 @@ def _some(
     return chosen
 
 
-def _out_of_range(X: Any, columns: Columns, n: int, random: Random) -> Any:
+def _out_of_range(columns: Columns, X: Any, n: int, random: Random) -> Any:
     known = columns.numbers
     numbers = np.flatnonzero(~np.isnan(known).all(axis=0))
     low, high = np.full(X.shape[1], np.nan), np.full(X.shape[1], np.nan)
@@ -539,7 +513,7 @@ def _out_of_range(X: Any, columns: Columns, n: int, random: Random) -> Any:
     return made
 
 
-def _unseen(X: Any, columns: Columns, n: int, random: Random) -> Any:
+def _unseen(columns: Columns, X: Any, n: int, random: Random) -> Any:
     """Replace categories by `UNSEEN`, but codes and pandas' categories by missing values."""
     made = _gathered(X, _drawn(X, n, random))
     chosen = _some(columns.categories, made.shape, random)
@@ -555,7 +529,7 @@ def _unseen(X: Any, columns: Columns, n: int, random: Random) -> Any:
 def _of_texts(alter: TextMaker) -> TableMaker:
     """Turn a function that alters texts into one that makes rows with one altered text column."""
 
-    def made(X: Any, columns: Columns, n: int, random: Random) -> Any:
+    def made(columns: Columns, X: Any, n: int, random: Random) -> Any:
         rows = _gathered(X, _drawn(X, n, random))
         of_row = random.choice(columns.texts, size=n)
         for k in columns.texts:
@@ -569,7 +543,7 @@ def _of_texts(alter: TextMaker) -> TableMaker:
     return made
 
 
-TableMaker = Callable[[Any, Columns, int, Random], Any]
+TableMaker = Callable[[Columns, Any, int, Random], Any]
 TABLE_KINDS: dict[str, TableMaker] = {
     "crossed": _crossed,
     "shuffled": _shuffled,

@@ -388,7 +388,7 @@ def searches_in_memory(
     if n_fit < min(2, n_searches):
         raise MemoryError(
             f"The {sizes}. At least {min(2, n_searches)} of the searches must fit. Search fewer "
-            "weights (search__parameters='last' or 'bias'), keep fewer models (search__n_steps, "
+            "weights (search__parameters='last'), keep fewer models (search__n_steps, "
             "search__shares), or use a smaller model."
         )
     warn_user(

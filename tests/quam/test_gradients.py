@@ -40,7 +40,8 @@ def test_only_chosen_weights_move(iris, monkeypatch):
         lambda m, n, names: seen.append(set(names)) or original(m, n, names),
     )
     model = QUAMClassifier(
-        search=PointwiseSearch(n_steps=3, parameters="bias"), random_state=0
+        search=PointwiseSearch(n_steps=3, parameters=lambda name, _: name.endswith("bias")),
+        random_state=0,
     ).fit(X, y)
     moved = model.predict_uncertainty(X[:3]).epistemic
     assert all(name.endswith("bias") for names in seen for name in names)
