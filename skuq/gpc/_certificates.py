@@ -10,12 +10,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from skuq.base import FloatArray
 from skuq.gpc._results import Attack, Bounds, Certificate, SafeRadius
 from skuq.gpc.bounds._latent_model import UNIT
-from skuq.gpc.bounds._region_models import Limits, MomentModel, ProbabilityModel, RegionModel
+from skuq.gpc.bounds._region_models import (
+    Limits,
+    Minima,
+    MomentModel,
+    ProbabilityModel,
+    RegionModel,
+)
 from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._posterior import TIE, UNSURE, most_probable
 
@@ -40,15 +45,22 @@ def probability_bounds(
     objectives = np.broadcast_to(rows, (n, *rows.shape))
     found = model.minima(regions, objectives, limits.per_point(len(rows)))
     whole = rows[most].clip(min=0).sum(axis=1)  # 1 for two classes (see above), else 0
+    bounds = _ranges(found, least, most, whole)
+    return Bounds(*(end.clip(0, 1) for end in bounds[:4]), *bounds[4:])
+
+
+def _ranges(found: Minima, least: Any, most: Any, whole: Any) -> Bounds:
+    """Bounds from columns of minima: `least`, and `most` of `whole` minus the quantity."""
+    both = np.union1d(least, most)
     return Bounds(
-        found.lower[:, least].clip(0, 1),
-        found.upper[:, least].clip(0, 1),
-        (whole - found.upper[:, most]).clip(0, 1),
-        (whole - found.lower[:, most]).clip(0, 1),
+        found.lower[:, least],
+        found.upper[:, least],
+        whole - found.upper[:, most],
+        whole - found.lower[:, most],
         found.point[:, least],
         found.point[:, most],
-        found.n_regions.sum(axis=1),
-        np.asarray(found.converged.all(axis=1)),
+        found.n_regions[:, both].sum(axis=1),
+        np.asarray(found.converged[:, both].all(axis=1)),
     )
 
 
@@ -71,17 +83,43 @@ def robustness(
     model: ProbabilityModel, regions: Region, delta: float, limits: Limits
 ) -> Certificate:
     """Decide for each region whether no class probability changes by more than `delta`."""
-    rows = np.eye(model.n_classes)
+    rows, total = np.eye(model.n_classes), 1.0
     if model.n_classes > 2:  # with two classes, an increase of p_1 is a decrease of p_0
-        rows = np.concatenate([rows, -rows])
-    n, points = len(regions), regions.center
-    objectives = np.broadcast_to(rows, (n, *rows.shape))
-    # Proven bounds on the probabilities at the points themselves.
-    most = np.stack([model.values(points, np.tile(row, (n, 1))) for row in rows], axis=1)
-    total = rows.sum(axis=1)  # two classes: lower bound of one = 1 - upper bound of the other
-    least = total - most[:, ::-1] if len(rows) == 2 else -np.roll(most, len(rows) // 2, axis=1)
+        rows, total = np.concatenate([rows, -rows]), 0.0
+    objectives = np.broadcast_to(rows, (len(regions), *rows.shape))
+    return _invariance(model, regions, objectives, total, delta, TIE, limits)
+
+
+def stability(
+    model: MomentModel, regions: Region, tolerances: FloatArray, limits: Limits
+) -> Certificate:
+    """Decide for each region whether the mean stays within a tolerance of the mean at its center.
+
+    Shape: `tolerances` (n,). Margins are returned in units of the tolerances.
+    """
+    objectives = model.of_mean(tolerances)
+    return _invariance(model, regions, objectives, 0.0, 1.0, _REGRESSION_TIE, limits)
+
+
+def _invariance(
+    model: RegionModel,
+    regions: Region,
+    objectives: FloatArray,
+    total: float,
+    change: float,
+    tie: float,
+    limits: Limits,
+) -> Certificate:
+    """Decide for each region whether no objective falls by more than `change` from its center.
+
+    Each objective in the first half and its counterpart in the second half add up to `total`.
+    """
+    k = objectives.shape[1]
+    # Proven bounds on the objectives at the points themselves.
+    most = np.stack([model.values(regions.center, objectives[:, i]) for i in range(k)], axis=1)
+    least = total - np.roll(most, k // 2, axis=1)
     middle, error = (most + least) / 2, (most - least) / 2
-    return certificate(model, regions, objectives, middle - delta, error, TIE, limits)
+    return certificate(model, regions, objectives, middle - change, error, tie, limits)
 
 
 def _safety_of_many(
@@ -178,33 +216,12 @@ def certificate(
     )
 
 
-def moment_bounds(model: MomentModel, regions: Region, limits: Limits) -> list[NDArray[Any]]:
+def moment_bounds(model: MomentModel, regions: Region, limits: Limits) -> tuple[Any, ...]:
     """The fields of `Bounds` of the mean, and again of the standard deviation."""
     n = len(regions)
     objectives = np.concatenate([model.of_mean(np.ones(n)), model.of_deviation(n)], axis=1)
     found = model.minima(regions, objectives, limits.per_point(4))
-    lower, upper, point = found.lower, found.upper, found.point
-    parts: list[NDArray[Any]] = []
-    for least, most in ((0, 1), (2, 3)):
-        parts += [lower[:, least], upper[:, least], -upper[:, most], -lower[:, most]]
-        parts += [point[:, least], point[:, most]]
-        parts.append(found.n_regions[:, [least, most]].sum(axis=1))
-        parts.append(np.asarray(found.converged[:, [least, most]].all(axis=1)))
-    return parts
-
-
-def stability(
-    model: MomentModel, regions: Region, tolerances: FloatArray, limits: Limits
-) -> Certificate:
-    """Decide for each region whether the mean stays within a tolerance of the mean at its center.
-
-    Shape: `tolerances` (n,). Margins are returned in units of the tolerances.
-    """
-    objectives = model.of_mean(tolerances)
-    most = np.stack([model.values(regions.center, objectives[:, i]) for i in range(2)], axis=1)
-    least = -most[:, ::-1]
-    middle, error = (most + least) / 2, (most - least) / 2
-    return certificate(model, regions, objectives, middle - 1, error, _REGRESSION_TIE, limits)
+    return (*_ranges(found, 0, 1, 0.0), *_ranges(found, 2, 3, 0.0))
 
 
 def rescaled(bounds: Bounds, scale: float, shift: float) -> Bounds:
@@ -247,7 +264,12 @@ def gradient_attack(
             lower, width = regions.lower[n:], (regions.upper - regions.lower)[n:]
             start = regions.project(torch.cat([start, lower + share * width]))
             value, gradient = model.attackable(start, labels)
-        found, reached = _iterated(model, regions, labels, start, value, gradient)
+        found, reached = start.clone(), value.clone()
+        for step in range(_STEPS):
+            start = regions.project(start - 0.5 * _DECAY**step * regions.steepest(gradient))
+            value, gradient = model.attackable(start, labels)
+            better = value < reached
+            found[better], reached[better] = start[better], value[better]
         labels, least = labels[:n], reached.view(-1, n).argmin(0)
         best = found[least * n + torch.arange(n, device=least.device)]
     points = best.cpu().numpy()
@@ -255,58 +277,31 @@ def gradient_attack(
     return Attack(points, proba[np.arange(len(points)), labels], most_probable(proba) != labels)
 
 
-def _iterated(
-    model: ProbabilityModel,
-    regions: Region,
-    labels: NDArray[np.intp],
-    points: Tensor,
-    value: Tensor,
-    gradient: Tensor,
-) -> tuple[Tensor, Tensor]:
-    best, least = points.clone(), value.clone()
-    for step in range(_STEPS):
-        length = 0.5 * _DECAY**step
-        points = regions.project(points - length * regions.steepest(gradient))
-        value, gradient = model.attackable(points, labels)
-        better = value < least
-        best[better], least[better] = points[better], value[better]
-    return best, least
-
-
 def feature_effects(
     model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> tuple[FloatArray, FloatArray]:
     """Compare the range of a probability above and below the point, per feature (Eq. 23-25)."""
     # labels (n,) -> local, error (n, n_features)
-    features = regions.free.tolist()
+    features, n = regions.free.tolist(), len(regions)
     share = limits._replace(max_time=limits.max_time / len(features), progress=None)
+    units = np.eye(model.n_classes)[labels]
+    objectives = np.concatenate([np.stack([units, -units], axis=1)] * 2)
     local, error = (np.zeros(tuple(regions.center.shape)) for _ in range(2))
     for feature in features:
-        found = _effect(model, _sides(regions, feature), labels, share)
-        local[:, feature], error[:, feature] = found
+        # Line segments along the feature from the centers: upwards, then downwards.
+        center, lower, upper = (torch.cat([regions.center] * 2) for _ in range(3))
+        upper[:n, feature], lower[n:, feature] = (
+            regions.upper[:, feature],
+            regions.lower[:, feature],
+        )
+        found = model.minima(Region(center, lower, upper), objectives, share)
+        middle, half = (found.lower + found.upper) / 2, (found.upper - found.lower) / 2
+        above, below = np.split(middle[:, 0] - middle[:, 1], 2)  # each is maximum plus minimum
+        local[:, feature] = above - below
+        error[:, feature] = half.sum(axis=1).reshape(2, -1).sum(axis=0)
     if limits.progress is not None:
-        limits.progress(len(regions))
+        limits.progress(n)
     return local, error
-
-
-def _sides(regions: Region, feature: int) -> Region:
-    """Line segments along one feature from the center of each region: upwards, then downwards."""
-    center, above, below = (regions.center.clone() for _ in range(3))
-    above[:, feature], below[:, feature] = regions.upper[:, feature], regions.lower[:, feature]
-    lower, upper = torch.cat([center, below]), torch.cat([above, center])
-    return Region(torch.cat([center, center]), lower, upper)
-
-
-def _effect(
-    model: ProbabilityModel, sides: Region, labels: NDArray[np.intp], limits: Limits
-) -> tuple[FloatArray, FloatArray]:
-    """Effect of a feature: (max + min above) - (max + min below), with its error bound."""
-    units = np.eye(model.n_classes)[labels]
-    objectives = np.stack([units, -units], axis=1)
-    found = model.minima(sides, np.concatenate([objectives] * 2), limits)
-    middle, half = (found.lower + found.upper) / 2, (found.upper - found.lower) / 2
-    above, below = np.split(middle[:, 0] - middle[:, 1], 2)
-    return above - below, half.sum(axis=1).reshape(2, -1).sum(axis=0)
 
 
 class Bisection:

@@ -29,10 +29,10 @@ from skuq.gpc._results import Certificate, SafeRadius
 from skuq.gpc.bounds._region_models import Limits
 from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._hyperparameters import (
+    Evidence,
     Inference,
     Maximum,
     evidence_at,
-    evidence_of_kernels,
     feature_units,
     length_scales,
     maximise_evidence,
@@ -107,7 +107,13 @@ class RobustGaussianProcess(ABC):
         _warn_of_scales(X, kernel)
         random = check_random_state(self.random_state)
         if self.n_inducing is None:
-            _check_memory(len(X), n_matrices, kernel)
+            needed, left = exact_fit_bytes(len(X), n_matrices, kernel), available_memory()
+            if needed > left:
+                raise MemoryError(
+                    f"An exact fit to {len(X):,} rows needs about {needed / 1e9:.1f} GB of memory, "
+                    f"and only {left / 1e9:.1f} GB are available; use inducing points "
+                    "(n_inducing=200), or fit to fewer rows."
+                )
             return partial(DensePrior, X=X), random
         unit = feature_units(kernel)
         inducing = choose_inducing(X / unit, self.n_inducing, random, weight) * unit
@@ -123,9 +129,13 @@ class RobustGaussianProcess(ABC):
         """Maximise the evidence over kernels, and set the fitted attributes."""
         total = self.max_iter * (1 + self.n_restarts)
         with tqdm(total=total, desc=type(self).__name__, disable=not self.verbose) as bar:
-            objective = evidence_of_kernels(
-                inference.evidence, prior, self.optimizer is not None, bar
-            )
+
+            def objective(kernel: Any, state: FloatArray | None) -> Evidence:
+                found = inference.evidence(prior(kernel), state, self.optimizer is not None)
+                bar.set_postfix(log_evidence=f"{found.value:.1f}", refresh=False)
+                bar.update()
+                return found
+
             if self.optimizer is None:
                 best = Maximum(kernel, evidence_at(objective, kernel), 1, "")
             else:
@@ -278,16 +288,6 @@ def check_sizes(values: FloatArray, *length_scales: Any) -> None:
 def exact_fit_bytes(n: int, n_matrices: int, kernel: Any) -> int:
     """Estimate the peak memory of an exact fit, to within 25 % of measured values."""
     return 8 * n**2 * (6 * max(1, _n_leaves(kernel)) + n_matrices)
-
-
-def _check_memory(n: int, n_matrices: int, kernel: Any) -> None:
-    needed, free = exact_fit_bytes(n, n_matrices, kernel), available_memory()
-    if needed > free:
-        raise MemoryError(
-            f"An exact fit to {n:,} rows needs about {needed / 1e9:.1f} GB of memory, and only "
-            f"{free / 1e9:.1f} GB are available; use inducing points (n_inducing=200), or fit to "
-            "fewer rows."
-        )
 
 
 def _n_leaves(kernel: Any) -> int:

@@ -126,8 +126,8 @@ class Expander:
             hessian = hessian + 2 * slopes * self._same[:, None, None]
         left = slopes * self._same[:, None, None] - bilinear
         parts = CovarianceParts(covariance, left, bilinear, norms, errors[1], self.model, ball)
-        deviations = parts.deviations()
         b1, beta = self.kernel.gradient_norms(half_widths)
+        rest, gradient_rest = parts.rests(b1, beta)
         weights = self.model.unwhiten(self.model.weights)
         return Expansion(
             Moments(
@@ -142,8 +142,8 @@ class Expander:
                 covariance,
                 gradient,
                 hessian,
-                deviations.rest(norms, self.model) + errors[1],
-                deviations.gradient_rest(norms, b1, beta, self.model) + 2 * errors[1][..., None],
+                rest + errors[1],
+                gradient_rest + 2 * errors[1][..., None],
                 ball,
             ),
             parts.contrast_rest(),
@@ -275,7 +275,15 @@ class CovarianceParts(NamedTuple):
     model: LatentModel  # the posterior
     ball: BallParts | None  # balls with which the boxes are intersected
 
-    def deviations(self) -> Deviations:
+    def rests(self, b1: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+        """Remainders: of the second-order polynomials, and of the linear ones of the gradients.
+
+        Shapes: (b, n_pairs) and (b, n_pairs, f). `b1` and `beta` are norms of Eq. 12.
+        """
+        # s denotes the posterior standard deviation, and t the square root of the difference
+        # between prior and posterior variance; 0 and 1 stand for a0 and for a1 anywhere in the box.
+        # For a2 and rho, the prior standard deviations s2 and r (`_prior_deviations`) are upper
+        # bounds on both s and t.
         model, norms = self.model, self.norms
         own, _ = model.own_and_crossed
         left, error = self.left[:, own], self.error[:, own]
@@ -283,9 +291,22 @@ class CovarianceParts(NamedTuple):
         values = variance, model.kernel.variance - variance
         slopes = (_form_reach(form, self.ball) for form in (left, self.taken[:, own]))
         s0, t0, s1, t1 = _roots(values, slopes, norms, error, model)
+        c, d = model.pairs
+        sums = (part[:, c] + part[:, d] for part in (s0, t0, s1, t1))
+        rest = _covariance_rest(sums, norms, model)
         inexact = 2 * model.varsigma * norms.a1[:, None, None] ** 2 + error[..., None]
-        each = left.diagonal(dim1=-2, dim2=-1).clamp(min=0) + inexact
-        return Deviations(s0, s1, each.sqrt(), t0, t1)
+        # s of each partial derivative at the centre (b0).
+        s1_each = (left.diagonal(dim1=-2, dim2=-1).clamp(min=0) + inexact).sqrt()
+        s0, s1 = s0[..., None], s1[..., None]
+        (s2_r,) = (part[:, None, None] for part in _prior_deviations(model, norms.a2 + norms.rho))
+        s_b1, s_beta = (part[:, None] for part in _prior_deviations(model, b1, beta))
+        # Eq. 13
+        total = (s1_each[:, c] + s1_each[:, d]) * s2_r
+        after_a0 = s1[:, c] + s1[:, d] + 2 * s2_r
+        total = total + s_b1 * after_a0 + s_beta * (s0[:, c] + s0[:, d] + after_a0)
+        norm = (model.kernel.variance**0.5 + norms.a1 + norms.a2 + norms.rho)[:, None, None]
+        gradient_norm = norms.a1[:, None, None] + s_b1 + s_beta
+        return rest, total + 2 * model.varsigma * norm * gradient_norm
 
     def contrast_rest(self) -> Tensor | None:
         """Remainder of the variance of unit-length contrasts, (b,) (Eq. 11)."""
@@ -309,40 +330,6 @@ class CovarianceParts(NamedTuple):
         deviations = _roots(values, largest, self.norms, error, model)
         sums = (2 * part for part in deviations)
         return (_covariance_rest(sums, self.norms, model) + error)[:, 0]
-
-
-class Deviations(NamedTuple):
-    # s denotes the posterior standard deviation, and t the square root of the difference between
-    # prior and posterior variance. For a2 and rho, the prior standard deviations s2 and r
-    # (`_prior_deviations`) are upper bounds on both s and t.
-
-    s0: Tensor  # (b, L), of a0
-    s1: Tensor  # (b, L), of a1 anywhere in the box
-    s1_each: Tensor  # (b, L, f): the same for each partial derivative at the centre (b0)
-    t0: Tensor  # (b, L), of a0
-    t1: Tensor  # (b, L), of a1 anywhere in the box
-
-    def rest(self, norms: TaylorNorms, model: LatentModel) -> Tensor:
-        """Remainder of the second-order polynomial of each covariance, (b, n_pairs)."""
-        c, d = model.pairs
-        sums = (part[:, c] + part[:, d] for part in (self.s0, self.t0, self.s1, self.t1))
-        return _covariance_rest(sums, norms, model)
-
-    def gradient_rest(
-        self, norms: TaylorNorms, b1: Tensor, beta: Tensor, model: LatentModel
-    ) -> Tensor:
-        """Remainder of the linear polynomial of each gradient, (b, n_pairs, f)."""
-        c, d = model.pairs
-        s0, s1, s1_each = self.s0[..., None], self.s1[..., None], self.s1_each
-        (s2_r,) = (part[:, None, None] for part in _prior_deviations(model, norms.a2 + norms.rho))
-        s_b1, s_beta = (part[:, None] for part in _prior_deviations(model, b1, beta))
-        # Eq. 13
-        total = (s1_each[:, c] + s1_each[:, d]) * s2_r
-        after_a0 = s1[:, c] + s1[:, d] + 2 * s2_r
-        total = total + s_b1 * after_a0 + s_beta * (s0[:, c] + s0[:, d] + after_a0)
-        norm = (model.kernel.variance**0.5 + norms.a1 + norms.a2 + norms.rho)[:, None, None]
-        gradient_norm = norms.a1[:, None, None] + s_b1 + s_beta
-        return total + 2 * model.varsigma * norm * gradient_norm
 
 
 def _roots(

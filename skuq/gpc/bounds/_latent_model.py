@@ -234,23 +234,14 @@ class StationaryKernel:
                 total = total - 2 * term.variance * at_zero * precision
         return total
 
-    def __call__(self, X: Tensor, Z: Tensor) -> Tensor:
+    def __call__(self, X: Tensor, Z: Tensor, sensitivity: bool = False) -> Tensor:
+        """Covariances; for the sensitivity, each is multiplied by its condition number ``1 + s``."""
         total = X.new_zeros(len(X), len(Z))
         for term in self.terms:
-            values = torch.full_like(total, term.variance)
+            values, condition = torch.full_like(total, term.variance), 1.0
             for profile, squared in zip(term.profiles, term.squared_distances(X, Z), strict=True):
-                values = values * profile.derivatives(squared, 0)[0]
-            total = total + values
-        return total
-
-    def sensitivity(self, X: Tensor) -> Tensor:
-        """Covariances between the rows of `X`, each times its condition number ``1 + s``."""
-        total = X.new_zeros(len(X), len(X))
-        for term in self.terms:
-            values, condition = torch.full_like(total, term.variance), torch.ones_like(total)
-            for profile, squared in zip(term.profiles, term.squared_distances(X, X), strict=True):
                 values, condition = values * profile.derivatives(squared, 0)[0], condition + squared
-            total = total + values * condition
+            total = total + (values * condition if sensitivity else values)
         return total
 
     def reach(self, X: Tensor) -> float:
@@ -319,12 +310,6 @@ class Whitening:
     spectral: Tensor  # (n_pairs,), spectral norms of the matrices R
     frobenius: Tensor  # (n_pairs,), Frobenius norms of the matrices R
 
-    def to(self, device: torch.device) -> Whitening:
-        tensors = (self.coefficients, self.spectral, self.frobenius)
-        return Whitening(
-            self.matrix.to(device), self.excess, *(tensor.to(device) for tensor in tensors)
-        )
-
 
 @dataclass(frozen=True)
 class LatentModel:
@@ -333,8 +318,7 @@ class LatentModel:
     kernel: StationaryKernel  # prior covariance
     inputs: Tensor  # (m, n_features), training inputs or inducing points
     weights: Tensor  # (L, m), coefficients of the means
-    # (L (L + 1) / 2, m, m), symmetric matrices R of the pairs ``c <= d``, in the order of
-    # ``np.triu_indices(L)``
+    # (L (L + 1) / 2, m, m), symmetric matrices R of the pairs ``c <= d``, in the order of `pairs`
     reduction: Tensor
     norms: Tensor  # (L,), upper bounds on the norms of the means in the kernel's Hilbert space
     # The covariance plus `varsigma` times the prior covariance is positive semi-definite (Eq. 2 of
@@ -383,18 +367,15 @@ class LatentModel:
         most, least = float(eigenvalues[-1]) + slack, float(eigenvalues[0]) - slack
         varsigma = max(0.0, most * excess - 1) + max(0.0, -least) * excess  # Eq. 30
         coefficients = torch.linalg.vector_norm(weights, dim=-1) * (1 + 1e-12)
-        whitening = Whitening(
-            T,
-            excess,
-            coefficients,
-            torch.linalg.matrix_norm(matrices, 2) * (1 + 1e-9),
-            torch.linalg.matrix_norm(matrices) * (1 + 1e-9),
-        )
+        spectral = torch.linalg.matrix_norm(matrices, 2) * (1 + 1e-9)
+        frobenius = torch.linalg.matrix_norm(matrices) * (1 + 1e-9)
+        sizes = (part.to(device) for part in (coefficients, spectral, frobenius))
+        whitening = Whitening(T.to(device), excess, *sizes)
         reduction = (matrices + matrices.mT) / 2
         inputs, weights, reduction = (part.to(device) for part in (inputs, weights, reduction))
         norms = (excess**0.5 * coefficients).to(device)
         kernel = kernel.to(device)
-        return cls(kernel, inputs, weights, reduction, norms, varsigma, whitening.to(device))
+        return cls(kernel, inputs, weights, reduction, norms, varsigma, whitening)
 
     def whiten(self, rows: Tensor) -> Tensor:
         """Map ``r(x)``, shape (..., m), to whitened rows if the model is whitened."""
@@ -409,18 +390,14 @@ class LatentModel:
         return len(self.weights)
 
     @cached_property
-    def pairs(self) -> tuple[Tensor, Tensor]:
-        rows, columns = np.triu_indices(self.n_latent)
-        device = self.inputs.device
-        return torch.as_tensor(rows, device=device), torch.as_tensor(columns, device=device)
+    def pairs(self) -> Tensor:
+        return torch.triu_indices(self.n_latent, self.n_latent, device=self.inputs.device)
 
     @cached_property
     def own_and_crossed(self) -> tuple[Tensor, Tensor]:
         """Positions of the pairs ``c == d``, and of the pairs ``c < d``."""
-        rows, columns = np.triu_indices(self.n_latent)
-        device = self.inputs.device
-        found = np.flatnonzero(rows == columns), np.flatnonzero(rows != columns)
-        return torch.as_tensor(found[0], device=device), torch.as_tensor(found[1], device=device)
+        own = self.pairs[0] == self.pairs[1]
+        return torch.nonzero(own)[:, 0], torch.nonzero(~own)[:, 0]
 
     @cached_property
     def row_sums(self) -> Tensor:
@@ -455,7 +432,7 @@ def _largest_of_whitened(kernel: StationaryKernel, inputs: Tensor, T: Tensor) ->
     m, d = inputs.shape
     inputs = inputs - inputs.mean(0)  # minimises rounding errors of distances
     L = torch.linalg.solve_triangular(T, torch.eye(m).to(T), upper=False)
-    gram, sensitivity = kernel(inputs, inputs), kernel.sensitivity(inputs)
+    gram, sensitivity = (kernel(inputs, inputs, sensitive) for sensitive in (False, True))
     sums = 1.1 * (m + 8) * UNIT  # Eq. 27
     entries = 1.1 * (d + 32) * UNIT * (1 + kernel.reach(inputs))
     rounding = sums * (L.abs() @ L.abs().mT) + entries * sensitivity

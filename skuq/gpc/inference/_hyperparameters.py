@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -31,14 +32,33 @@ class Evidence(NamedTuple):
 Objective = Callable[[Any, FloatArray | None], Evidence]
 
 
-class Inference(Protocol):
+class Approximation(NamedTuple):
+    conditional: Any  # the prior times Gaussian sites
+    alpha: FloatArray  # the mean of the posterior is ``K alpha``
+    value: float  # as in `Evidence`
+    gradient: Callable[[], FloatArray]
+    state: FloatArray
+    converged: bool
+
+
+class Inference(ABC):
     """Inference for given targets."""
+
+    @abstractmethod
+    def approximate(self, prior: Any, state: FloatArray | None) -> Approximation:
+        """Gaussian approximation of the posterior of latent values."""
 
     def evidence(
         self, prior: Any, state: FloatArray | None = None, eval_gradient: bool = True
-    ) -> Evidence: ...
+    ) -> Evidence:
+        found = self.approximate(prior, state)
+        gradient = found.gradient() if eval_gradient else np.empty(0)
+        jitter = found.conditional.jitter
+        return Evidence(found.value, gradient, found.state, jitter, found.converged)
 
-    def posterior(self, prior: Any, state: FloatArray | None = None) -> Any: ...
+    def posterior(self, prior: Any, state: FloatArray | None = None) -> Any:
+        found = self.approximate(prior, state)
+        return found.conditional.posterior(found.alpha)
 
 
 class NoEvidenceError(ValueError):
@@ -99,19 +119,6 @@ def power_of_two(value: Any) -> Any:
 
 class _BudgetSpentError(Exception):
     """Raised by the objective to end a run after the last allowed evaluation."""
-
-
-def evidence_of_kernels(
-    evidence: Callable[..., Evidence], prior: Callable[[Any], Any], eval_gradient: bool, bar: Any
-) -> Objective:
-
-    def objective(kernel: Any, state: FloatArray | None) -> Evidence:
-        found = evidence(prior(kernel), state=state, eval_gradient=eval_gradient)
-        bar.set_postfix(log_evidence=f"{found.value:.1f}", refresh=False)
-        bar.update()
-        return found
-
-    return objective
 
 
 def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = None) -> Evidence:
@@ -181,15 +188,13 @@ def _steepness(kernel: Any, evidence: Evidence) -> float:
 def _drawn_starts(
     coordinates: _Coordinates, kernel: Any, n_restarts: int, rng: np.random.Generator | None
 ) -> list[FloatArray]:
-    if not n_restarts or not len(coordinates.start):
+    if rng is None or not n_restarts or not len(coordinates.start):
         return []
     if not np.isfinite(coordinates.bounds).all():
         raise ValueError(
             "Restarts draw hyperparameters within their bounds, but some bounds of "
             f"{kernel} are infinite; set finite bounds, or set n_restarts=0."
         )
-    if rng is None:
-        raise ValueError("Restarts are drawn at random; pass `rng`.")
     return [rng.uniform(*coordinates.bounds.T) for _ in range(n_restarts)]
 
 

@@ -57,8 +57,6 @@ class DensePrior:
 
     # X (n, n_features), matrix (n, n)
 
-    jitter = 0.0
-
     def __init__(self, kernel: Any, X: FloatArray) -> None:
         self.kernel, self.inputs = clone(kernel), X
         self.matrix, self.pullback = covariance_with_pullback(self.kernel, X)
@@ -229,7 +227,8 @@ class LowRankConditional:
         scaled = prior.features * np.sqrt(precision)[:, None]
         H = scaled.T @ scaled
         H[np.diag_indices_from(H)] += 1.0
-        self._factor, self.jitter = cholesky_with_jitter(H)
+        self._factor, jitter = cholesky_with_jitter(H)
+        self.jitter = max(prior.jitter, jitter)
         self.log_determinant = 2.0 * float(np.log(np.diagonal(self._factor)).sum())
 
     @property

@@ -10,16 +10,18 @@ Gaussian site, and inference is exact for the given prior.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.gaussian_process.kernels import Kernel
 
 from skuq.base import FloatArray
-from skuq.gpc.inference._hyperparameters import Evidence
+from skuq.gpc.inference._hyperparameters import Approximation, Inference
 from skuq.gpc.inference._kernels import is_noise, latent_kernel, noise_level, summands
-from skuq.gpc.inference._likelihoods import LIKELIHOODS, Derivatives, TiltedMoments, tilted_moments
-from skuq.gpc.inference._posterior import JointPosterior, Posterior
+from skuq.gpc.inference._likelihoods import LIKELIHOODS, Derivatives, tilted_moments
+from skuq.gpc.inference._posterior import JointPosterior
 from skuq.gpc.inference._priors import Conditional, LowRankPrior, Prior
 
 _MAX_NEWTON = 200
@@ -33,48 +35,17 @@ _NEAR = 0.5  # a sweep with a larger change restarts the extrapolation
 _HISTORY = 8  # number of sweeps used for extrapolation
 
 
-class _Mode(NamedTuple):
-    """Mode of the latent values, ``f = K alpha``, and the posterior around it."""
-
-    f: FloatArray
-    alpha: FloatArray
-    objective: float
-    at: Derivatives
-    conditional: Conditional
-    converged: bool
-
-
-class Laplace(NamedTuple):
-    """Laplace's method for binary targets."""
-
+@dataclass(frozen=True)
+class _BinaryInference(Inference):
     y: FloatArray  # (n,), -1 or 1
     likelihood: str
     sample_weight: FloatArray | None = None  # (n,)
 
-    def evidence(
-        self, prior: Prior, state: FloatArray | None = None, eval_gradient: bool = True
-    ) -> Evidence:
-        """Approximate log marginal likelihood and its gradient (Algorithms 3.1 and 5.1)."""
-        mode = self._find_mode(prior, state)
-        gradient = np.empty(0)
-        if eval_gradient:
-            # The determinant also depends on the hyperparameters through the mode.
-            # Algorithm 5.1, line 9. The sign is plus, because W is minus the second derivative
-            s_2 = 0.5 * mode.conditional.variance * mode.at.third
-            # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
-            left = 0.5 * mode.alpha + mode.conditional.alpha(s_2)
-            gradient = mode.conditional.gradient(left, mode.alpha)
-        # Algorithm 3.1, line 10
-        value = mode.objective - 0.5 * mode.conditional.log_determinant
-        jitter = max(prior.jitter, mode.conditional.jitter)
-        return Evidence(value, gradient, mode.alpha, jitter, mode.converged)
 
-    def posterior(self, prior: Prior, state: FloatArray | None = None) -> Posterior:
-        """Gaussian posterior around the mode of the latent function (Algorithm 3.2)."""
-        mode = self._find_mode(prior, state)
-        return mode.conditional.posterior(mode.alpha)
+class Laplace(_BinaryInference):
+    """Laplace's method: Algorithms 3.1 and 5.1 for the evidence, 3.2 for the posterior."""
 
-    def _find_mode(self, prior: Prior, state: FloatArray | None) -> _Mode:
+    def approximate(self, prior: Prior, state: FloatArray | None) -> Approximation:
         """Newton's method (Algorithm 3.1) with step halving while the objective decreases."""
 
         def evaluate(alpha: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
@@ -100,7 +71,7 @@ class Laplace(NamedTuple):
             decrement = float(alpha_step @ f_step - at.second @ f_step**2)
             previous, gain = gain, decrement / (1.0 + abs(objective))
             if gain <= _GAIN or _ROUNDING >= gain > 0.5 * previous:
-                return _Mode(f, alpha, objective, at, conditional, True)
+                break
             for _ in range(_MAX_HALVINGS):
                 trial, trial_at = evaluate(alpha + alpha_step, f + f_step)
                 # Near the mode, full steps converge, although rounding may decrease the objective.
@@ -110,19 +81,23 @@ class Laplace(NamedTuple):
             else:
                 break  # no measurable improvement
             alpha, f, objective, at = alpha + alpha_step, f + f_step, trial, trial_at
-        return _Mode(f, alpha, objective, at, prior.condition(-at.second), gain < 1e-6)
+        else:
+            conditional = prior.condition(-at.second)
+        value = objective - 0.5 * conditional.log_determinant  # Line 10
+
+        def gradient() -> FloatArray:
+            # The determinant also depends on the hyperparameters through the mode.
+            # Algorithm 5.1, line 9. The sign is plus, because W is minus the second derivative
+            s_2 = 0.5 * conditional.variance * at.third
+            # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
+            return conditional.gradient(0.5 * alpha + conditional.alpha(s_2), alpha)
+
+        return Approximation(conditional, alpha, value, gradient, alpha, gain < 1e-6)
 
 
 class _Sites(NamedTuple):
     precision: FloatArray
     shift: FloatArray
-
-
-class _Targets(NamedTuple):
-    likelihood: str
-    y: FloatArray
-    copies: FloatArray
-    power: FloatArray
 
 
 class _Sweep(NamedTuple):
@@ -133,50 +108,55 @@ class _Sweep(NamedTuple):
     change: float
 
 
-class ExpectationPropagation(NamedTuple):
-    """Expectation propagation for binary targets (Section 3.6)."""
+class ExpectationPropagation(_BinaryInference):
+    """Expectation propagation (Section 3.6; Algorithms 3.6 and 5.2, lines 5-9)."""
 
     # All sites are updated in parallel, with damped steps where full steps overshoot; the fixed
     # point is the same as for sequential updates.
 
-    y: FloatArray  # (n,), -1 or 1
-    likelihood: str
-    sample_weight: FloatArray | None = None  # (n,)
-
-    def evidence(
-        self, prior: Prior, state: FloatArray | None = None, eval_gradient: bool = True
-    ) -> Evidence:
-        """Approximate log marginal likelihood and its gradient (Algorithm 5.2)."""
-        sites, sweep, converged = self._fixed_point(prior, state)
-        gradient = np.empty(0)
-        if eval_gradient:
-            # Algorithm 5.2, lines 5-9
-            gradient = sweep.conditional.gradient(0.5 * sweep.alpha, sweep.alpha)
-        jitter = max(prior.jitter, sweep.conditional.jitter)
-        return Evidence(sweep.evidence, gradient, np.array(sites), jitter, converged)
-
-    def posterior(self, prior: Prior, state: FloatArray | None = None) -> Posterior:
-        """Posterior whose marginals match the moments of the tilted distributions."""
-        _, sweep, _ = self._fixed_point(prior, state)  # Algorithm 3.6
-        return sweep.conditional.posterior(sweep.alpha)
-
-    def _fixed_point(self, prior: Prior, state: FloatArray | None) -> tuple[_Sites, _Sweep, bool]:
+    def approximate(self, prior: Prior, state: FloatArray | None) -> Approximation:
         """Repeat damped sweeps until the sites converge; `state` is (2, n)."""
         n = len(self.y)
         weight = np.ones(n) if self.sample_weight is None else self.sample_weight
         copies = np.ceil(weight)
         power = np.divide(weight, copies, out=np.ones(n), where=copies > 0)
-        targets = _Targets(self.likelihood, self.y, copies, power)
         sites = _Sites(*(np.zeros((2, n)) if state is None else state))
-        sweep, mixing = _sweep(prior, targets, sites), _Mixing()
+        sweep, mixing = self._sweep(prior, sites, copies, power), _Mixing()
         for _ in range(_MAX_SWEEPS):
-            if sweep.change <= _TOLERANCE:
-                return sites, sweep, True
-            if not np.isfinite(sweep.change):
+            if sweep.change <= _TOLERANCE or not np.isfinite(sweep.change):
                 break
             sites = mixing.next(sites, sweep)
-            sweep = _sweep(prior, targets, sites)
-        return sites, sweep, False
+            sweep = self._sweep(prior, sites, copies, power)
+        converged = sweep.change <= _TOLERANCE
+        conditional, alpha, evidence = sweep[:3]
+        gradient = partial(conditional.gradient, 0.5 * alpha, alpha)
+        return Approximation(conditional, alpha, evidence, gradient, np.array(sites), converged)
+
+    def _sweep(self, prior: Prior, sites: _Sites, copies: FloatArray, power: FloatArray) -> _Sweep:
+        """Update all sites in parallel (Algorithm 3.5, lines 4-15)."""
+        shift = sites.shift
+        conditional = prior.condition(copies * sites.precision)  # Line 13
+        alpha = conditional.alpha(copies * shift)
+        mean, variance = prior.multiply(alpha), conditional.variance  # Line 15
+        # Ratio of the precision without one copy of the site to the precision with all copies.
+        count = np.maximum(copies, 1.0)
+        left = (count - 1.0 + conditional.inverse_diagonal) / count
+        cavity, spread = (mean - variance * shift) / left, variance / left  # Lines 5, 6
+        tilted = tilted_moments(self.likelihood, self.y, cavity, spread, power)  # Line 7
+        # Sites with which the cavity has the tilted moments (lines 8 and 9).
+        shrinkage = np.maximum(1.0 + spread * tilted.second, np.finfo(float).eps)
+        shifted = (tilted.first - cavity * tilted.second) / shrinkage
+        proposal = _Sites(-tilted.second / shrinkage, shifted)
+        growth = 1.0 + spread * sites.precision  # Line 17
+        exponent = 0.5 * spread * shift**2 + cavity * shift
+        exponent -= 0.5 * sites.precision * cavity**2
+        evidence = copies @ (tilted.log_mean + 0.5 * np.log(growth) - exponent / growth)
+        evidence = evidence + 0.5 * (copies * shift) @ mean - 0.5 * conditional.log_determinant
+        change = max(
+            np.max(np.abs(proposal.precision - sites.precision) * variance * (copies > 0)),
+            np.max(np.abs(proposal.shift - shift) * np.sqrt(variance) * (copies > 0)),
+        )
+        return _Sweep(conditional, alpha, float(evidence), proposal, float(change))
 
 
 class _Mixing:
@@ -210,38 +190,6 @@ class _Mixing:
         return _Sites(np.maximum(target[0], 0.0), target[1])
 
 
-def _sweep(prior: Prior, targets: _Targets, sites: _Sites) -> _Sweep:
-    """Update all sites in parallel (Algorithm 3.5, lines 4-15)."""
-    copies, shift = targets.copies, sites.shift
-    conditional = prior.condition(copies * sites.precision)  # Line 13
-    alpha = conditional.alpha(copies * shift)
-    mean, variance = prior.multiply(alpha), conditional.variance  # Line 15
-    # Ratio of the precision without one copy of the site to the precision with all copies.
-    left = (np.maximum(copies, 1.0) - 1.0 + conditional.inverse_diagonal) / np.maximum(copies, 1.0)
-    cavity_mean, cavity_variance = (mean - variance * shift) / left, variance / left  # Lines 5, 6
-    tilted = tilted_moments(  # Line 7
-        targets.likelihood, targets.y, cavity_mean, cavity_variance, targets.power
-    )
-    proposal = _matching(tilted, cavity_mean, cavity_variance)
-    growth = 1.0 + cavity_variance * sites.precision  # Line 17
-    exponent = 0.5 * cavity_variance * shift**2 + cavity_mean * shift
-    exponent -= 0.5 * sites.precision * cavity_mean**2
-    terms = tilted.log_mean + 0.5 * np.log(growth) - exponent / growth
-    evidence = copies @ terms + 0.5 * (copies * shift) @ mean - 0.5 * conditional.log_determinant
-    change = max(
-        np.max(np.abs(proposal.precision - sites.precision) * variance * (copies > 0)),
-        np.max(np.abs(proposal.shift - shift) * np.sqrt(variance) * (copies > 0)),
-    )
-    return _Sweep(conditional, alpha, float(evidence), proposal, float(change))
-
-
-def _matching(tilted: TiltedMoments, mean: FloatArray, variance: FloatArray) -> _Sites:
-    """Sites with which the cavity has the tilted moments (lines 8 and 9)."""
-    shrinkage = np.maximum(1.0 + variance * tilted.second, np.finfo(float).eps)
-    precision = -tilted.second / shrinkage
-    return _Sites(precision, (tilted.first - mean * tilted.second) / shrinkage)
-
-
 class NoisyPrior(NamedTuple):
     kernel: Kernel  # with noise
     prior: Prior
@@ -264,41 +212,40 @@ class NoisyPrior(NamedTuple):
         return np.concatenate(found)
 
 
-class Regression(NamedTuple):
-    """Exact inference for targets with Gaussian noise."""
+@dataclass(frozen=True)
+class Regression(Inference):
+    """Exact inference for targets with Gaussian noise (Eq. 2.30 and 5.9)."""
 
     y: FloatArray  # (n,)
     sample_weight: FloatArray  # (n,)
 
-    def evidence(
-        self, noisy: NoisyPrior, state: FloatArray | None = None, eval_gradient: bool = True
-    ) -> Evidence:
-        """Log marginal likelihood and its gradient (Eq. 2.30 and 5.9)."""
+    def approximate(self, noisy: NoisyPrior, state: FloatArray | None) -> Approximation:
         # `state` is unused, because there is no iteration. With inducing points, the value is the
         # lower bound of Titsias, Eq. 9, which includes a penalty for the variance that the inducing
         # points do not explain. A sample of weight w stands for w equal samples, whose joint
         # likelihood is a constant times the likelihood of their mean.
         prior, noise, weight = noisy.prior, noisy.noise, self.sample_weight
-        conditional = prior.condition(weight / noise)
+        precision = weight / noise
+        conditional = prior.condition(precision)
         alpha = conditional.solve(self.y)
         value = -0.5 * (
             float(self.y @ alpha)
             + conditional.log_determinant
             + float(weight @ np.log(2 * np.pi * noise))
         )
-        precision = weight / noise
         missed = prior.missed if isinstance(prior, LowRankPrior) else np.zeros(len(self.y))
         value -= 0.5 * float(precision @ missed)
-        gradient = np.empty(0)
-        if eval_gradient:
+
+        def gradient() -> FloatArray:
             own = precision * conditional.inverse_diagonal
             by_noise = 0.5 * ((alpha**2 - own) / weight - (weight - 1) / noise)
             by_noise += 0.5 * precision * missed / noise
             latent = conditional.gradient(0.5 * alpha, alpha)
             if isinstance(prior, LowRankPrior):
                 latent = latent - 0.5 * prior.missed_gradient(precision)
-            gradient = noisy.gradient(latent, float(by_noise.sum()))
-        return Evidence(value, gradient, alpha, max(prior.jitter, conditional.jitter), True)
+            return noisy.gradient(latent, float(by_noise.sum()))
+
+        return Approximation(conditional, alpha, value, gradient, alpha, True)
 
     def posterior(self, noisy: NoisyPrior, state: FloatArray | None = None) -> JointPosterior:
         """Posterior of the latent function (Eq. 2.25 and 2.26)."""

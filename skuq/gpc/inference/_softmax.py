@@ -15,9 +15,9 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from skuq.base import FloatArray, IntArray
-from skuq.gpc.inference._hyperparameters import Evidence
+from skuq.gpc.inference._hyperparameters import Approximation, Inference
 from skuq.gpc.inference._likelihoods import SoftmaxLikelihood
-from skuq.gpc.inference._posterior import FactoredPosterior, JointPosterior, Posterior
+from skuq.gpc.inference._posterior import FactoredPosterior, JointPosterior
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, cholesky_with_jitter
 
 _MAX_NEWTON = 100
@@ -35,31 +35,26 @@ class _Mode(NamedTuple):
     objective: float
 
 
-class SoftmaxLaplace(NamedTuple):
+class SoftmaxLaplace(Inference):
     """Laplace's method for several classes (Algorithms 3.3 and 3.4)."""
 
-    labels: IntArray  # (n,)
-    n_classes: int
-    sample_weight: FloatArray | None = None  # (n,)
+    def __init__(
+        self, labels: IntArray, n_classes: int, sample_weight: FloatArray | None = None
+    ) -> None:
+        self._likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
 
-    def evidence(
-        self, prior: Prior, state: FloatArray | None = None, eval_gradient: bool = True
-    ) -> Evidence:
-        """Approximate log marginal likelihood and its gradient; `state` is (n_classes, n)."""
-        likelihood = SoftmaxLikelihood(*self)
+    def approximate(self, prior: Prior, state: FloatArray | None) -> Approximation:
+        """Find the mode; `state` is (n_classes, n)."""
+        likelihood = self._likelihood
         mode, factors, converged = _find_mode(prior, likelihood, state)
-        gradient = np.empty(0)
-        if eval_gradient:
+        value = mode.objective - 0.5 * factors.log_determinant  # Algorithm 3.3, line 16
+
+        def gradient() -> FloatArray:
             # The determinant also depends on the hyperparameters through the mode.
             in_f = likelihood.determinant_gradient(mode.proba, *factors.sweep[:2])
-            gradient = factors.gradient(0.5 * mode.alpha + factors.alpha(in_f), mode.alpha)
-        value = mode.objective - 0.5 * factors.log_determinant  # Algorithm 3.3, line 16
-        return Evidence(value, gradient, mode.alpha, max(prior.jitter, factors.jitter), converged)
+            return factors.gradient(0.5 * mode.alpha + factors.alpha(in_f), mode.alpha)
 
-    def posterior(self, prior: Prior, state: FloatArray | None = None) -> Posterior:
-        """Gaussian posterior around the mode of the latent functions."""
-        mode, factors, _ = _find_mode(prior, SoftmaxLikelihood(*self), state)
-        return factors.posterior(mode.alpha)
+        return Approximation(factors, mode.alpha, value, gradient, mode.alpha, converged)
 
 
 def _find_mode(
@@ -244,7 +239,8 @@ class LowRankSoftmax:
             H[c, :, d] = H[d, :, c] = prior.features.T @ (curvature[:, None] * prior.features)
         matrix = H.reshape(n_classes * m, n_classes * m)
         matrix[np.diag_indices_from(matrix)] += 1.0
-        self._factor, self.jitter = cholesky_with_jitter(matrix)
+        self._factor, jitter = cholesky_with_jitter(matrix)
+        self.jitter = max(prior.jitter, jitter)
         self.log_determinant = 2.0 * float(np.log(np.diagonal(self._factor)).sum())
 
     def alpha(self, b: FloatArray) -> FloatArray:
