@@ -290,10 +290,8 @@ def feature_effects(
     for feature in features:
         # Line segments along the feature from the centers: upwards, then downwards.
         center, lower, upper = (torch.cat([regions.center] * 2) for _ in range(3))
-        upper[:n, feature], lower[n:, feature] = (
-            regions.upper[:, feature],
-            regions.lower[:, feature],
-        )
+        upper[:n, feature] = regions.upper[:, feature]
+        lower[n:, feature] = regions.lower[:, feature]
         found = model.minima(Region(center, lower, upper), objectives, share)
         middle, half = (found.lower + found.upper) / 2, (found.upper - found.lower) / 2
         above, below = np.split(middle[:, 0] - middle[:, 1], 2)  # each is maximum plus minimum

@@ -376,6 +376,20 @@ def unfold(pairs: Tensor, count: int) -> Tensor:
     return full
 
 
+def pair_weights(first: Tensor, second: Tensor) -> Tensor:
+    """Weights of all pairs in the covariance of two linear combinations, (..., n_pairs)."""
+    j, k = torch.triu_indices(first.shape[-1], first.shape[-1], device=first.device)
+    total = first[..., j] * second[..., k] + first[..., k] * second[..., j]
+    return total * torch.where(j == k, 0.5, 1.0)
+
+
+def leads_of_classes(n_classes: int) -> Tensor:
+    """Weights of the differences ``f_c - f_j`` for all j != c, (C, C - 1, C)."""
+    eye = torch.eye(n_classes, dtype=torch.float64)
+    own = range(n_classes)
+    return torch.stack([eye[c] - torch.cat([eye[:c], eye[c + 1 :]]) for c in own])
+
+
 def contrasts(matrix: Tensor) -> Tensor:
     """Subtract row and column means. Sums with weights that add up to 0 do not change."""
     matrix = matrix - matrix.mean(-1, keepdim=True)

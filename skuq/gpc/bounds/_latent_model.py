@@ -235,7 +235,7 @@ class StationaryKernel:
         return total
 
     def __call__(self, X: Tensor, Z: Tensor, sensitivity: bool = False) -> Tensor:
-        """Covariances; for the sensitivity, each is multiplied by its condition number ``1 + s``."""
+        """Covariances; for the sensitivity, each is multiplied by its condition ``1 + s``."""
         total = X.new_zeros(len(X), len(Z))
         for term in self.terms:
             values, condition = torch.full_like(total, term.variance), 1.0

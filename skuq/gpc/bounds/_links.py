@@ -155,13 +155,8 @@ class ProbitLink(_BinaryLink):
     def _tilts(
         self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
     ) -> tuple[Tensor, Tensor]:
-        corners = torch.stack(
-            [
-                mean / (2 * (1 + v))
-                for mean in (center - reach, center + reach)
-                for v in (least, most)
-            ]
-        )
+        means, widths = (center - reach, center + reach), (2 * (1 + least), 2 * (1 + most))
+        corners = torch.stack([mean / width for mean in means for width in widths])
         return corners.amin(0), corners.amax(0)
 
 
@@ -175,6 +170,18 @@ class LogitLink(_BinaryLink):
     def _curve(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
         value, first, second = self._averages(mean, variance, 3)
         return value, torch.full_like(value, self.accuracy), first, second / 2
+
+    def leads(self, expansion: Expansion, weights: Tensor, squares: Tensor) -> Minimum:
+        """Minima of averages of ``sigmoid(weights @ f)``, for weights (b, o, L): b * o boxes.
+
+        `squares` (b, o, n_pairs) are the weights of the covariances in the variance.
+        """
+        means, variances = expansion.mean.combine(weights), expansion.covariances(squares)
+        single = Expansion(means.flatten(), variances.flatten())
+        deviation = (self.widening + single.covariance.value.clamp(min=0)).sqrt()
+        middle = torch.special.ndtr(single.mean.value / deviation)[:, 0]
+        second = torch.stack([torch.zeros_like(middle), torch.ones_like(middle)], -1)
+        return self.minimum(second, single, middle)
 
     def _averages(self, mean: Tensor, variance: Tensor, count: int) -> list[Tensor]:
         """Averages of the logistic function and its first ``count - 1`` derivatives (at most 2)."""

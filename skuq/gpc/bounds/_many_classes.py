@@ -10,12 +10,10 @@ symbols c, j, s_j refer to the proofs page of the user guide (`docs/guide/robust
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from skuq.base import FloatArray
-from skuq.gpc.bounds._latent_bounds import Expansion
+from skuq.gpc.bounds._latent_bounds import Expansion, leads_of_classes, pair_weights
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._regions import box_minimum
 from skuq.gpc.bounds._softmax_link import Reach, covariance_norms, largest_norm
@@ -44,21 +42,16 @@ class Pairs:
     def __init__(self, kind: str, n_classes: int, most_variance: float, device: torch.device):
         self.kind = kind
         self._logit = LogitLink(4 * most_variance)  # for differences of two latent functions
-        tables = zip(*(_differences(n_classes, own) for own in range(n_classes)), strict=True)
-        stacked = [torch.as_tensor(np.stack(table), device=device) for table in tables]
-        self._by_mean, self._by_variance, self._by_covariance = stacked
+        leads = leads_of_classes(n_classes).to(device)
+        one, other = torch.triu_indices(n_classes - 1, n_classes - 1, 1)
+        self._by_mean, self._by_variance = leads, pair_weights(leads, leads)
+        self._by_covariance = pair_weights(leads[:, one], leads[:, other])
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         own = objective.argmin(-1)
         sign = -1.0 if self.kind == "largest" else 1.0
-        leads = expansion.mean.combine(sign * self._by_mean[own])
-        n, count = leads.value.shape
-        variances = expansion.covariances(self._by_variance[own])
-        single = Expansion(leads.flatten(), variances.flatten())
-        deviation = (self._logit.widening + single.covariance.value.clamp(min=0)).sqrt()
-        middle = torch.special.ndtr(single.mean.value / deviation)[:, 0]
-        second = torch.stack([torch.zeros_like(middle), torch.ones_like(middle)], -1)
-        found = self._logit.minimum(second, single, middle)
+        n, count = len(own), self._by_mean.shape[1]
+        found = self._logit.leads(expansion, sign * self._by_mean[own], self._by_variance[own])
         least = found.bound.view(n, count).clamp(0, 1)
         if self.kind == "largest":  # here, `least` is a lower bound on 1 - s_j
             bound, decisive = (least - 1).max(-1)
@@ -81,23 +74,6 @@ class Pairs:
         return P - 1 if self.kind == "smallest" else P - (1 - s).amax(-1)
 
 
-def _differences(n_classes: int, own: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Weights that map latent moments to moments of the differences ``f_c - f_j``.
-
-    Returns weights for the means (C - 1, C), the variances (C - 1, n_pairs) and the covariances
-    (number of pairs of differences, n_pairs).
-    """
-    rows, columns = np.triu_indices(n_classes)
-    leads = np.delete(np.eye(n_classes)[own] - np.eye(n_classes), own, axis=0)
-
-    def folded(first: FloatArray, second: FloatArray) -> FloatArray:
-        total = first[:, rows] * second[:, columns] + first[:, columns] * second[:, rows]
-        return total * np.where(rows == columns, 0.5, 1.0)
-
-    one, other = np.triu_indices(n_classes - 1, 1)
-    return leads, folded(leads, leads), folded(leads[one], leads[other])
-
-
 class ManyClassesLink:
     """Link for one class c of more than three classes: margin, smallest or largest probability."""
 
@@ -116,14 +92,13 @@ class ManyClassesLink:
         device: torch.device,
     ):
         self._pairs = Pairs(kind, n_classes, most_variance, device)
-        identity = torch.eye(n_classes, dtype=torch.float64, device=device)
-        others = [torch.cat([identity[:c], identity[c + 1 :]]) for c in range(n_classes)]
         self._constant = -1.0 if kind == "smallest" else 0.0
         # weights[c] has a row for each linear combination of the probabilities; the value of class
         # c is the smallest of these combinations.
         if kind == "margin":
-            self._weights = identity[:, None] - torch.stack(others)
+            self._weights = leads_of_classes(n_classes).to(device)
         else:
+            identity = torch.eye(n_classes, dtype=torch.float64, device=device)
             self._weights = (1.0 if kind == "smallest" else -1.0) * identity[:, None]
         self._size = float(self._weights[0, 0].abs().sum())
         self._rounding = self._size * n_classes**2 * indefinite / 8  # as in `SoftmaxLink`

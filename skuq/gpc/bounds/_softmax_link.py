@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from skuq.gpc.bounds._latent_bounds import Expansion, unfold
+from skuq.gpc.bounds._latent_bounds import Expansion, leads_of_classes, pair_weights, unfold
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._regions import Moments, box_minimum
 from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
@@ -185,7 +185,11 @@ class SoftmaxLink:
             norms = reach.shift, reach.change, reach.spectral
             second = SecondOrder.over(objective, expansion, *norms)
             useful[second.rows] = False
-        outputs = self._evaluate_some(useful, objective, expansion)
+        mean, covariance = expansion.mean.value, expansion.covariance.value
+        outputs = self._unknown(objective, mean, covariance)
+        some = self.evaluate(objective[useful], mean[useful], covariance[useful])
+        for whole, part in zip(outputs, some, strict=True):
+            whole[useful] = part
         if second is not None:
             second.write(outputs)
         linear = expansion.mean.combine(outputs.mean_slope[:, None]).plus(
@@ -207,16 +211,6 @@ class SoftmaxLink:
         slopes = self._slopes(objective, outputs, reach, lengths)
         return Minimum(bound, point, curvature, linear.rest[:, 0], slopes)
 
-    def _evaluate_some(self, rows: Tensor, objective: Tensor, expansion: Expansion) -> Outputs:
-        """Outputs at the centres of selected boxes; trivial bounds for the other boxes."""
-        mean, covariance = expansion.mean.value, expansion.covariance.value
-        whole = self._unknown(objective, mean, covariance)
-        for result, part in zip(
-            whole, self.evaluate(objective[rows], mean[rows], covariance[rows]), strict=True
-        ):
-            result[rows] = part
-        return whole
-
     def _unknown(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         """Trivial bounds: between the smallest and the largest weight, with unknown derivatives."""
         low, high = objective.amin(-1), objective.amax(-1)
@@ -234,38 +228,17 @@ class SoftmaxLink:
             if len(rows) == 0:
                 continue
             part = expansion.select(rows)
-            leads = sign * self._leads(classes[rows])
-            least = self._least_averages(leads, part)
+            leads = sign * leads_of_classes(self.n_classes).to(weight.device)[classes[rows]]
+            found = self._logit.leads(part, leads, pair_weights(leads, leads))
+            least = found.bound.view(leads.shape[:2])
             lower, upper = 1 - (1 - least).sum(-1), (1 - least).amin(-1)  # Eq. 25
             if sign > 0:
-                crossed = part.covariances(self._products(leads)).range()[0]
+                crossed = part.covariances(_products(leads)).range()[0]
                 product = least.clamp(min=0).prod(-1)  # Eq. 32
                 lower = torch.where((crossed >= 0).all(-1), torch.maximum(lower, product), lower)
             extreme = (lower if sign > 0 else upper).clamp(0, 1)
             total = total.index_add(0, rows, weight[rows] * extreme)
         return total
-
-    def _leads(self, classes: Tensor) -> Tensor:
-        """Weights of the differences ``f_c - f_j`` for all j != c, (b, C - 1, C)."""
-        identity = torch.eye(self.n_classes, dtype=torch.float64, device=classes.device)
-        chosen = identity[classes]
-        others = identity.expand(len(chosen), -1, -1)[chosen == 0].view(
-            len(chosen), -1, len(identity)
-        )
-        return chosen[:, None] - others
-
-    def _least_averages(self, leads: Tensor, expansion: Expansion) -> Tensor:
-        """Lower bounds on ``E[sigmoid(f_c - f_j)]``, (b, C - 1)."""
-        squares = self._folded(torch.einsum("bic,bid->bicd", leads, leads))
-        single = Expansion(
-            expansion.mean.combine(leads).flatten(), expansion.covariances(squares).flatten()
-        )
-        target = torch.special.ndtr(
-            single.mean.value / (self._logit.widening + single.covariance.value.clamp(min=0)).sqrt()
-        )[:, 0]
-        second = torch.stack([torch.zeros_like(target), torch.ones_like(target)], -1)
-        bound = self._logit.minimum(second, single, target).bound
-        return bound.view(len(leads), -1)
 
     def _slopes(self, objective: Tensor, outputs: Outputs, reach: Reach, each: Tensor) -> Slopes:
         """Ranges, over a box, of the derivatives of the objective with respect to the moments."""
@@ -299,27 +272,17 @@ class SoftmaxLink:
         ones = torch.ones_like(values)
         count, n = values.shape
         i, j = torch.triu_indices(n, n, device=values.device)
-        entries = self._products(whitener).view(count, n, n, -1)[:, i, j]
+        entries = _products(whitener).view(count, n, n, -1)[:, i, j]
         stretch = torch.linalg.eigvalsh(whitener @ whitener.mT)[:, -1] * (1 + 1e-9)
         norms = covariance_norms(expansion, entries, ones, stretch)
         lost = (sure < _LEAST).any(-1)
         reach = Reach(
             expansion.mean.combine(contrast).reach().sum(-1),
-            expansion.covariance.combine(self._products(contrast)).reach().sum(-1),
+            expansion.covariance.combine(_products(contrast)).reach().sum(-1),
             largest_norm(expansion.mean.combine(whitener), ones),
             *(torch.where(lost, 1e30, norm) for norm in norms),
         )
         return reach, torch.linalg.vector_norm(whitener, dim=1)
-
-    def _products(self, rows: Tensor) -> Tensor:
-        """Weights of pairs in the covariances of linear combinations of latent functions."""
-        product = torch.einsum("bic,bjd->bijcd", rows, rows).flatten(1, 2)
-        return self._folded(product)
-
-    def _folded(self, matrix: Tensor) -> Tensor:
-        """Convert weights of all entries of a covariance matrix to weights of pairs."""
-        folded = matrix[..., self.rows, self.columns] + matrix[..., self.columns, self.rows]
-        return folded * (1 - 0.5 * (self.rows == self.columns).to(folded))
 
     def _contrast(self, like: Tensor) -> Tensor:
         """Matrix that maps latent functions to their differences from the last latent function."""
@@ -328,10 +291,8 @@ class SoftmaxLink:
 
     def _of_differences(self, covariance: Tensor) -> Tensor:
         """Covariance of ``f_c - f_last``, shape (b, C - 1, C - 1)."""
-        full = covariance.new_zeros(len(covariance), self.n_classes, self.n_classes)
-        full[:, self.rows, self.columns] = full[:, self.columns, self.rows] = covariance
         contrast = self._contrast(covariance)
-        matrix: Tensor = contrast @ full @ contrast.T
+        matrix: Tensor = contrast @ unfold(covariance, self.n_classes) @ contrast.T
         return matrix
 
     def _deviations(self, covariance: Tensor) -> Tensor:
@@ -364,6 +325,11 @@ class SoftmaxLink:
             weighted.sum(-1),
             multiplicity * second[:, self.rows, self.columns],
         )
+
+
+def _products(rows: Tensor) -> Tensor:
+    """Weights of pairs in the covariances of all linear combinations, (b, n * n, n_pairs)."""
+    return pair_weights(rows[:, :, None], rows[:, None]).flatten(1, 2)
 
 
 def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
