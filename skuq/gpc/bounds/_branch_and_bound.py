@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from skuq.gpc.bounds._latent_bounds import Evaluation, Expander, Expansion
-from skuq.gpc.bounds._links import Link, Minimum, Slopes
+from skuq.gpc.bounds._links import Link, Slopes
 from skuq.gpc.bounds._regions import Region
 
 _ENTRIES = 6_000_000  # size of the largest temporary array
@@ -63,14 +63,6 @@ class _Pool(NamedTuple):
 
     def join(self, other: _Pool) -> _Pool:
         return _Pool(*(torch.cat(pair) for pair in zip(self, other, strict=True)))
-
-
-class _Variation(NamedTuple):
-    """Variation of each box's objective along each feature (b boxes, f features), on the CPU."""
-
-    slope: Tensor  # (b, f), centre of the derivative's range over the box, times a factor > 0
-    radius: Tensor  # (b, f), half-width of this range, times the same factor
-    influence: Tensor  # (b, f), contribution of each feature to the slack of the bound
 
 
 class Search:
@@ -180,12 +172,18 @@ class Search:
         boxes = boxes._replace(bound=torch.maximum(boxes.bound, known))
         rows = torch.nonzero(first)[:, 0]
         if len(rows):
-            self._try_points(boxes.select(rows), point[rows])
+            likely, trial = point[rows], self._region(boxes.select(rows))
+            centers, half_widths, _ = trial.coordinates()
+            trial_points = trial.project(centers + half_widths * likely)
+            self._update_best(trial_points, boxes.problem[rows])
         boxes, kept = self._discard(boxes)
         if len(kept):
             kept = kept.to(self.device)
-            variation = self._variation(region[kept], expansion.select(kept), minimum.select(kept))
-            self.pool = self.pool.join(self._split(boxes, variation))
+            region, expansion, minimum = region[kept], expansion.select(kept), minimum.select(kept)
+            slope, radius = _monotonicity(minimum.slopes, expansion)
+            shares = self.expander.shares(region.coordinates()[1])
+            influence = minimum.curvature + minimum.rest[:, None] * shares
+            self.pool = self.pool.join(self._split(boxes, *_to_cpu(slope, radius, influence)))
             self._shrink()
 
     def _to_device(self, *parts: Tensor) -> tuple[Tensor, ...]:
@@ -202,11 +200,6 @@ class Search:
         features = max(1, self.problems.region.lower.shape[1])
         share = len(model.reduction) * len(model.inputs) * features
         return max(1, min(_BATCH, _ENTRIES // share))
-
-    def _try_points(self, boxes: _Pool, likely: Tensor) -> None:
-        region = self._region(boxes)
-        centers, half_widths, _ = region.coordinates()
-        self._update_best(region.project(centers + half_widths * likely), boxes.problem)
 
     def _update_best(self, points: Tensor, problem: Tensor) -> Tensor:
         """Evaluate points, at most one per problem, and update the best; returns gradients."""
@@ -260,18 +253,13 @@ class Search:
         kept = torch.nonzero(~closed)[:, 0]
         return boxes.select(kept), kept
 
-    def _variation(self, region: Region, expansion: Expansion, minimum: Minimum) -> _Variation:
-        slope, radius = _monotonicity(minimum.slopes, expansion)
-        _, half_widths, _ = region.coordinates()
-        influence = minimum.curvature + minimum.rest[:, None] * self.expander.shares(half_widths)
-        return _Variation(*_to_cpu(slope, radius, influence))
-
-    def _split(self, boxes: _Pool, variation: _Variation) -> _Pool:
+    def _split(self, boxes: _Pool, slope: Tensor, radius: Tensor, influence: Tensor) -> _Pool:
         """Fix features in which the objective is monotone; bisect one of the other features."""
-        # The bisected feature is the most influential one. Boxes are not bisected if the fixed
-        # features contributed most of the slack.
+        # `slope` and `radius` (b, f) are the centre and half-width of the derivative's range over
+        # the box, up to a factor; `influence` (b, f) is the contribution of each feature to the
+        # slack of the bound. The bisected feature is the most influential one. Boxes are not
+        # bisected if the fixed features contributed most of the slack.
         region = self._region(boxes)
-        slope, radius, influence = variation
         # Features are fixed only in boxes that no ball cuts: with a ball, the face of the box to
         # which a fixed feature restricts it may lie outside the ball.
         whole_box = region.is_box()[:, None]
@@ -347,10 +335,8 @@ def objective_at(link: Link, objective: Tensor, evaluation: Evaluation) -> tuple
     # Errors of the moments propagate through the first derivatives, and through the second
     # derivatives, which are at most 1 for all likelihoods.
     outputs = link.evaluate(objective, evaluation.mean, evaluation.covariance)
-    value, gradient = (
-        outputs.value + outputs.error,
-        torch.zeros_like(evaluation.mean_gradient[:, 0]),
-    )
+    value = outputs.value + outputs.error
+    gradient = torch.zeros_like(evaluation.mean_gradient[:, 0])
     moved = torch.zeros_like(value)
     for slope, error, by_feature in (
         (outputs.mean_slope, evaluation.mean_error, evaluation.mean_gradient),

@@ -81,9 +81,9 @@ class RegionModel(ABC):
     def link(self) -> Link:
         """Link from latent moments to predictions."""
 
-    @abstractmethod
     def prepare(self) -> None:
         """Compute cached tensors before the model is copied to other processes."""
+        _ = self.latent, self.link
 
     def minima(
         self,
@@ -103,13 +103,9 @@ class RegionModel(ABC):
         n, k, _ = objectives.shape
         link = self.link if link is None else link
         free, owner = regions.free, torch.arange(n, device="cpu").repeat_interleave(k)
-        problems = Problems(
-            owner=owner,
-            objective=_tensor(objectives).flatten(0, 1),
-            region=regions.of_features(free)[owner],
-            threshold=None if threshold is None else _tensor(threshold).flatten(),
-            band=None if band is None else _tensor(band).flatten(),
-        )
+        objective, region = _tensor(objectives).flatten(0, 1), regions.of_features(free)[owner]
+        decision = (None if part is None else _tensor(part).flatten() for part in (threshold, band))
+        problems = Problems(owner, objective, region, *decision)
         expander = Expander(self.latent, regions.center.to(self.device), free)
         found = Search(expander, link, problems, *limits).run()
         points = regions.center[owner].index_copy(1, free, found.point)
@@ -194,20 +190,16 @@ class ProbabilityModel(RegionModel):
         """
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
-        objectives, link = self._of_class(labels)[:, None], self.many_classes_links[kind]
-        return self.minima(regions, objectives, limits, at, band, link)
+        objectives = LEAST * np.eye(self.n_classes)[labels][:, None]
+        return self.minima(regions, objectives, limits, at, band, self.many_classes_links[kind])
 
     def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         """Objective of an attack on a class (n,), and its gradients (n, n_features)."""
         # The probability of the class, or its margin if there are more than three classes.
+        units = np.eye(self.n_classes)[labels]
         if self.jointly:
-            return self._evaluate(self.link, points, np.eye(self.n_classes)[labels])
-        return self._evaluate(self.many_classes_links["margin"], points, self._of_class(labels))
-
-    def _of_class(self, labels: NDArray[np.intp]) -> FloatArray:
-        """Objectives that encode the class for `ManyClassesLink`, shape (n, n_classes)."""
-        objectives: FloatArray = LEAST * np.eye(self.n_classes)[labels]
-        return objectives
+            return self._evaluate(self.link, points, units)
+        return self._evaluate(self.many_classes_links["margin"], points, LEAST * units)
 
 
 class MomentLink:
@@ -257,9 +249,6 @@ class MomentModel(RegionModel):
     posterior: Posterior  # of one latent function
     noise: float  # noise variance, added to the variance of the latent function
     device: str
-
-    def prepare(self) -> None:
-        _ = self.latent, self.link
 
     @cached_property
     def link(self) -> MomentLink:
