@@ -3,14 +3,14 @@
 from skuq.datasets._generated import GAUSSIAN_REGION as GAUSSIAN_REGION
 from skuq.datasets._generated import SIDE as SIDE
 from skuq.datasets._generated import DigitsWithOOD as DigitsWithOOD
+from skuq.datasets._generated import GraphData as GraphData
 from skuq.datasets._generated import (
     load_digits_with_ood,
     make_gaussian_classes,
     make_heteroscedastic,
     make_loans,
+    make_node_classes,
 )
-from skuq.datasets._graphs import GraphData as GraphData
-from skuq.datasets._graphs import make_node_classes
 
 __all__ = [
     "GAUSSIAN_REGION",

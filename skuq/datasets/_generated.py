@@ -1,12 +1,14 @@
-"""Digits with out-of-distribution inputs, synthetic data of the papers, and a table of loans."""
+"""Digits with out-of-distribution inputs, data of the papers, a table of loans, and graphs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.datasets import load_digits, load_sample_images
 from sklearn.model_selection import train_test_split
 from sklearn.utils import check_random_state
@@ -81,33 +83,24 @@ def load_digits_with_ood(
         X / 16, y, test_size=n_test, random_state=rng, stratify=y
     )
     images = X_test[:n_ood].reshape(-1, SIDE, SIDE)
-    ood = {
-        "rotated": np.rot90(images, axes=(1, 2)).reshape(n_ood, -1),
-        "inverted": 1 - X_test[:n_ood],
-        "noise": rng.uniform(size=(n_ood, SIDE * SIDE)),
-        "photographs": _photo_patches(n_ood, rng),
-    }
-    return DigitsWithOOD(X_train, X_test, y_train, y_test, ood)
-
-
-def _photo_patches(n_patches: int, rng: np.random.RandomState) -> FloatArray:
-    """Draw square grey patches of scikit-learn's two photographs, downsampled to digit size."""
-    import_optional("PIL", extra="plot")
+    rotated, noise = np.rot90(images, axes=(1, 2)), rng.uniform(size=(n_ood, SIDE * SIDE))
+    import_optional("PIL", extra="plot")  # reads the photographs
     photos = [photo.mean(axis=-1) / 255 for photo in load_sample_images().images]
-    block = PHOTO_SIDE // SIDE
-    patches = np.empty((n_patches, SIDE, SIDE))
+    patches, block = np.empty(images.shape), PHOTO_SIDE // SIDE
     for patch in patches:
         photo = photos[rng.randint(len(photos))]
         top, left = (rng.randint(size - PHOTO_SIDE) for size in photo.shape)
         piece = photo[top : top + PHOTO_SIDE, left : left + PHOTO_SIDE]
         patch[:] = piece.reshape(SIDE, block, SIDE, block).mean(axis=(1, 3))
-    return patches.reshape(n_patches, -1)
+    ood = {"rotated": rotated, "inverted": 1 - images, "noise": noise, "photographs": patches}
+    flat = {kind: found.reshape(n_ood, -1) for kind, found in ood.items()}
+    return DigitsWithOOD(X_train, X_test, y_train, y_test, flat)
 
 
 def make_gaussian_classes(
     n_samples: tuple[int, int, int] = (1000, 1000, 100), *, random_state: Any = None
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Draw the three Gaussian classes of the Mirage paper (Appendix D.1).
+    """Draw the three Gaussian classes of the Mirage paper (Rabanser et al., 2025, Appendix D.1).
 
     Parameters
     ----------
@@ -122,11 +115,6 @@ def make_gaussian_classes(
         Inputs. Samples of class 0 in `GAUSSIAN_REGION` are far from the other classes.
     y : ndarray of shape (n_samples,), int64
         Classes 0 to 2.
-
-    References
-    ----------
-    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
-    Abstention", ICML 2025.
 
     Examples
     --------
@@ -148,7 +136,7 @@ def make_gaussian_classes(
 def make_heteroscedastic(
     n_samples: int = 1000, *, random_state: Any = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Draw the heteroscedastic regression data of the Mirage paper (Eq. 17 to 19).
+    """Draw the regression data of the Mirage paper (Rabanser et al., 2025, Eq. 17 to 19).
 
     Parameters
     ----------
@@ -160,15 +148,10 @@ def make_heteroscedastic(
     Returns
     -------
     X : ndarray of shape (n_samples, 1), float64
-        Inputs, uniform on [-4, 4].
+        Inputs, uniform on [-4, 4]; the paper does not state their range.
     y : ndarray of shape (n_samples,), float64
         ``sin(2 x) + 0.3 x^2 - 0.4 x + 1`` with noise of standard deviation
         ``0.2 + 0.8 exp(-(x / 1.5)^2)``.
-
-    References
-    ----------
-    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
-    Abstention", ICML 2025, Appendix C.4.2. The paper does not state the range of the inputs.
 
     Examples
     --------
@@ -188,8 +171,8 @@ def make_loans(
 ) -> tuple[pd.DataFrame, NDArray[np.str_]]:
     """Draw a synthetic table of loans, classified by whether they were repaid in time.
 
-    The log-odds of being late increase with the ratio of amount to income and decrease with the
-    years in the job. They are 1.5 higher for homeowners and 1.5 lower for the self-employed.
+    The log-odds of being late increase with the ratio of amount to income, decrease with the years
+    in the job, and are 1.5 higher for homeowners and 1.5 lower for the self-employed.
 
     Parameters
     ----------
@@ -220,9 +203,106 @@ def make_loans(
     amount = income * random.gamma(3, 1.5, size=n_samples)
     burden = amount / income - 4.5 + 1.5 * (home == "owned") - 1.5 * (job == "self-employed")
     late = random.uniform(size=n_samples) < 1 / (1 + np.exp(2 - burden + 0.1 * years))
-    X = pd.DataFrame(
-        {"age": age, "years in job": years, "income": income, "amount": amount}
-        | {"job": job, "home": home}
-    )
-    categories = {"job": pd.CategoricalDtype([*_JOBS]), "home": pd.CategoricalDtype([*_HOMES])}
-    return X.round(1).astype(categories), np.where(late, "late", "repaid")
+    numbers = {"age": age, "years in job": years, "income": income, "amount": amount}
+    X = pd.DataFrame(numbers).round(1)
+    X["job"], X["home"] = pd.Categorical(job, [*_JOBS]), pd.Categorical(home, [*_HOMES])
+    return X, np.where(late, "late", "repaid")
+
+
+class GraphData(NamedTuple):
+    """A graph with node features and node classes.
+
+    Attributes
+    ----------
+    adjacency : scipy.sparse.csr_array of shape (n_nodes, n_nodes)
+        Nonzero for pairs of neighbours.
+    features : scipy.sparse.csr_array or ndarray of shape (n_nodes, n_features), float32
+        Node features.
+    labels : ndarray of shape (n_nodes,)
+        Node classes.
+    splits : ndarray of shape (n_splits, n_nodes), int8
+        0 for training nodes, 1 for validation nodes, 2 for test nodes.
+    left_out : mapping of str to ndarray
+        Classes to leave out of training, by the name of the setting, such as ``"OS-1"``.
+    """
+
+    adjacency: sparse.csr_array
+    features: Any
+    labels: NDArray[Any]
+    splits: NDArray[np.int8]
+    left_out: Mapping[str, NDArray[Any]]
+
+    @property
+    def graph(self) -> tuple[sparse.csr_array, Any]:
+        """The pair (adjacency, features), which the estimators accept as `graph`."""
+        return self.adjacency, self.features
+
+
+def make_node_classes(
+    n_nodes: int = 1000,
+    *,
+    n_classes: int = 4,
+    n_features: int = 16,
+    mean_degree: float = 6.0,
+    homophily: float = 0.8,
+    separation: float = 1.0,
+    random_state: Any = None,
+) -> GraphData:
+    """Draw a graph in which neighbours tend to have the same class.
+
+    Parameters
+    ----------
+    n_nodes : int, default=1000
+        Number of nodes.
+    n_classes : int, default=4
+        Number of classes, which are equally probable.
+    n_features : int, default=16
+        Number of features.
+    mean_degree : float, default=6.0
+        Expected number of neighbours, before duplicate edges and self-loops are removed.
+    homophily : float, default=0.8
+        Share of edges drawn within a class; all other edges join random nodes.
+    separation : float, default=1.0
+        Root mean square of the class means, per feature, in standard deviations of the classes.
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness.
+
+    Returns
+    -------
+    GraphData
+        A graph with one split: a fifth of all nodes are test nodes; of the others, 20 per class, or
+        half of the class if this is less, are training nodes. "OS-1" leaves out the last class.
+
+    Examples
+    --------
+    >>> from skuq.datasets import make_node_classes
+    >>> data = make_node_classes(200, random_state=0)
+    >>> data.adjacency.shape, data.features.shape
+    ((200, 200), (200, 16))
+    """
+    rng = check_random_state(random_state)
+    labels = rng.randint(n_classes, size=n_nodes)
+    means = separation * rng.normal(size=(n_classes, n_features))
+    features = (means[labels] + rng.normal(size=(n_nodes, n_features))).astype(np.float32)
+    source = rng.randint(n_nodes, size=round(n_nodes * mean_degree / 2))
+    target = rng.randint(n_nodes, size=len(source))
+    within = rng.uniform(size=len(source)) < homophily
+    # A random node of the same class, from a list of nodes that is sorted by class.
+    by_class, count = np.argsort(labels, kind="stable"), np.bincount(labels)
+    own = labels[source[within]]
+    place = (rng.uniform(size=len(own)) * count[own]).astype(np.int64)
+    target[within] = by_class[(np.cumsum(count) - count)[own] + place]
+    ends = np.array([source, target])[:, source != target]
+    ends = np.concatenate([ends, ends[::-1]], axis=1)
+    ones = np.ones(ends.shape[1], np.float32)
+    adjacency = sparse.csr_array((ones, tuple(ends)), shape=(n_nodes, n_nodes))
+    adjacency.sum_duplicates()
+    adjacency.data[:] = 1
+    left_out = {"OS-1": np.array([n_classes - 1])}
+    split = np.ones((1, n_nodes), np.int8)
+    test, rest = np.split(rng.permutation(n_nodes), [n_nodes // 5])
+    split[0, test] = 2
+    for label in range(n_classes):
+        own = rest[labels[rest] == label]
+        split[0, own[: min(20, len(own) // 2)]] = 0
+    return GraphData(adjacency, features, labels, split, left_out)

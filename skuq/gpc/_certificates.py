@@ -1,7 +1,4 @@
-"""Decisions and bounds over regions around points: probabilities, means, attacks, feature effects.
-
-Functions that start with a region model and regions return arrays with one row per region.
-"""
+"""Decisions and bounds over regions: probabilities, means, attacks, feature effects."""
 
 from __future__ import annotations
 
@@ -46,7 +43,7 @@ def probability_bounds(
     found = model.minima(regions, objectives, limits.per_point(len(rows)))
     whole = rows[most].clip(min=0).sum(axis=1)  # 1 for two classes (see above), else 0
     bounds = _ranges(found, least, most, whole)
-    return Bounds(*(end.clip(0, 1) for end in bounds[:4]), *bounds[4:])
+    return Bounds._make([*(end.clip(0, 1) for end in bounds[:4]), *bounds[4:]])
 
 
 def _ranges(found: Minima, least: Any, most: Any, whole: Any) -> Bounds:
@@ -68,7 +65,6 @@ def safety(
     model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> Certificate:
     """Decide for each region whether one class is most probable everywhere (Definition 2)."""
-    # labels (n,)
     if not model.jointly:
         return _safety_of_many(model, regions, labels, limits)
     units = np.eye(model.n_classes)
@@ -125,10 +121,7 @@ def _invariance(
 def _safety_of_many(
     model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> Certificate:
-    """Prove safety by bounds on the margin; refute it by points with a different predicted class.
-
-    Used for more than three classes.
-    """
+    """Prove safety by bounds on the margin; refute it by points with another predicted class."""
     found = model.minima_of_class(regions, labels, "margin", limits, 2 * UNSURE)
     lower = found.lower[:, 0]
     center = regions.center.numpy()
@@ -247,10 +240,8 @@ def gradient_attack(
     n_restarts: int = 0,
     rng: np.random.RandomState | None = None,
 ) -> Attack:
-    # labels (n,)
-    # With more than three classes, the margin is minimised, not the probability. Method "fgsm" is
-    # GPFGS of Grosse, Pfaff, Smith, Backes, "The limitations of model uncertainty in adversarial
-    # settings", 2018.
+    # With more than three classes, the margin is minimised. "fgsm" is GPFGS of Grosse et al., "The
+    # limitations of model uncertainty in adversarial settings", 2018.
     regions = regions.to(model.device)
     value, gradient = model.attackable(regions.center, labels)
     if method == "fgsm":  # the point is returned even if the probability did not decrease
@@ -281,7 +272,6 @@ def feature_effects(
     model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> tuple[FloatArray, FloatArray]:
     """Compare the range of a probability above and below the point, per feature (Eq. 23-25)."""
-    # labels (n,) -> local, error (n, n_features)
     features, n = regions.free.tolist(), len(regions)
     share = limits._replace(max_time=limits.max_time / len(features), progress=None)
     units = np.eye(model.n_classes)[labels]
@@ -303,8 +293,6 @@ def feature_effects(
 
 
 class Bisection:
-    # points (n, n_features), trial (n,)
-
     def __init__(self, points: FloatArray, order: float, max_radius: float, precision: float):
         self._points, self._order, self._precision = points, order, precision
         self._lower, self._upper = np.zeros(len(points)), np.full(len(points), np.inf)

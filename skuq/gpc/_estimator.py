@@ -92,10 +92,7 @@ class RobustGaussianProcess(ABC):
     def _prior(
         self, X: FloatArray, kernel: Kernel, weight: FloatArray | None, n_matrices: int
     ) -> tuple[Callable[[Any], Prior], np.random.RandomState]:
-        """Prior as a function of the kernel, and the state of the random generator.
-
-        `n_matrices` counts matrices of size n that an exact fit needs beside the kernel's.
-        """
+        """Prior of a kernel, and random state; an exact fit adds `n_matrices` to the kernel's."""
         context = None
         if self.optimizer is None:
             context = "with optimizer=None, which keeps the kernel fixed; use optimizer='lbfgs'."
@@ -191,10 +188,9 @@ class RobustGaussianProcess(ABC):
     def _in_batches(
         self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:
-        """Apply `answer` to batches of points, in `n_jobs` processes, and concatenate the results.
+        """Apply `answer` to batches of rows of `of_points`, in `n_jobs` processes.
 
-        `answer` receives the model and, from each array in `of_points`, the rows of the batch. The
-        time limit is divided equally among the batches.
+        The time limit is divided equally among the batches, whose results are concatenated.
         """
         model, n = self._region_model(), len(of_points[0])
         model.prepare()  # once in this process, not in every worker
@@ -232,8 +228,7 @@ class RobustGaussianProcess(ABC):
     ) -> SafeRadius:
         """Find for each point, by bisection, the largest radius that `decide` certifies.
 
-        `decide` also receives the rows of `of_points` (labels or tolerances) for the points to be
-        decided.
+        `of_points` are labels or tolerances, of which `decide` receives the rows to be decided.
         """
         near, limits = Neighbourhood(**shape), read_limits(tol, max_time, max_regions)
         if near.region is not None:

@@ -110,9 +110,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     expected entropy under the latent posterior, epistemic = total - aleatoric, which is the mutual
     information between the label and the latent function.
 
-    Guarantees refer to the fitted model: to the probabilities that it computes from the Gaussian
-    approximation of the posterior. They do not cover the error of the approximation or of the
-    model.
+    Guarantees refer to the probabilities that the fitted model computes from the Gaussian
+    approximation of the posterior, not to the error of the approximation or of the model.
 
     Distances are measured in the units of `X`. If features, radii and the length-scales of
     `kernel` are all multiplied by the same number, results do not change.
@@ -236,7 +235,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         ndarray of shape (n_samples, n_classes), float64
             Probabilities, in the order of `classes_`.
         """
-        moments = self._moments(X)
+        moments = self._moments(X)  # raises NotFittedError before `likelihood_` is read
         return class_probabilities(self.likelihood_, *moments)
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -252,8 +251,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         ndarray of shape (n_samples,)
             Labels.
         """
-        proba = self.predict_proba(X)
-        labels: NDArray[Any] = self.classes_[most_probable(proba)]
+        labels: NDArray[Any] = self.classes_[most_probable(self.predict_proba(X))]
         return labels
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
@@ -513,7 +511,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         return tags
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:
-        points = self._points(X)  # raises NotFittedError before `posterior_` is read
+        points = self._points(X)
         return self.posterior_.moments(points)
 
     def _new_region_model(self, device: str) -> ProbabilityModel:

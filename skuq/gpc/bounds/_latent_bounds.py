@@ -1,17 +1,17 @@
 """Latent mean and covariance over boxes: second-order expansions with proven remainders.
 
-Over a box ``c + t``, each latent moment is expanded to second order around the centre, with a
-remainder that is bounded in the kernel's Hilbert space. The mean is the inner product of a fixed
-function with ``k(c + t, .)``, and the covariance is a positive semi-definite form of
-``k(c + t, .)``. Therefore, the norm of the Taylor remainder of ``k(c + t, .)`` bounds both
-remainders, regardless of cancellation between training points. Equation numbers and the symbols a0,
-a1, a2, rho, s0, s1, s2, t0, t1, r and varsigma refer to the proofs page of the user guide
-(`docs/guide/robust_gpc_proofs.rst`).
+Over a box ``c + t``, the mean is the inner product of a fixed function with ``k(c + t, .)``, and
+the covariance is a positive semi-definite form of ``k(c + t, .)``. The norm of the Taylor remainder
+of ``k(c + t, .)`` in the kernel's Hilbert space therefore bounds both remainders, regardless of
+cancellation between training points. Equation numbers and the symbols a0, a1, a2, rho, s0, s1, s2,
+t0, t1, r and varsigma refer to `docs/guide/robust_gpc_proofs.rst`, as in all of this folder.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import torch
@@ -60,16 +60,13 @@ class Expansion(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows ``r(x)`` at the centres, with derivatives in the coordinates of the boxes."""
-
-    # Value and Jacobian are whitened if the model is whitened; the other fields never are.
+    """Rows ``r(x)`` at the centres; only value and Jacobian are whitened if the model is."""
 
     value: Tensor  # (b, m)
     jacobian: Tensor  # (b, m, f)
     # (b, m), sum of the absolute values of the polynomial's terms, times its condition number
     magnitude: Tensor
-    # Terms of the Hessian: coefficient * left right'
-    curvature: list[tuple[Tensor, Tensor, Tensor]]
+    curvature: list[tuple[Tensor, Tensor, Tensor]]  # of the Hessian: coefficient * left right'
     diagonal: list[tuple[Tensor, Tensor]]  # coefficient * diag(squared half-widths)
 
     def hessian(self, weights: Tensor) -> Tensor:
@@ -86,9 +83,7 @@ class _Rows(NamedTuple):
 
 
 class Expander:
-    """Expansion of latent moments in the free features; other features are fixed at `base`."""
-
-    # base (n, n_features), free (f,), on the CPU
+    """Expansion of latent moments in the free features (f,); others are fixed at `base` (n, d)."""
 
     def __init__(self, model: LatentModel, base: Tensor, free: Tensor):
         self.model = model
@@ -201,8 +196,8 @@ class Expander:
                     size = size + bend / 2 * reaches[p] * reaches[other]
             values.append(covariance)
             magnitudes.append(size * condition)
-        value, magnitude = _total(values), _total(magnitudes)
-        jacobian = _total(jacobians) if jacobians else torch.zeros_like(delta)
+        value, magnitude = reduce(add, values), reduce(add, magnitudes)
+        jacobian = reduce(add, jacobians) if jacobians else torch.zeros_like(delta)
         whitened = self.model.whiten(value), self.model.whiten(jacobian.mT).mT
         return _Rows(*whitened, magnitude, curvature, diagonal)
 
@@ -247,13 +242,6 @@ def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:
         for part in torch.split(points, size)
     ]
     return torch.cat(parts)
-
-
-def _total(parts: list[Tensor]) -> Tensor:
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
 
 
 def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tensor:

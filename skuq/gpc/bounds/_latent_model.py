@@ -1,10 +1,9 @@
 """A posterior as tensors: its kernel with Taylor norms, and the constants that bounds need.
 
 Every supported kernel is a sum of terms ``variance * prod_p kappa_p(s_p)``, where ``s_p`` is
-a squared distance with one precision (inverse squared length-scale) per feature. A term computes
-values, derivatives, and the error of a Taylor polynomial of ``k(x, .)`` in the norm of the
-kernel's Hilbert space. All bounds of this package derive from this error. Equation numbers refer to
-the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+a squared distance with one precision (inverse squared length-scale) per feature. All bounds derive
+from the error of a Taylor polynomial of ``k(x, .)`` in the norm of the kernel's Hilbert space.
+Equation numbers refer to `docs/guide/robust_gpc_proofs.rst`.
 """
 
 from __future__ import annotations
@@ -238,7 +237,7 @@ class StationaryKernel:
         """Covariances; for the sensitivity, each is multiplied by its condition ``1 + s``."""
         total = X.new_zeros(len(X), len(Z))
         for term in self.terms:
-            values, condition = torch.full_like(total, term.variance), 1.0
+            values, condition = torch.full_like(total, term.variance), torch.ones_like(total)
             for profile, squared in zip(term.profiles, term.squared_distances(X, Z), strict=True):
                 values, condition = values * profile.derivatives(squared, 0)[0], condition + squared
             total = total + (values * condition if sensitivity else values)
@@ -281,10 +280,7 @@ def _profile(kernel: Kernel) -> Profile:
         return Rational(float(kernel.alpha))
     elif isinstance(kernel, RBF):
         return SquaredExponential()
-    raise ValueError(
-        f"Bounds are not known for the kernel {kernel!r}; build it from RBF, Matern with nu=1.5 "
-        "or nu=2.5, RationalQuadratic and ConstantKernel with + and *."
-    )
+    raise ValueError(f"Bounds are not known for the kernel {kernel!r}.")
 
 
 def _product(a: Term, b: Term) -> Term:

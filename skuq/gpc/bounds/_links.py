@@ -1,10 +1,8 @@
 """Averages of a likelihood over latent Gaussians: values, and lower bounds over boxes.
 
 A link averages a likelihood over the Gaussian distribution of the latent functions. It computes a
-weighted sum of class probabilities (one class, or the margin between two) with a proven error
-bound. Given bounds on the moments over a box, a link also computes a lower bound on this sum over
-the box. Equation numbers refer to the proofs page of the user guide
-(`docs/guide/robust_gpc_proofs.rst`).
+weighted sum of class probabilities with a proven error bound, and, given bounds on the moments over
+a box, a lower bound on this sum. Equation numbers refer to `docs/guide/robust_gpc_proofs.rst`.
 """
 
 from __future__ import annotations
@@ -32,10 +30,7 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Ranges, over a box, of derivatives with respect to latent moments, up to a positive factor.
-
-    Each range is given by its centre and its radius.
-    """
+    """Centres and radii of the ranges, over a box, of derivatives by moments, up to a factor."""
 
     mean: Tensor  # (b, L)
     mean_radius: Tensor  # (b, L)
@@ -56,7 +51,7 @@ class Minimum(NamedTuple):
 
 
 class Link(Protocol):
-    """Interface of likelihoods for branch and bound; `objective` (b, C) weights the classes."""
+    """What branch and bound needs of a likelihood; `objective`, (b, C), weights the classes."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
 
@@ -65,9 +60,7 @@ class Link(Protocol):
 
 
 class _BinaryLink(ABC):
-    """Link of one latent function; the probability of the second class increases with its mean."""
-
-    # Both likelihoods are symmetric: negating the mean exchanges the classes.
+    """Link of one latent function; negating its mean exchanges the two classes."""
 
     widening: float
     accuracy: float

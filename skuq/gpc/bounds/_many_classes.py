@@ -1,11 +1,10 @@
 """Bounds for more than three classes: expansion around independent classes, and pairwise bounds.
 
-The softmax does not depend on a shift that all latent functions share. Apart from a shared shift,
-the latent functions of a posterior are almost independent. The average over independent functions
-is a one-dimensional integral for any number of classes, and the remainder of the expansion around
-it is small and bounded. Pairwise bounds compare two classes at a time, and are tighter where
-probabilities saturate. The cost is polynomial in the number of classes. Equation numbers and the
-symbols c, j, s_j refer to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+Apart from a shift that all share, which does not change the softmax, the latent functions of a
+posterior are almost independent. The average over independent functions is a one-dimensional
+integral, and the remainder of the expansion around it is small and bounded. Pairwise bounds are
+tighter where probabilities saturate. The cost is polynomial in the number of classes. Equation
+numbers and the symbols c, j, s_j refer to `docs/guide/robust_gpc_proofs.rst`.
 """
 
 from __future__ import annotations
@@ -77,11 +76,7 @@ class Pairs:
 class ManyClassesLink:
     """Link for one class c of more than three classes: margin, smallest or largest probability."""
 
-    # The value depends on the kind:
-    # - "margin": ``p_c - max_j p_j``;
-    # - "smallest": ``p_c - 1``;
-    # - "largest": ``-p_c``.
-    # An objective encodes the class c: it is `LEAST` for c and 0 for all other classes.
+    # Objectives and kinds are those of `Pairs`; the values are the right-hand sides there.
 
     def __init__(
         self,

@@ -1,8 +1,4 @@
-"""Models of a posterior that compute predictions, and bound their minima over regions.
-
-`ProbabilityModel` is for class probabilities, `MomentModel` for the mean and the standard deviation
-of a regression.
-"""
+"""Models of a posterior that bound minima over regions: of probabilities, mean and deviation."""
 
 from __future__ import annotations
 
@@ -184,10 +180,7 @@ class ProbabilityModel(RegionModel):
         limits: Limits,
         threshold: float | None = None,
     ) -> Minima:
-        """Minimise the value `kind` of one class in each region; see `ManyClassesLink`.
-
-        Shape: `labels` (n,). Returns minima of shape (n, 1).
-        """
+        """Minimise the value `kind` of one class in each region; see `ManyClassesLink`."""
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
         objectives = LEAST * np.eye(self.n_classes)[labels][:, None]

@@ -2,7 +2,7 @@
 
 `SoftmaxLink` linearises averages in the moments. For three classes, `SecondOrder` adds all
 second-order terms, so that the error is of third order in the widths of a box. Equation numbers
-and symbols refer to the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+refer to `docs/guide/robust_gpc_proofs.rst`.
 """
 
 from __future__ import annotations
@@ -35,16 +35,15 @@ _ENTRIES = 500_000  # size of the largest temporary array, small enough for the 
 _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
 # Derivatives of a softmax output are joint cumulants of class indicators. For centred indicators,
-# |E x y| <= 1/4, |E x y z| <= 1/8, |E x y z w| <= 1/12 and |E x y z w v| <= 0.068. These
-# inequalities imply the following bounds on the cumulants of order three to five (Eq. 23).
+# |E x y| <= 1/4, |E x y z| <= 1/8, |E x y z w| <= 1/12 and |E x y z w v| <= 0.068, which imply
+# these bounds on the cumulants of order three to five (Eq. 23).
 _SECOND, _THIRD, _FOURTH = 1 / 8, 1 / 12 + 3 / 16, 0.068 + 10 / 32
 _NOTHING = 1e-6  # smaller whitened covariances are rounding errors
 _LEAST = 1e-12  # if the variance of a difference is smaller, smoothing bounds are not used
 _ALONG = 0.0963  # bound on the second derivative along directions whose entries differ by at most 1
 
-# The Gaussian average of a function with values between 0 and 1 is a smooth function of the
-# Gaussian's mean. If the unit of the mean is the standard deviation, each derivative of order k
-# along unit vectors is at most sqrt(k!) / 2.
+# The Gaussian average of a function with values between 0 and 1 is smooth in the mean: in units of
+# the standard deviation, each derivative of order k along unit vectors is at most sqrt(k!) / 2.
 _SMOOTH = [math.sqrt(math.factorial(k)) / 2 for k in range(5)]
 # Bound for order 2 if both unit vectors are equal: half the mean of |z^2 - 1| for a normal z.
 _SQUARE = 0.48395
@@ -53,10 +52,9 @@ _SMALL = 0.9  # largest relative change of covariances, theta, for which boxes a
 _INEXACT = 1e-4  # error of derivatives of order 3 and 4, in units of standard deviations (Eq. 38)
 _PANELS = 8  # number of integration intervals along a line that starts at the centre's moments
 
-# For two differences between latent functions, z contains the changes of five moments: of the two
-# means, the two variances and the covariance. The derivative with respect to an entry of z is a
-# factor in `_FACTORS` times a derivative with respect to the two means, whose orders are in
-# `_ORDERS`.
+# For two differences between latent functions, z contains the changes of the two means, the two
+# variances and the covariance. The derivative with respect to an entry of z is a factor in
+# `_FACTORS` times a derivative with respect to the two means, whose orders are in `_ORDERS`.
 _ORDERS = torch.tensor([(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)])
 _FACTORS = torch.tensor([1.0, 1.0, 0.5, 1.0, 0.5], dtype=torch.float64)
 # Linear maps to z from the means of three latent functions, and from the covariances of six pairs.
@@ -67,11 +65,9 @@ _PAIRS = torch.tensor(
 
 
 class Reach(NamedTuple):
-    """Bounds on the moments in a box minus the moments at the centre of an expansion.
+    """Bounds, (b,), on the moments in a box minus the moments at the centre of an expansion."""
 
-    All fields have shape (b,). Whitened norms are computed after whitening with the covariance of
-    the expansion.
-    """
+    # "Whitened" means whitened with the covariance of the expansion.
 
     means: Tensor  # sum of absolute changes of means
     covariances: Tensor  # sum of absolute changes of covariances
@@ -86,8 +82,7 @@ class Reach(NamedTuple):
 
     def smooth(self, order: int) -> Tensor:
         """Bound on an average's derivatives of the given order, in whitened units."""
-        # In the whole box, the covariance is at least ``1 - spectral`` times the covariance of the
-        # expansion (Eq. 24).
+        # The covariance is at least ``1 - spectral`` times that of the expansion (Eq. 24).
         return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
 
     def loss(self) -> Tensor:
@@ -115,8 +110,7 @@ class SoftmaxLink:
     """``P(y = c) = E[softmax(f)_c]`` with an error bound, by quadrature over latent differences."""
 
     def __init__(self, n_classes: int, most_variance: float, indefinite: float = 0.0):
-        # Bound on the error from clipping variances that are negative due to rounding. Second
-        # derivatives of outputs are at most 1/4.
+        # Bound on the error from clipping negative variances; second derivatives are at most 1/4.
         self._rounding = n_classes**2 * indefinite / 8
         self._logit = LogitLink(4 * most_variance)  # for differences of two latent functions
         rows, columns = np.triu_indices(n_classes)
@@ -354,10 +348,9 @@ def covariance_norms(
 ) -> tuple[Tensor, Tensor]:
     """Frobenius and spectral norm (b,) of ``D^-1/2 M D^-1/2``, eta and theta in Eq. 24.
 
-    M is the change of the covariances over boxes, modulo shifts, which the softmax ignores. Shapes:
-    `entries` (b, n (n + 1) / 2, n_pairs), weights of the covariances in the entries of M (None for
-    the identity); `D` (b, n), variances; `stretch` (b,), factor by which the map to
-    ``D^-1/2 M D^-1/2`` may increase the spectral norm of an error of the covariances.
+    M is the change of the covariances over boxes, modulo shifts. `entries`, (b, n (n + 1) / 2,
+    n_pairs), are the weights of the covariances in M (None: identity), `D` (b, n) variances, and
+    `stretch` (b,) the factor by which the map may increase the spectral norm of an error.
     """
     moments = expansion.covariance if entries is None else expansion.covariance.combine(entries)
     weights, n = whitening_weights(D), D.shape[1]
@@ -423,8 +416,8 @@ class SecondOrder(NamedTuple):
     ) -> None:
         """Improve fields of `Minimum` in place, where the second-order bound is better.
 
-        For all boxes, `distance` bounds the change of the average from its value at the centre, and
-        `error` bounds the numerical error of that value and of first derivatives.
+        For all boxes, `distance` bounds the change of the average from the centre, and `error` the
+        numerical error of its value and its first derivatives there.
         """
         least, best, by_feature = self._minimum(distance[self.rows])
         least = least - error[self.rows]
@@ -495,9 +488,8 @@ def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
 
 def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
     """Bound on the integral of the root of ``sum_k squares_k / (1 - s spectral)^k`` (Eq. 40)."""
-    # k starts at `order`; the weight of the integrand at s is
-    # ``(1 - s)^(order - 1) / (order - 1)!``. Because the root is convex in s, chords between grid
-    # points are an upper bound.
+    # k starts at `order`; the weight at s is ``(1 - s)^(order - 1) / (order - 1)!``. Because the
+    # root is convex in s, chords between grid points are an upper bound.
     s = torch.arange(_PANELS + 1, dtype=spectral.dtype, device=spectral.device) / _PANELS
     left = 1 - s * spectral.clamp(max=1 - 1e-9)[..., None]
     total = torch.zeros_like(left)

@@ -74,8 +74,7 @@ class Maximum(NamedTuple):
 
 class _Coordinates:
     # The units are powers of two near the initial length-scales. They make the search independent
-    # of the units of the features. If the units of the features change by powers of two, the
-    # independence is exact, because scaling by powers of two does not round.
+    # of the units of the features, exactly so for powers of two, which do not round.
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._units = kernel, {}
@@ -150,11 +149,16 @@ def maximise_evidence(
 ) -> Maximum:
     """Maximise the evidence with L-BFGS-B over the logarithms of the free hyperparameters."""
     # The first run starts from `kernel`, the other `n_restarts` runs from hyperparameters drawn
-    # log-uniformly within their bounds. Each run makes up to `max_iter` evaluations. If the
-    # evidence of `kernel` itself cannot be computed, an error is raised. The search rejects other
-    # hyperparameters whose evidence cannot be computed.
-    coordinates = _Coordinates(kernel)
-    drawn = _drawn_starts(coordinates, kernel, n_restarts, rng)
+    # log-uniformly within their bounds. Each run makes up to `max_iter` evaluations. The evidence
+    # of `kernel` must exist; other hyperparameters whose evidence does not exist are rejected.
+    coordinates, drawn = _Coordinates(kernel), []
+    if rng is not None and n_restarts and len(coordinates.start):
+        if not np.isfinite(coordinates.bounds).all():
+            raise ValueError(
+                "Restarts draw hyperparameters within their bounds, but some bounds of "
+                f"{kernel} are infinite; set finite bounds, or set n_restarts=0."
+            )
+        drawn = [rng.uniform(*coordinates.bounds.T) for _ in range(n_restarts)]
     runs = [_run(objective, coordinates, coordinates.start, max_iter)]
     for start in drawn:
         with suppress(NoEvidenceError):
@@ -171,8 +175,7 @@ def maximise_evidence(
             "hyperparameters.",
             ConvergenceWarning,
         )
-    # Number of drawn starts at which the evidence cannot be computed.
-    n_lost = 1 + len(drawn) - len(runs)
+    n_lost = 1 + len(drawn) - len(runs)  # drawn starts without evidence
     return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))
 
 
@@ -183,19 +186,6 @@ def _steepness(kernel: Any, evidence: Evidence) -> float:
         return 0.0
     room = np.where(evidence.gradient > 0, kernel.bounds[:, 1] - theta, theta - kernel.bounds[:, 0])
     return float(np.abs(np.where(room > 1e-6, evidence.gradient, 0.0)).max())
-
-
-def _drawn_starts(
-    coordinates: _Coordinates, kernel: Any, n_restarts: int, rng: np.random.Generator | None
-) -> list[FloatArray]:
-    if rng is None or not n_restarts or not len(coordinates.start):
-        return []
-    if not np.isfinite(coordinates.bounds).all():
-        raise ValueError(
-            "Restarts draw hyperparameters within their bounds, but some bounds of "
-            f"{kernel} are infinite; set finite bounds, or set n_restarts=0."
-        )
-    return [rng.uniform(*coordinates.bounds.T) for _ in range(n_restarts)]
 
 
 def _rank(evidence: Evidence) -> tuple[bool, float]:
@@ -231,14 +221,8 @@ def _run(
         if len(start):
             # `_BudgetSpentError` ends the run before these limits are reached.
             options = {"maxiter": max_iter, "maxfun": max_iter + 1}
-            message = minimize(
-                negative,
-                start,
-                jac=True,
-                method="L-BFGS-B",
-                bounds=coordinates.bounds,
-                options=options,
-            ).message
+            search = {"method": "L-BFGS-B", "bounds": coordinates.bounds, "options": options}
+            message = minimize(negative, start, jac=True, **search).message
         else:
             negative(start)
     except _BudgetSpentError:

@@ -1,13 +1,11 @@
 """Covariance matrices of scikit-learn kernels, and contractions with their derivatives.
 
-scikit-learn returns the gradient of a kernel as an array of shape (n, n, n_theta). With one
-length-scale per feature, that array would dominate the memory of inference, which only needs the
-inner product of each derivative with one matrix. These inner products take a few matrix products.
+scikit-learn's gradient of a kernel, of shape (n, n, n_theta), would dominate the memory of
+inference, which only needs the inner product of each derivative with one matrix.
 
 The leaves of a kernel are constants and functions of one distance. ``leaf(kernel, X, Z)`` returns
 the covariance matrix (a scalar if it is constant) and the pullback: a function that maps a matrix G
-to the inner products of G with the derivatives with respect to the free hyperparameters of the
-leaf.
+to the inner products of G with the derivatives with respect to the leaf's free hyperparameters.
 """
 
 from __future__ import annotations
@@ -125,12 +123,6 @@ LEAVES: dict[type, Callable[..., tuple[Any, Pullback]]] = {
 }
 
 
-_SUPPORTED = (
-    "RBF, Matern with nu=1.5 or nu=2.5, RationalQuadratic, ConstantKernel, and sums and "
-    "products of these"
-)
-
-
 def check_kernel(kernel: Any, n_features: int) -> None:
     if type(kernel) in (Sum, Product):
         check_kernel(kernel.k1, n_features)
@@ -139,7 +131,8 @@ def check_kernel(kernel: Any, n_features: int) -> None:
     if type(kernel) not in LEAVES:
         got = repr(kernel) if isinstance(kernel, Kernel) else f"{type(kernel).__name__} object"
         raise ValueError(
-            f"Expected a kernel of sklearn.gaussian_process.kernels made of {_SUPPORTED}; got "
+            "Expected a kernel of sklearn.gaussian_process.kernels made of RBF, Matern with nu=1.5 "
+            "or nu=2.5, RationalQuadratic, ConstantKernel, and sums and products of these; got "
             f"{got}. Replace it; in regression, WhiteKernel may be added, but not multiplied."
         )
     if type(kernel) is Matern and kernel.nu not in (1.5, 2.5):
@@ -156,16 +149,14 @@ def check_kernel(kernel: Any, n_features: int) -> None:
 
 
 def covariance(kernel: Any, X: FloatArray, Z: FloatArray | None = None) -> FloatArray:
-    # X (n, n_features), Z (m, n_features) -> (n, m)
     return covariance_with_pullback(kernel, X, Z)[0]
 
 
 def covariance_with_pullback(
     kernel: Any, X: FloatArray, Z: FloatArray | None = None
 ) -> tuple[FloatArray, Pullback]:
-    # The pullback maps G (n, m), the derivative of a scalar with respect to the covariance matrix,
-    # to ``sum_ab G_ab dK_ab / dtheta_j`` (n_theta,), the derivative of the scalar with respect to
-    # ``kernel.theta``. G need not be symmetric. The pullback reuses distances and exponentials.
+    # The pullback maps G (n, m), the derivative of a scalar with respect to K, which need not be
+    # symmetric, to ``sum_ab G_ab dK_ab / dtheta_j``, the derivative with respect to `kernel.theta`.
     K, pullback = _node(kernel, X, Z)
     if np.ndim(K) == 0:
         K = np.full((len(X), len(X if Z is None else Z)), K)

@@ -73,10 +73,7 @@ LIKELIHOODS = {"probit": probit, "logit": logit}
 
 
 class SoftmaxLikelihood:
-    """Weighted log-likelihood of categorical targets with probabilities ``softmax(f)``."""
-
-    # labels (n,), sample_weight (n,)
-    # W is minus the second derivative of the log-likelihood with respect to f.
+    """Weighted log-likelihood of labels, (n,), with probabilities ``softmax(f)``."""
 
     def __init__(
         self, labels: IntArray, n_classes: int, sample_weight: FloatArray | None = None
@@ -101,9 +98,9 @@ class SoftmaxLikelihood:
         self, proba: FloatArray, variance: FloatArray, covariance_with_mean: FloatArray
     ) -> FloatArray:
         """Derivative of ``-log |K^-1 + W| / 2`` with respect to f, shape (n_classes, n)."""
-        # `variance` is the posterior variance S_cc of each latent function, and
-        # `covariance_with_mean` is ``S p``, the covariance of each latent function with the
-        # p-weighted average of all functions. Both have shape (n_classes, n).
+        # W is minus the second derivative of the log-likelihood, `variance` the posterior variance
+        # S_cc of each latent function, and `covariance_with_mean` its covariance ``S p`` with the
+        # p-weighted average of all functions, both (n_classes, n).
         h = variance - 2.0 * covariance_with_mean
         return -0.5 * self.curve(proba, h)
 
@@ -127,9 +124,8 @@ def _quadrature(
 ) -> TiltedMoments:
     """Integrate over panels around the mode of the tilted density, split where it bends."""
     # The derivatives are computed as expectations, under the tilted density, of derivatives of the
-    # log-likelihood. Differences of moments are thus avoided. The integration variable t is the
-    # difference between f and `mean` in units of the standard deviation, so that the limit of zero
-    # variance is included.
+    # log-likelihood, not as differences of moments. The variable t is ``(f - mean) / sd``, so that
+    # the limit of zero variance is included.
     mean, power = (y * mean)[:, None], power[:, None]
     sd = np.maximum(np.sqrt(variance), _NARROW)[:, None]
 
@@ -185,12 +181,11 @@ class Nodes(NamedTuple):
 def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Nodes:
     """Nodes for functions ``g(scales * t)`` where g is bounded by 1 within pi / 2 of the reals."""
     # For each variable t_i, `scales` holds the largest change of a difference between two arguments
-    # of g when t_i increases by 1. `accuracy` is the target error per dimension.
-    # The logistic function and the softmax are bounded in the strip within pi / 2 of the reals,
-    # because the real part of every ``exp(f_i - f_j)`` is positive. With half-width a of the strip
-    # and step h, the error per dimension is at most ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)``
-    # (Trefethen and Weideman, "The Exponentially Convergent Trapezoidal Rule", SIAM Review 2014,
-    # Theorem 5.1).
+    # of g when t_i increases by 1. `accuracy` is the target error per dimension. The logistic
+    # function and the softmax are bounded in the strip, where ``exp(f_i - f_j)`` has a positive
+    # real part. With half-width a of the strip and step h, the error per dimension is at most
+    # ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)`` (Trefethen and Weideman, "The Exponentially
+    # Convergent Trapezoidal Rule", SIAM Review 2014, Theorem 5.1).
     axes, masses = zip(*(_axis(scale, accuracy, like) for scale in scales), strict=True)
     dimensions = len(axes)
     points = torch.cartesian_prod(*axes).reshape(-1, dimensions)

@@ -1,9 +1,8 @@
 """Gaussian posteriors of the latent functions, and predictions.
 
-For every inference method of this package, the latent functions at an input x are jointly Gaussian.
-Their means are linear and their covariances quadratic in ``r(x) = k(inputs, x)``. Predictions are
-averages of the likelihood over these Gaussians. Numbers of algorithms and lines refer to Rasmussen
-and Williams, "Gaussian Processes for Machine Learning", 2006.
+The means of the latent functions at an input x are linear, and their covariances quadratic, in
+``r(x) = k(inputs, x)``. Predictions are averages of the likelihood over these Gaussians. Numbers of
+lines refer to Algorithm 3.4 of Rasmussen and Williams, "Gaussian Processes for Machine Learning".
 """
 
 from __future__ import annotations
@@ -46,10 +45,10 @@ _NARROW = 1.5
 
 @dataclass(frozen=True)
 class FactoredPosterior:
-    """Posterior of one latent function per class, in the form of Laplace's method."""
+    """Posterior of one latent function per class, in the form of Laplace's method.
 
-    # Algorithm 3.4: the covariance of the latent functions c and d at x is
-    # ``(c == d) (k(x, x) - r' E_c r) + (M^-1 E_c r)' (M^-1 E_d r)``.
+    Covariance of c and d at x: ``(c == d) (k(x, x) - r' E_c r) + (M^-1 E_c r)' (M^-1 E_d r)``.
+    """
 
     kernel: Any  # with optimised hyperparameters, shared by all classes
     inputs: FloatArray  # (m, n_features), training inputs
@@ -69,16 +68,13 @@ class FactoredPosterior:
             for c in range(n_latent):  # Line 11
                 projected[c] = solve_triangular(self.factor, projected[c], lower=True)
             by_point = np.moveaxis(projected, 2, 0)
-            cov[rows] = by_point @ by_point.swapaxes(1, 2)  # Line 13
-            # Line 15
+            cov[rows] = by_point @ by_point.swapaxes(1, 2)  # Lines 13, 15
             cov[rows, range(n_latent), range(n_latent)] += np.maximum(own, 0.0)
         return mean, cov
 
     def reduction(self) -> FloatArray:
-        """Matrices R, shape (L (L + 1) / 2, m, m)."""
-        # The covariance between latent function c at x and latent function d at z is
-        # ``(c == d) k(x, z) - r(x) @ R[pair] @ r(z)``, with the pairs ``c <= d`` in the order of
-        # ``np.triu_indices(L)``.
+        """Matrices R of the pairs ``c <= d`` in the order of ``np.triu_indices(L)``."""
+        # The covariance of c at x and d at z is ``(c == d) k(x, z) - r(x) @ R[pair] @ r(z)``.
         solved = [solve_triangular(self.factor, block, lower=True) for block in self.blocks]
         pairs = list(zip(*np.triu_indices(len(self.weights)), strict=True))
         result = np.empty((len(pairs), *self.factor.shape))
@@ -95,8 +91,7 @@ class JointPosterior:
 
     # With inducing points, the entries of a row r(x) are almost linearly dependent functions, and
     # ``r' R r`` would lose all digits to cancellation. The entries of a whitened row are
-    # orthonormal functions. The matrices R for whitened rows have entries of at most 1, and nothing
-    # cancels (Eq. 30 of the proofs page of the user guide).
+    # orthonormal, and R has entries of at most 1 (Eq. 30 of the proofs page of the user guide).
 
     kernel: Any  # with optimised hyperparameters, shared by all classes
     inputs: FloatArray  # (m, n_features), training inputs, or inducing points
@@ -145,10 +140,9 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
     """Average the likelihood over the Gaussian of the latent functions."""
     # mean (n, L), covariance (n, L, L) -> (n, n_classes); L is 1 for binary likelihoods.
     # Errors are below 1e-10 for two and three classes, and for four classes if the standard
-    # deviations of differences of latent functions are moderate (about 1). Otherwise errors are
-    # about 1e-2. The value 1e-2 is a proven bound if the latent functions are almost independent,
-    # apart from a shift that all have in common (Eq. 35 of the proofs page of the user guide). In
-    # the remaining cases, it is an estimate for 8,192 quasi-random points.
+    # deviations of differences of latent functions are about 1. Otherwise, errors are about 1e-2:
+    # proven if the latent functions are almost independent, apart from a common shift (Eq. 35 of
+    # the proofs page of the user guide), or else estimated for 8,192 quasi-random points.
     if likelihood == "probit":
         z = torch.as_tensor(mean[:, 0] / np.sqrt(1 + covariance[:, 0, 0]))
         return torch.stack([torch.special.ndtr(-z), torch.special.ndtr(z)], -1).numpy()
@@ -176,9 +170,7 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
 
 def most_probable(proba: FloatArray) -> NDArray[np.intp]:
     """Index of the most probable class of each row; the first class in case of a tie."""
-    # proba (n, n_classes) -> (n,)
-    # Far from all data, the probabilities of all classes are equal up to rounding errors, which
-    # must not determine the predicted class.
+    # Far from all data, all probabilities are equal up to rounding, which must not decide.
     return (proba >= proba.max(axis=1, keepdims=True) - TIE).argmax(axis=1)
 
 
@@ -195,8 +187,7 @@ def _draws(
     mean: FloatArray, covariance: FloatArray
 ) -> Iterator[tuple[NDArray[np.intp], Tensor, Tensor]]:
     """Yield rows, nodes of their latent Gaussians (b, L, nodes), and weights of the nodes."""
-    # Points with similar standard deviations form a group, which shares nodes. Because the nodes
-    # depend only on the group, the result for a point does not depend on the other rows.
+    # Points with similar standard deviations share nodes, which do not depend on other rows.
     center = torch.as_tensor(mean, dtype=torch.float64)
     roots, vectors = _principal(torch.as_tensor(covariance, dtype=torch.float64))
     # Entries of a unit vector differ by at most sqrt(2). The slightly larger factor keeps round

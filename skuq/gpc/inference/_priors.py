@@ -1,11 +1,9 @@
 """Gaussian priors of the latent values at training inputs, exact or low-rank.
 
 Laplace's method and expectation propagation replace the likelihood of each point by a Gaussian
-factor, a site. Both methods need a single operation, conditioning the prior on sites, which exact
-and low-rank priors implement. The low-rank prior approximates the latent values at training points
-by ``K_nm K_mm^-1 u``, where u are the values at m inducing points; predictions use the exact
-conditional given u. The posterior has the same form as for the exact prior, with inducing points in
-place of training points.
+factor, a site, and condition the prior on sites. The low-rank prior approximates the latent values
+at training points by ``K_nm K_mm^-1 u``, where u are the values at m inducing points; predictions
+use the exact conditional given u. Its posterior has inducing points in place of training points.
 """
 
 from __future__ import annotations
@@ -30,9 +28,8 @@ _JITTER = 1e-9
 
 
 def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
-    """Cholesky factor of a symmetric matrix, with jitter on the diagonal if necessary."""
-    # matrix (n, n), lower triangle -> factor (n, n), and the jitter relative to the mean of the
-    # diagonal: 0 or a power of ten.
+    """Cholesky factor, from the lower triangle, and the jitter that the diagonal needed."""
+    # The jitter, relative to the mean of the diagonal, is 0 or a power of ten.
     factor, info = lapack.dpotrf(matrix, lower=1)
     scale = float(np.mean(np.diagonal(matrix)))
     if info < 0 or not np.isfinite(scale):
@@ -55,8 +52,6 @@ def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
 class DensePrior:
     """Exact prior: K is the covariance matrix of all training inputs."""
 
-    # X (n, n_features), matrix (n, n)
-
     def __init__(self, kernel: Any, X: FloatArray) -> None:
         self.kernel, self.inputs = clone(kernel), X
         self.matrix, self.pullback = covariance_with_pullback(self.kernel, X)
@@ -75,8 +70,7 @@ class DenseConditional:
 
     # R is ``(K + W^-1)^-1``, so that ``S = K - K R K``; `log_determinant` is ``log |I + K W|``.
     # All results are computed from ``B = I + W^1/2 K W^1/2``, whose eigenvalues are at least 1
-    # (Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Eq. 3.26-3.27).
-    # Algorithm numbers refer to this book.
+    # (Rasmussen and Williams, 2006, Eq. 3.26-3.27). Algorithm numbers refer to this book.
 
     def __init__(self, prior: DensePrior, precision: FloatArray) -> None:
         self._prior, self._root = prior, np.sqrt(precision)
@@ -154,9 +148,7 @@ def choose_inducing(
     random_state: Any = None,
     sample_weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Choose inducing points: cluster centres of the training inputs."""
-    # X (n, n_features), sample_weight (n,) -> (m, n_features). If there are at most `n_inducing`
-    # distinct inputs, the distinct inputs are returned. An input of weight 2 counts twice.
+    """Cluster centres of the inputs; the distinct inputs if there are at most `n_inducing`."""
     distinct, position = np.unique(X, axis=0, return_inverse=True)
     if len(distinct) <= n_inducing:
         return distinct
@@ -168,7 +160,6 @@ def choose_inducing(
 class LowRankPrior:
     """Low-rank prior with covariance ``K = K_nm K_mm^-1 K_mn = features features'``."""
 
-    # X (n, n_features), inducing (m, n_features), features (n, m)
     # Quinonero-Candela and Rasmussen, "A Unifying View of Sparse Approximate Gaussian Process
     # Regression", JMLR 6, 2005, Section 5 (deterministic training conditional).
 

@@ -2,9 +2,8 @@
 
 Numbers of algorithms, lines and equations refer to Rasmussen and Williams, "Gaussian Processes for
 Machine Learning", 2006, or to Titsias, "Variational Learning of Inducing Variables in Sparse
-Gaussian Processes", AISTATS 2009. In expectation propagation (EP), `shift` and `precision` are the
-natural parameters of sites, which the book calls nu and tau. In regression, each target is a
-Gaussian site, and inference is exact for the given prior.
+Gaussian Processes", AISTATS 2009. Sites of expectation propagation (EP) are pairs of a precision
+and a shift, (2, n), which the book calls tau and nu. In regression, each target is a site.
 """
 
 from __future__ import annotations
@@ -95,16 +94,11 @@ class Laplace(_BinaryInference):
         return Approximation(conditional, alpha, value, gradient, alpha, gain < 1e-6)
 
 
-class _Sites(NamedTuple):
-    precision: FloatArray
-    shift: FloatArray
-
-
 class _Sweep(NamedTuple):
     conditional: Conditional
     alpha: FloatArray
     evidence: float
-    proposal: _Sites
+    proposal: FloatArray  # (2, n), precisions and shifts of the next sites
     change: float
 
 
@@ -120,7 +114,7 @@ class ExpectationPropagation(_BinaryInference):
         weight = np.ones(n) if self.sample_weight is None else self.sample_weight
         copies = np.ceil(weight)
         power = np.divide(weight, copies, out=np.ones(n), where=copies > 0)
-        sites = _Sites(*(np.zeros((2, n)) if state is None else state))
+        sites = np.zeros((2, n)) if state is None else state
         sweep, mixing = self._sweep(prior, sites, copies, power), _Mixing()
         for _ in range(_MAX_SWEEPS):
             if sweep.change <= _TOLERANCE or not np.isfinite(sweep.change):
@@ -130,12 +124,14 @@ class ExpectationPropagation(_BinaryInference):
         converged = sweep.change <= _TOLERANCE
         conditional, alpha, evidence = sweep[:3]
         gradient = partial(conditional.gradient, 0.5 * alpha, alpha)
-        return Approximation(conditional, alpha, evidence, gradient, np.array(sites), converged)
+        return Approximation(conditional, alpha, evidence, gradient, sites, converged)
 
-    def _sweep(self, prior: Prior, sites: _Sites, copies: FloatArray, power: FloatArray) -> _Sweep:
+    def _sweep(
+        self, prior: Prior, sites: FloatArray, copies: FloatArray, power: FloatArray
+    ) -> _Sweep:
         """Update all sites in parallel (Algorithm 3.5, lines 4-15)."""
-        shift = sites.shift
-        conditional = prior.condition(copies * sites.precision)  # Line 13
+        precision, shift = sites
+        conditional = prior.condition(copies * precision)  # Line 13
         alpha = conditional.alpha(copies * shift)
         mean, variance = prior.multiply(alpha), conditional.variance  # Line 15
         # Ratio of the precision without one copy of the site to the precision with all copies.
@@ -146,17 +142,19 @@ class ExpectationPropagation(_BinaryInference):
         # Sites with which the cavity has the tilted moments (lines 8 and 9).
         shrinkage = np.maximum(1.0 + spread * tilted.second, np.finfo(float).eps)
         shifted = (tilted.first - cavity * tilted.second) / shrinkage
-        proposal = _Sites(-tilted.second / shrinkage, shifted)
-        growth = 1.0 + spread * sites.precision  # Line 17
+        proposal = np.array([-tilted.second / shrinkage, shifted])
+        growth = 1.0 + spread * precision  # Line 17
         exponent = 0.5 * spread * shift**2 + cavity * shift
-        exponent -= 0.5 * sites.precision * cavity**2
+        exponent -= 0.5 * precision * cavity**2
         evidence = copies @ (tilted.log_mean + 0.5 * np.log(growth) - exponent / growth)
         evidence = evidence + 0.5 * (copies * shift) @ mean - 0.5 * conditional.log_determinant
-        change = max(
-            np.max(np.abs(proposal.precision - sites.precision) * variance * (copies > 0)),
-            np.max(np.abs(proposal.shift - shift) * np.sqrt(variance) * (copies > 0)),
-        )
-        return _Sweep(conditional, alpha, float(evidence), proposal, float(change))
+        change = float(np.max(np.abs(proposal - sites) * _scale(variance) * (copies > 0)))
+        return _Sweep(conditional, alpha, float(evidence), proposal, change)
+
+
+def _scale(variance: FloatArray) -> FloatArray:
+    """Reciprocal units of precisions and shifts, (2, n)."""
+    return np.array([variance, np.sqrt(variance)])
 
 
 class _Mixing:
@@ -170,24 +168,24 @@ class _Mixing:
         self._points: list[FloatArray] = []
         self._steps: list[FloatArray] = []
 
-    def next(self, sites: _Sites, sweep: _Sweep) -> _Sites:
+    def next(self, sites: FloatArray, sweep: _Sweep) -> FloatArray:
         """Propose the next sites from the history of sites and their updates."""
         if sweep.change > min(2.0 * self._best, _NEAR):
             self._points, self._steps = [], []
         if sweep.change > 2.0 * self._best:
             self._damping, self._best = max(0.5 * self._damping, _MIN_DAMPING), sweep.change
         self._best = min(self._best, sweep.change)
-        point = np.array(sites)
-        step = np.array(sweep.proposal) - point
-        self._points = [*self._points[-_HISTORY:], point]
+        step = sweep.proposal - sites
+        self._points = [*self._points[-_HISTORY:], sites]
         self._steps = [*self._steps[-_HISTORY:], step]
-        scale = np.array([sweep.conditional.variance, np.sqrt(sweep.conditional.variance)])
+        scale = _scale(sweep.conditional.variance)
         moved, changed = np.diff(self._points, axis=0), np.diff(self._steps, axis=0)
         columns = (changed * scale).reshape(len(changed), step.size).T
         share = np.linalg.lstsq(columns, (step * scale).ravel(), rcond=1e-10)[0]
-        target = point + self._damping * step
+        target: FloatArray = sites + self._damping * step
         target -= np.tensordot(share, moved + self._damping * changed, 1)
-        return _Sites(np.maximum(target[0], 0.0), target[1])
+        target[0] = np.maximum(target[0], 0.0)
+        return target
 
 
 class NoisyPrior(NamedTuple):

@@ -114,8 +114,7 @@ def _conjugate_gradients(
     prior: Prior, likelihood: SoftmaxLikelihood, mode: _Mode
 ) -> tuple[FloatArray, FloatArray]:
     """Approximate Newton step ``(I + W K)^-1 (g - alpha)``, and K times the step."""
-    # Conjugate gradients in the inner product defined by K, in which ``I + W K`` is self-adjoint
-    # and positive. Each iteration multiplies by K once.
+    # In the inner product defined by K, ``I + W K`` is self-adjoint and positive.
     residual = likelihood.gradient(mode.proba) - mode.alpha
     K_residual = prior.multiply(residual)
     norm = first = float(np.vdot(residual, K_residual))
@@ -161,8 +160,7 @@ class DenseSoftmax:
             block *= root[:, None]  # Line 7
             self.blocks.append(block)
         total = self._sum_of_blocks()
-        # Rows of points with weight 0 are zero in all blocks. Ones on the diagonal keep the sum
-        # nonsingular.
+        # Rows of points with weight 0 are zero in all blocks; ones keep the sum nonsingular.
         total[np.diag_indices_from(total)] += weight == 0
         self.factor = self._factorised(total)  # Line 10
         with np.errstate(divide="ignore"):

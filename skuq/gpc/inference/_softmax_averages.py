@@ -1,15 +1,13 @@
 """Softmax probabilities averaged over Gaussians, without a grid over all classes.
 
 For three classes, ``p_c = E[1 / (1 + e^u + e^v)]``, where u and v are differences of the other
-latent functions from the latent function of class c. Given u, the average over v is an average of a
-logistic function: with ``A = 1 + e^u``, it is ``1 / A * E[sigmoid(log A - v)]``. The remaining
-integral over u uses panels that are short where the integrand bends (Eq. 29 of the guide's proofs
-page).
+latent functions from that of class c. Given u, with ``A = 1 + e^u``, the average over v is
+``1 / A * E[sigmoid(log A - v)]``. The remaining integral over u uses panels that are short where
+the integrand bends (Eq. 29 of the guide's proofs page).
 
 For any number of classes, a softmax output is the probability that its latent function plus a
-Gumbel variable is the largest. For independent Gaussians,
-``p_c = int B_c'(x) prod_{k != c} B_k(x) dx``, where ``B_k`` is the distribution function of latent
-function k plus a Gumbel variable (Eq. 33, whose symbols are used).
+Gumbel variable is the largest: ``p_c = int B_c'(x) prod_{k != c} B_k(x) dx`` for independent
+Gaussians, where ``B_k`` is the distribution function of this sum (Eq. 33, whose symbols are used).
 """
 
 from __future__ import annotations
@@ -44,8 +42,7 @@ _STEP = 0.32  # step of these integrals; exp(2 pi strip / step) is 1e11
 _DIGITS = 26.0  # -log of the relative error of the outer integral, second bound of Eq. 34
 _LEAST = 1e-9  # smallest variance
 # Each derivative of exp(-e) with respect to y, where e is an exponential of -y, is exp(-e) times a
-# polynomial in e. Its coefficients, lowest power first, are Stirling numbers with alternating
-# signs.
+# polynomial in e, whose coefficients, lowest power first, are signed Stirling numbers.
 _POLYNOMIALS = (
     (1.0,),
     (0.0, 1.0),
@@ -211,10 +208,10 @@ def independent_averages(mean: Tensor, variance: Tensor) -> ClassAverages:
 
 def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """Derivatives, up to order four, of the average of a weighted sum of three outputs."""
-    # objective (b, 3), mean, variance (b, 3) -> (b, 5, 5): entry i, j is the derivative of order i
-    # with respect to the first mean and of order j with respect to the second, valid for i + j <=
-    # 4. Errors are below `ACCURACY` up to order two. For orders three and four, they are below 1e-4
-    # if the unit of each mean is its standard deviation or 1, whichever is larger (Eq. 38).
+    # (b, 3) each -> (b, 5, 5): entry i, j is the derivative of order i with respect to the first
+    # mean and of order j with respect to the second, valid for i + j <= 4. Errors are below
+    # `ACCURACY` up to order two. For orders three and four, they are below 1e-4 if the unit of each
+    # mean is its standard deviation or 1, whichever is larger (Eq. 38).
     result = mean.new_zeros(len(mean), 5, 5)
     for rows, B, weight in _nodes(mean, variance, 5):
         stack = torch.stack(B)  # axes: derivative, b, class, node
