@@ -81,8 +81,6 @@ def test_infinite_bounds_forbid_restarts_only():
     assert np.isfinite(maximise_evidence(laplace, kernel, max_iter=3).evidence.value)
     with pytest.raises(ValueError, match="infinite"):
         maximise_evidence(laplace, kernel, n_restarts=1, rng=np.random.default_rng(0))
-    with pytest.raises(ValueError, match="rng"):
-        maximise_evidence(laplace, START, n_restarts=1)
 
 
 def test_a_search_that_gets_stuck_is_reported():
