@@ -1,6 +1,7 @@
 """The conformance suite passes what conforms and catches each defect by the right name."""
 
 import random
+from functools import wraps
 
 import numpy as np
 import pandas as pd
@@ -105,239 +106,285 @@ class Agent(UncertaintyMixin, BaseEstimator):
 # --- each class breaks one promise ----------------------------------------------------------
 
 
-class AltersParameter(Conforming):
-    def __init__(self, scale=1.0, random_state=None):
-        self.scale = 2.5 * scale
-        self.random_state = random_state
+def parts(change):
+    """A method `_parts` that changes the aleatoric and the epistemic part."""
+    return {"_parts": lambda old, self, X: change(*old(X))}
 
 
-class IgnoresSetParams(Conforming):
-    def set_params(self, **params):
-        return self
+def learning(do):
+    """A method `_learn` that does something with its arguments first."""
+
+    def learn(old, self, X, y, rng):
+        do(self, X, y)
+        old(X, y, rng)
+
+    return {"_learn": learn}
 
 
-class ReturnsNothingFromSetParams(Conforming):
-    def set_params(self, **params):
-        super().set_params(**params)
+def predicting(do):
+    """A method `_parts` that does something with its arguments first."""
+
+    def predict(old, self, X):
+        do(self, X)
+        return old(X)
+
+    return {"_parts": predict}
 
 
-class ClonesWithOtherParameter(Conforming):
-    def __sklearn_clone__(self):
-        return type(self)(self.scale + 1, self.random_state)
+def result(change):
+    return {"predict_uncertainty": lambda old, self, X: change(old(X))}
 
 
-class CannotFit(Conforming):
-    def fit(self, X, y):
-        raise RuntimeError("no device")
+def bounds(change):
+    return {"predict_proba_bounds": lambda old, self, X: change(*old(X))}
+
+
+def checking(change):
+    return {"_check": lambda old, self, X: old(change(X))}
+
+
+def raising(error):
+    def method(old, self, *args):
+        raise error
+
+    return method
+
+
+def copy_of(model, **fitted):
+    copy = type(model)(model.scale, model.random_state)
+    vars(copy).update(fitted)
+    return copy
+
+
+def first_column(old, self, X):
+    check_is_fitted(self)
+    return old(np.repeat(check_array(X)[:, :1], self.n_features_in_, axis=1))
+
+
+def unfitted_uncertainty(old, self, X):
+    return old(X) if hasattr(self, "means_") else Uncertainty.from_total(np.ones(len(X)))
+
+
+def without_digits(old, self):
+    state = dict(old())
+    return state | ({"means_": state["means_"].round(2)} if "means_" in state else {})
+
+
+def check_columns(old, self, X):
+    if hasattr(self, "means_") and np.shape(X)[1] != self.means_.shape[1]:
+        raise IndexError("columns")
+    return old(X)
+
+
+def refuse_gaps(old, self, X):
+    if isinstance(X, np.ndarray) and np.isnan(X).any():
+        raise ValueError("Input is bad.")
+    return old(X)
+
+
+def check_without_names(old, self, X):
+    names = vars(self).pop("feature_names_in_", None)
+    X = old(np.asarray(X))
+    vars(self).update({} if names is None else {"feature_names_in_": names})
+    return X
+
+
+def fit_frames_otherwise(old, self, X, y):
+    old(X, y)
+    self.means_ = self.means_ + 0.1 * hasattr(self, "feature_names_in_")
+    return self
+
+
+def share(old, self, X, y, rng):
+    old(X, y, rng)
+    SHARED["means"] = self.means_
+
+
+def predict_shared(old, self, X):
+    self.means_ = SHARED["means"]
+    return old(X)
+
+
+def learn_by_length(old, self, X, y, rng):
+    old(X, y, rng)
+    self.means_ = self.means_ * (1 + 0.1 * (y.dtype.kind == "U"))
+
+
+def fit_seed_0(old, self, X, y):
+    if self.random_state not in (None, 0):
+        raise ValueError("random_state must be 0.")
+    return old(X, y)
+
+
+def divide_scale(self, X, y):
+    self.scale = self.scale / len(X)
+
+
+def count(self, X):
+    self.calls_ = getattr(self, "calls_", 0) + 1
+
+
+def train(self, X):
+    self.net_.train()
+
+
+SHARED = {}
+METHODS = {
+    "check_parameters": {
+        "AltersParameter": {
+            "__init__": lambda old, self, scale=1.0, random_state=None: old(
+                2.5 * scale, random_state
+            )
+        },
+        "IgnoresSetParams": {"set_params": lambda old, self, **params: self},
+        "ReturnsNothingFromSetParams": {"set_params": lambda old, self, **p: old(**p) and None},
+        "ClonesWithOtherParameter": {
+            "__sklearn_clone__": lambda old, self: type(self)(self.scale + 1, self.random_state)
+        },
+    },
+    "check_result": {
+        "CannotFit": {"fit": raising(RuntimeError("no device"))},
+        "ReturnsTuple": result(lambda u: u.parts),
+        "ReturnsSinglePrecision": result(
+            lambda u: Uncertainty(*(part.astype(np.float32) for part in u.parts))
+        ),
+        "ReturnsLists": result(lambda u: Uncertainty(*(part.tolist() for part in u.parts))),
+        "ReturnsColumns": parts(lambda a, e: (a[:, None], e[:, None])),
+        "ReturnsInfinity": parts(lambda a, e: (a, np.full_like(e, np.inf))),
+    },
+    "check_parts_not_negative": {"NegativePart": parts(lambda a, e: (a, e - 10))},
+    "check_parts_add_up": {
+        "TotalSlightlyOff": result(
+            lambda u: Uncertainty(u.total * (1 + 1e-7), u.aleatoric, u.epistemic)
+        )
+    },
+    "check_unfitted": {
+        "AnswersUnfitted": {"predict_uncertainty": unfitted_uncertainty},
+        "RaisesAttributeErrorUnfitted": {
+            "_check": lambda old, self, X: validate_data(self, X, reset=False) - 0 * self.means_[0]
+        },
+    },
+    "check_clone": {
+        "CloneStaysFitted": {"__sklearn_clone__": lambda old, self: copy_of(self, **vars(self))}
+    },
+    "check_repeated_calls": {
+        "NoisyPrediction": parts(lambda a, e: (a + np.random.default_rng().random(), e))
+    },
+    "check_pickle": {
+        "CannotBePickled": learning(lambda self, X, y: vars(self).update(f_=lambda: None)),
+        "PickleLosesDigits": {"__getstate__": without_digits},
+    },
+    "check_fitting_changes_nothing": {
+        "ChangesTrainingInput": learning(lambda self, X, y: np.subtract(X, 1, out=X)),
+        "ChangesTargets": learning(lambda self, X, y: np.copyto(y, y[::-1].copy())),
+        "OverwritesParameter": learning(divide_scale),
+    },
+    "check_predicting_changes_nothing": {
+        "CountsCalls": predicting(count),
+        "KeepsLastInputInside": learning(lambda self, X, y: vars(self).update(cache_={"seen": []}))
+        | predicting(lambda self, X: self.cache_["seen"].append(X)),
+        "LeavesTrainingMode": learning(
+            lambda self, X, y: vars(self).update(net_=torch.nn.Identity().eval())
+        )
+        | predicting(train),
+        "ChangesInput": {
+            "_parts": lambda old, self, X: (old(X), np.subtract(X, X.mean(axis=0), out=X))[0]
+        },
+    },
+    "check_global_random_state": {
+        "SeedsNumpyInFit": learning(lambda self, X, y: np.random.seed(0)),  # noqa: NPY002
+        "DrawsFromNumpy": predicting(lambda self, X: np.random.random()),  # noqa: NPY002
+        "SeedsTorch": predicting(lambda self, X: torch.manual_seed(0)),
+        "SeedsPython": predicting(lambda self, X: random.seed(0)),
+    },
+    "check_repeated_fits": {
+        "IgnoresRandomState": {
+            "_learn": lambda old, self, X, y, rng: old(X, y, np.random.default_rng())
+        }
+    },
+    "check_single_row": {
+        "SqueezesSingleRow": result(lambda u: Uncertainty(*map(np.squeeze, u.parts)))
+    },
+    "check_row_order": {"DependsOnPosition": parts(lambda a, e: (a, e + 1e-4 * np.arange(len(e))))},
+    "check_batches": {
+        "NormalisesByBatch": parts(lambda a, e: (a, e / e.max())),
+        "NormalisesLargeBatches": parts(lambda a, e: (a, e / e.max() if len(e) > 16 else e)),
+    },
+    "check_score_samples": {"ScoresWithWrongSign": {"score_samples": lambda old, self, X: -old(X)}},
+    "check_proba_bounds": {
+        "BoundsInOrderOfArrival": bounds(lambda lower, upper: CredalInterval(upper, lower)),
+        "BoundsOfOneClass": bounds(lambda low, high: CredalInterval(low[:, :1], high[:, :1])),
+        "BoundsWithoutNames": bounds(lambda lower, upper: (lower, upper)),
+    },
+    "check_number_of_columns": {
+        "UsesFirstColumnOnly": {"_check": first_column},
+        "RaisesWrongErrorForColumns": {"_check": check_columns},
+    },
+    "check_nan": {
+        "FillsGaps": checking(lambda X: np.nan_to_num(X) if isinstance(X, np.ndarray) else X),
+        "IsVagueAboutGaps": {"_check": refuse_gaps},
+    },
+    "check_empty": {
+        "TakesNoRows": {
+            "_check": lambda old, self, X: X if len(X) == 0 else old(X),
+            "_parts": lambda old, self, X: old(X) if len(X) else (np.empty(0), np.empty(0)),
+        }
+    },
+    "check_memory_layout": {
+        "ReadsMemoryOrder": {
+            "_parts": lambda old, self, X: old(X.ravel(order="K").reshape(X.shape))
+        },
+        "NeedsWritableInput": predicting(lambda self, X: np.add(X, 0, out=X)),
+    },
+    "check_data_frame": {
+        "ForgetsColumnNames": checking(np.asarray)
+        | {"fit": lambda old, self, X, y: old(np.asarray(X), y)},
+        "IgnoresColumnNames": {"_check": check_without_names},
+        "LearnsOtherwiseFromFrames": {"fit": fit_frames_otherwise},
+    },
+    "check_pipeline": {
+        "NeverLooksFitted": {
+            "__sklearn_is_fitted__": lambda old, self: False,
+            "_check": lambda old, self, X: (
+                validate_data(self, X, reset=False) if hasattr(self, "means_") else old(X)
+            ),
+        }
+    },
+    "check_other_instances": {"SharesWhatItLearnt": {"_learn": share, "_parts": predict_shared}},
+    "check_two_classes": {
+        "LosesTwoClasses": {
+            "_parts": lambda old, self, X: (
+                old(X) if len(self.classes_) > 2 else np.full((2, len(X)), np.inf)
+            )
+        }
+    },
+    "check_string_labels": {
+        "NeedsNumericLabels": {"_learn": lambda old, self, X, y, rng: old(X, y.astype(float), rng)},
+        "OrdersLabelsByLength": {"_learn": learn_by_length},
+    },
+    "check_search": {"RefusesOtherSeeds": {"fit": fit_seed_0}},
+}
+
+
+def defective(name, methods):
+    """A class that breaks a promise; its methods get those that they replace first."""
+
+    def method(key, function):
+        def call(self, *args, **kwargs):
+            return function(getattr(super(made, self), key, None), self, *args, **kwargs)
+
+        return wraps(getattr(Conforming, key))(call) if hasattr(Conforming, key) else call
+
+    made = type(name, (Conforming,), {"__module__": __name__})
+    for key, function in methods.items():
+        setattr(made, key, method(key, function))
+    globals()[name] = made  # where pickle looks for it
+    return made
 
 
 class WithoutMethod(ClassifierMixin, BaseEstimator):
     def fit(self, X, y):
         return self
-
-
-class ReturnsTuple(Conforming):
-    def predict_uncertainty(self, X):
-        return super().predict_uncertainty(X).parts
-
-
-class ReturnsSinglePrecision(Conforming):
-    def predict_uncertainty(self, X):
-        parts = super().predict_uncertainty(X).parts
-        return Uncertainty(*(part.astype(np.float32) for part in parts))
-
-
-class ReturnsLists(Conforming):
-    def predict_uncertainty(self, X):
-        return Uncertainty(*(part.tolist() for part in super().predict_uncertainty(X).parts))
-
-
-class ReturnsColumns(Conforming):
-    def _parts(self, X):
-        return [part[:, None] for part in super()._parts(X)]
-
-
-class ReturnsInfinity(Conforming):
-    def _parts(self, X):
-        aleatoric, epistemic = super()._parts(X)
-        return aleatoric, np.full_like(epistemic, np.inf)
-
-
-class NegativePart(Conforming):
-    def _parts(self, X):
-        aleatoric, epistemic = super()._parts(X)
-        return aleatoric, epistemic - 10
-
-
-class TotalSlightlyOff(Conforming):
-    def predict_uncertainty(self, X):
-        u = super().predict_uncertainty(X)
-        return Uncertainty(u.total * (1 + 1e-7), u.aleatoric, u.epistemic)
-
-
-class AnswersUnfitted(Conforming):
-    def predict_uncertainty(self, X):
-        if not hasattr(self, "means_"):
-            return Uncertainty.from_parts(np.ones(len(X)), np.ones(len(X)))
-        return super().predict_uncertainty(X)
-
-
-class RaisesAttributeErrorUnfitted(Conforming):
-    def _check(self, X):
-        return validate_data(self, X, reset=False) - 0 * self.means_[0]
-
-
-class CloneStaysFitted(Conforming):
-    def __sklearn_clone__(self):
-        copy = type(self)(self.scale, self.random_state)
-        vars(copy).update(vars(self))
-        return copy
-
-
-class NoisyPrediction(Conforming):
-    def _parts(self, X):
-        aleatoric, epistemic = super()._parts(X)
-        return aleatoric + np.random.default_rng().random(), epistemic
-
-
-class CannotBePickled(Conforming):
-    def _learn(self, X, y, rng):
-        super()._learn(X, y, rng)
-        self.function_ = lambda: None
-
-
-class PickleLosesDigits(Conforming):
-    def __getstate__(self):
-        state = dict(super().__getstate__())
-        if "means_" in state:
-            state["means_"] = state["means_"].round(2)
-        return state
-
-
-class CountsCalls(Conforming):
-    calls_ = 0
-
-    def _parts(self, X):
-        self.calls_ += 1
-        return super()._parts(X)
-
-
-class KeepsLastInputInside(Conforming):
-    def _learn(self, X, y, rng):
-        super()._learn(X, y, rng)
-        self.cache_ = {"seen": []}
-
-    def _parts(self, X):
-        self.cache_["seen"].append(X)
-        return super()._parts(X)
-
-
-class LeavesTrainingMode(Conforming):
-    def _learn(self, X, y, rng):
-        super()._learn(X, y, rng)
-        self.net_ = torch.nn.Identity().eval()
-
-    def _parts(self, X):
-        self.net_.train()
-        return super()._parts(X)
-
-
-class ChangesTrainingInput(Conforming):
-    def _learn(self, X, y, rng):
-        X -= 1
-        super()._learn(X, y, rng)
-
-
-class ChangesTargets(Conforming):
-    def _learn(self, X, y, rng):
-        y[:] = y[::-1].copy()
-        super()._learn(X, y, rng)
-
-
-class OverwritesParameter(Conforming):
-    def _learn(self, X, y, rng):
-        super()._learn(X, y, rng)
-        self.scale = self.scale / len(X)
-
-
-class ChangesInput(Conforming):
-    def _parts(self, X):
-        parts = super()._parts(X)
-        X -= X.mean(axis=0)
-        return parts
-
-
-class SeedsNumpyInFit(Conforming):
-    def _learn(self, X, y, rng):
-        np.random.seed(0)  # noqa: NPY002 - the defect
-        super()._learn(X, y, rng)
-
-
-class DrawsFromNumpy(Conforming):
-    def _parts(self, X):
-        np.random.random()  # noqa: NPY002 - the defect
-        return super()._parts(X)
-
-
-class SeedsTorch(Conforming):
-    def _parts(self, X):
-        torch.manual_seed(0)
-        return super()._parts(X)
-
-
-class SeedsPython(Conforming):
-    def _parts(self, X):
-        random.seed(0)
-        return super()._parts(X)
-
-
-class IgnoresRandomState(Conforming):
-    def _learn(self, X, y, rng):
-        super()._learn(X, y, np.random.default_rng())
-
-
-class SqueezesSingleRow(Conforming):
-    def predict_uncertainty(self, X):
-        return Uncertainty(*map(np.squeeze, super().predict_uncertainty(X).parts))
-
-
-class DependsOnPosition(Conforming):
-    def _parts(self, X):
-        aleatoric, epistemic = super()._parts(X)
-        return aleatoric, epistemic + 1e-4 * np.arange(len(X))
-
-
-class NormalisesByBatch(Conforming):
-    def _parts(self, X):
-        aleatoric, epistemic = super()._parts(X)
-        return aleatoric, epistemic / epistemic.max()
-
-
-class NormalisesLargeBatches(Conforming):
-    def _parts(self, X):
-        aleatoric, epistemic = super()._parts(X)
-        return aleatoric, epistemic / epistemic.max() if len(X) > 16 else epistemic
-
-
-class ScoresWithWrongSign(Conforming):
-    def score_samples(self, X):
-        return self.predict_uncertainty(X).epistemic
-
-
-class BoundsInOrderOfArrival(Conforming):
-    def predict_proba_bounds(self, X):
-        lower, upper = super().predict_proba_bounds(X)
-        return CredalInterval(upper, lower)
-
-
-class BoundsOfOneClass(Conforming):
-    def predict_proba_bounds(self, X):
-        return CredalInterval(*(part[:, :1] for part in super().predict_proba_bounds(X)))
-
-
-class BoundsWithoutNames(Conforming):
-    def predict_proba_bounds(self, X):
-        return tuple(super().predict_proba_bounds(X))
 
 
 class WithoutScores(ClassifierMixin, BaseEstimator):
@@ -346,186 +393,25 @@ class WithoutScores(ClassifierMixin, BaseEstimator):
     predict_uncertainty = Conforming.predict_uncertainty
 
 
-class UsesFirstColumnOnly(Conforming):
-    def _check(self, X):
-        check_is_fitted(self)
-        return np.repeat(check_array(X)[:, :1], self.n_features_in_, axis=1)
-
-
-class RaisesWrongErrorForColumns(Conforming):
-    def _check(self, X):
-        if np.shape(X)[1] != len(self.means_[0] if hasattr(self, "means_") else X[0]):
-            raise IndexError("columns")
-        return super()._check(X)
-
-
-class FillsGaps(Conforming):
-    def _check(self, X):
-        return super()._check(np.nan_to_num(X) if isinstance(X, np.ndarray) else X)
-
-
-class IsVagueAboutGaps(Conforming):
-    def _check(self, X):
-        if isinstance(X, np.ndarray) and np.isnan(X).any():
-            raise ValueError("Input is bad.")
-        return super()._check(X)
-
-
-class TakesNoRows(Conforming):
-    def _check(self, X):
-        check_is_fitted(self)
-        return validate_data(self, X, reset=False, ensure_min_samples=0)
-
-    def _parts(self, X):
-        return super()._parts(X) if len(X) else (np.empty(0), np.empty(0))
-
-
-class ReadsMemoryOrder(Conforming):
-    def _parts(self, X):
-        return super()._parts(X.ravel(order="K").reshape(X.shape))
-
-
-class NeedsWritableInput(Conforming):
-    def _parts(self, X):
-        X += 0
-        return super()._parts(X)
-
-
-class ForgetsColumnNames(Conforming):
-    def fit(self, X, y):
-        return super().fit(np.asarray(X), y)
-
-    def _check(self, X):
-        return super()._check(np.asarray(X))
-
-
-class IgnoresColumnNames(Conforming):
-    def _check(self, X):
-        check_is_fitted(self)
-        names = vars(self).pop("feature_names_in_", None)
-        X = super()._check(np.asarray(X))
-        if names is not None:
-            self.feature_names_in_ = names
-        return X
-
-
-class LearnsOtherwiseFromFrames(Conforming):
-    def fit(self, X, y):
-        super().fit(X, y)
-        if hasattr(self, "feature_names_in_"):
-            self.means_ = self.means_ + 0.1
-        return self
-
-
-class NeverLooksFitted(Conforming):
-    def predict_uncertainty(self, X):
-        return Uncertainty.from_parts(*self._parts(self._check(X)))
-
-    def __sklearn_is_fitted__(self):
-        return False
-
-    def _check(self, X):
-        check_is_fitted(self, "means_") if hasattr(self, "means_") else check_is_fitted(self)
-        return validate_data(self, X, reset=False)
-
-
-class SharesWhatItLearnt(Conforming):
-    shared = {}
-
-    def _learn(self, X, y, rng):
-        super()._learn(X, y, rng)
-        self.shared["means"] = self.means_
-
-    def _parts(self, X):
-        self.means_ = self.shared["means"]
-        return super()._parts(X)
-
-
-class LosesTwoClasses(Conforming):
-    def _parts(self, X):
-        aleatoric, epistemic = super()._parts(X)
-        return (aleatoric if len(self.classes_) > 2 else aleatoric * np.nan), epistemic
-
-
-class NeedsNumericLabels(Conforming):
-    def _learn(self, X, y, rng):
-        super()._learn(X, y.astype(float), rng)
-
-
-class OrdersLabelsByLength(Conforming):
-    def _learn(self, X, y, rng):
-        super()._learn(X, y, rng)
-        self.means_ = self.means_ * (1 + 0.1 * (y.dtype.kind == "U"))
-
-
-class RefusesOtherSeeds(Conforming):
-    def fit(self, X, y):
-        if self.random_state not in (None, 0):
-            raise ValueError("random_state must be 0.")
-        return super().fit(X, y)
-
-
-DEFECTS = {
-    "check_parameters": [
-        AltersParameter,
-        IgnoresSetParams,
-        ReturnsNothingFromSetParams,
-        ClonesWithOtherParameter,
-    ],
-    "check_result": [
-        CannotFit,
-        WithoutMethod,
-        ReturnsTuple,
-        ReturnsSinglePrecision,
-        ReturnsLists,
-        ReturnsColumns,
-        ReturnsInfinity,
-    ],
-    "check_parts_not_negative": [NegativePart],
-    "check_parts_add_up": [TotalSlightlyOff],
-    "check_unfitted": [AnswersUnfitted, RaisesAttributeErrorUnfitted],
-    "check_clone": [CloneStaysFitted],
-    "check_repeated_calls": [NoisyPrediction],
-    "check_pickle": [CannotBePickled, PickleLosesDigits],
-    "check_fitting_changes_nothing": [
-        ChangesTrainingInput,
-        ChangesTargets,
-        OverwritesParameter,
-    ],
-    "check_predicting_changes_nothing": [
-        CountsCalls,
-        KeepsLastInputInside,
-        LeavesTrainingMode,
-        ChangesInput,
-    ],
-    "check_global_random_state": [SeedsNumpyInFit, DrawsFromNumpy, SeedsTorch, SeedsPython],
-    "check_repeated_fits": [IgnoresRandomState],
-    "check_single_row": [SqueezesSingleRow],
-    "check_row_order": [DependsOnPosition],
-    "check_batches": [NormalisesByBatch, NormalisesLargeBatches],
-    "check_score_samples": [ScoresWithWrongSign, WithoutScores],
-    "check_proba_bounds": [BoundsInOrderOfArrival, BoundsOfOneClass, BoundsWithoutNames],
-    "check_number_of_columns": [UsesFirstColumnOnly, RaisesWrongErrorForColumns],
-    "check_nan": [FillsGaps, IsVagueAboutGaps],
-    "check_empty": [TakesNoRows],
-    "check_memory_layout": [ReadsMemoryOrder, NeedsWritableInput],
-    "check_data_frame": [ForgetsColumnNames, IgnoresColumnNames, LearnsOtherwiseFromFrames],
-    "check_pipeline": [NeverLooksFitted],
-    "check_other_instances": [SharesWhatItLearnt],
-    "check_two_classes": [LosesTwoClasses],
-    "check_string_labels": [NeedsNumericLabels, OrdersLabelsByLength],
-    "check_search": [RefusesOtherSeeds],
-}
+DEFECTS = [("check_result", WithoutMethod), ("check_score_samples", WithoutScores)] + [
+    (check, defective(name, methods))
+    for check, classes in METHODS.items()
+    for name, methods in classes.items()
+]
+NegativePart, FillsGaps, IgnoresRandomState, ChangesTrainingInput, SeedsNumpyInFit, CannotFit = (
+    globals()[name]
+    for name in (
+        *("NegativePart", "FillsGaps", "IgnoresRandomState"),
+        *("ChangesTrainingInput", "SeedsNumpyInFit", "CannotFit"),
+    )
+)
 
 
 def names(*args, **kwargs):
     return [check.__name__ for check in uncertainty_checks(*args, **kwargs)]
 
 
-@pytest.mark.parametrize(
-    ("check", "defective"),
-    [(check, defective) for check, classes in DEFECTS.items() for defective in classes],
-)
+@pytest.mark.parametrize(("check", "defective"), DEFECTS)
 def test_a_defect_is_caught_by_the_check_that_names_it(check, defective):
     expected = rf"(?s)^{defective.__name__} fails {check}\. Expected: [A-Z`].*\. Found: .+"
     with pytest.raises(AssertionError, match=expected):
@@ -533,7 +419,7 @@ def test_a_defect_is_caught_by_the_check_that_names_it(check, defective):
 
 
 def test_there_is_a_defect_for_every_check():
-    assert set(names(Conforming())) == set(DEFECTS)
+    assert set(names(Conforming())) == {check for check, _ in DEFECTS}
 
 
 # --- unusual, but conforming unless a name says otherwise ------------------------------------
@@ -543,29 +429,26 @@ class Signed(NegativePart):
     signed_uncertainty = True
 
 
-class AllowsNan(FillsGaps):
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
-        return tags
+def tagged(base, change):
+    class Tagged(base):
+        def __sklearn_tags__(self):
+            tags = super().__sklearn_tags__()
+            change(tags)
+            return tags
+
+    return Tagged
 
 
-class NeedsNoFit(NodeUncertainty):
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.requires_fit = False
-        return tags
-
+class NeedsNoFit(tagged(NodeUncertainty, lambda tags: setattr(tags, "requires_fit", False))):
     def predict_uncertainty(self, X):
         return Uncertainty.from_parts(np.ones(len(X)), np.zeros(len(X)))
 
 
-class Binary(Conforming):
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
+class AllowsNan(tagged(FillsGaps, lambda tags: setattr(tags.input_tags, "allow_nan", True))):
+    pass
 
+
+class Binary(tagged(Conforming, lambda tags: setattr(tags.classifier_tags, "multi_class", False))):
     def _learn(self, X, y, rng):
         super()._learn(X, y, rng)
         if len(self.classes_) != 2:
@@ -610,16 +493,18 @@ class SinglePrecision(Conforming):
         return np.abs(outputs).astype(float).T[:2]
 
 
-class Positional(NodeUncertainty):
+class Positional:
     def predict_uncertainty(self, X):
         u = super().predict_uncertainty(X)
         return Uncertainty.from_parts(u.aleatoric, u.epistemic + np.arange(len(X)))
 
 
-class PositionalAgent(Agent):
-    def predict_uncertainty(self, X):
-        u = super().predict_uncertainty(X)
-        return Uncertainty.from_parts(u.aleatoric, u.epistemic + np.arange(len(X)))
+class PositionalNodes(Positional, NodeUncertainty):
+    pass
+
+
+class PositionalAgent(Positional, Agent):
+    pass
 
 
 class Holding(ClassifierMixin, UncertaintyMixin, BaseEstimator):
@@ -655,32 +540,31 @@ def test_a_class_that_declares_signed_parts_may_have_them():
     check_uncertainty_estimator(Signed())
 
 
-def test_an_estimator_that_allows_nan_is_not_asked_to_refuse_it():
-    check_uncertainty_estimator(AllowsNan())
+NODES = np.arange(30) % 7
+OF_NODES = {"X": NODES, "y": NODES % 2}
 
 
-def test_an_estimator_that_needs_no_fit_is_not_asked_to_refuse_predicting():
-    nodes = np.arange(20)
-    check_uncertainty_estimator(NeedsNoFit(), X=nodes, y=nodes % 2)
+@pytest.mark.parametrize(
+    ("estimator", "data"),
+    [
+        (AllowsNan(), {}),
+        (NeedsNoFit(), OF_NODES),
+        (NeedsPositiveInput(), {}),
+        (NeedsPositiveTargets(), {}),
+        (Binary(), {}),
+        (Neighbours(), {}),  # whose search trees count their calls
+        (NodeUncertainty(), OF_NODES),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_an_estimator_is_asked_only_what_its_tags_promise(estimator, data):
+    check_uncertainty_estimator(estimator, **data)
 
 
-def test_estimators_that_need_positive_numbers_get_them():
-    check_uncertainty_estimator(NeedsPositiveInput())
-    check_uncertainty_estimator(NeedsPositiveTargets())
-
-
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_rounding_in_single_precision_is_allowed(seed):
     X = np.random.default_rng(seed).normal(size=(40, 300))
     check_uncertainty_estimator(SinglePrecision(), X=X, y=np.arange(40) % 3)
-
-
-def test_a_binary_classifier_gets_two_classes():
-    check_uncertainty_estimator(Binary())
-
-
-def test_call_counters_of_search_trees_are_no_change():
-    check_uncertainty_estimator(Neighbours())
 
 
 def test_the_random_state_of_what_it_holds_is_fixed_if_it_has_none_itself():
@@ -746,62 +630,44 @@ def test_a_clone_that_alters_an_estimator_inside_is_caught():
 # --- how it is run --------------------------------------------------------------------------
 
 
-def test_input_that_is_no_table_is_used_as_it_is():
-    nodes = np.arange(30) % 7
-    check_uncertainty_estimator(NodeUncertainty(), X=nodes, y=nodes % 2)
+TEXTS = ["a", "text", "", "and more"] * 5
+LOOKED_UP = {
+    "list": (TEXTS, lambda X: np.char.str_len(X)),
+    "frame": (pd.DataFrame({"text": TEXTS}), lambda X: X["text"].str.len().to_numpy()),
+    "sparse": (sparse.csr_array(np.tri(20, 30)), lambda X: np.diff(X.tocsr().indptr)),
+    "tensor": (
+        torch.tensor([[1.0, 2.0], [np.nan, 3.0]] * 10),
+        lambda X: X.nan_to_num().numpy()[:, 0].astype(float),
+    ),
+}
 
 
 class Lookup(UncertaintyMixin, BaseEstimator):
     """Takes nothing but the type it is given."""
 
-    def __init__(self, kind=list, lengths=len):
+    def __init__(self, kind="list"):
         self.kind = kind
-        self.lengths = lengths
+
+    def _lengths(self, X):
+        example, lengths = LOOKED_UP[self.kind]
+        assert isinstance(X, type(example)), type(X)
+        return lengths(X)
 
     def fit(self, X, y=None):
-        assert isinstance(X, self.kind), type(X)
-        self.longest_ = self.lengths(X).max()
+        self.longest_ = self._lengths(X).max()
         return self
 
     def predict_uncertainty(self, X):
         check_is_fitted(self)
-        assert isinstance(X, self.kind), type(X)
-        lengths = self.lengths(X)
+        lengths = self._lengths(X)
         return Uncertainty.from_parts(lengths, lengths / self.longest_)
 
 
-def lengths_of_texts(texts):
-    return np.array([len(text) for text in texts])
-
-
-def lengths_of_a_column(frame):
-    return lengths_of_texts(frame["text"])
-
-
-def nonzero_in_rows(X):
-    return np.diff(X.tocsr().indptr)
-
-
-def first_numbers(tensor):
-    return tensor.nan_to_num().numpy()[:, 0].astype(float)
-
-
-TEXTS = ["a", "text", "", "and more"] * 5
-
-
-@pytest.mark.parametrize(
-    ("X", "lengths"),
-    [
-        (TEXTS, lengths_of_texts),
-        (pd.DataFrame({"text": TEXTS}), lengths_of_a_column),
-        (sparse.csr_array(np.tri(20, 30)), nonzero_in_rows),
-        (torch.tensor([[1.0, 2.0], [np.nan, 3.0]] * 10), first_numbers),
-    ],
-    ids=["list", "frame", "sparse", "tensor"],
-)
-def test_lists_frames_sparse_matrices_and_tensors_stay_what_they_are(X, lengths):
-    check_uncertainty_estimator(Lookup(type(X), lengths), X=X)
-    check_uncertainty_estimator(Lookup(type(X), lengths), X=X, X_predict=X[:3])
+@pytest.mark.parametrize("kind", LOOKED_UP)
+def test_lists_frames_sparse_matrices_and_tensors_stay_what_they_are(kind):
+    X, _ = LOOKED_UP[kind]
+    check_uncertainty_estimator(Lookup(kind), X=X)
+    check_uncertainty_estimator(Lookup(kind), X=X, X_predict=X[:3])
 
 
 def test_given_data_are_never_changed():
@@ -813,53 +679,39 @@ def test_given_data_are_never_changed():
 
 
 def test_given_data_leave_out_exactly_the_checks_that_need_a_table():
-    nodes = np.arange(30) % 7
-    table_only = {
-        "check_number_of_columns",
-        "check_nan",
-        "check_empty",
-        "check_memory_layout",
-        "check_data_frame",
-        "check_pipeline",
-        "check_other_instances",
-        "check_two_classes",
-        "check_string_labels",
-    }
-    given = set(names(NodeUncertainty(), X=nodes, y=nodes % 2))
-    assert set(names(NodeUncertainty())) - given == table_only
+    of_tables = ["number_of_columns", "nan", "empty", "memory_layout", "data_frame", "pipeline"]
+    of_tables += ["other_instances", "two_classes", "string_labels"]
+    left_out = set(names(NodeUncertainty())) - set(names(NodeUncertainty(), **OF_NODES))
+    assert left_out == {f"check_{name}" for name in of_tables}
 
 
 def test_a_defect_is_caught_on_given_data_too():
-    nodes = np.arange(30) % 7
-    with pytest.raises(AssertionError, match="Positional fails check_row_order"):
-        check_uncertainty_estimator(Positional(), X=nodes, y=nodes % 2)
+    with pytest.raises(AssertionError, match="Positional.* fails check_row_order"):
+        check_uncertainty_estimator(PositionalNodes(), **OF_NODES)
 
 
 def test_an_estimator_may_predict_on_another_kind_of_input_than_it_is_fitted_on():
     seeds, observations = np.arange(6), np.random.default_rng(0).normal(size=(20, 2))
     check_uncertainty_estimator(Agent(), X=seeds, X_predict=observations.tolist())
-    with pytest.raises(AssertionError, match=r"Agent fails check_result.* Expected 2D array"):
+    with pytest.raises(AssertionError, match=r"Agent fails check_result"):
         check_uncertainty_estimator(Agent(), X=seeds)
 
 
 def test_a_defect_is_caught_on_given_inputs_to_predict_in_every_way_of_running():
     given = {"X": np.arange(6), "X_predict": np.random.default_rng(0).normal(size=(20, 2))}
-    with pytest.raises(AssertionError, match="PositionalAgent fails check_row_order"):
-        check_uncertainty_estimator(PositionalAgent(), **given)
-    for checks in (
-        {check.__name__: check for check in uncertainty_checks(PositionalAgent(), **given)},
-        {
-            case.values[1].__name__: case.values[1]
-            for case in parametrize_with_uncertainty_checks([PositionalAgent()], **given).args[1]
-        },
-    ):
-        checks["check_result"](PositionalAgent())
+    agent = PositionalAgent()
+    with pytest.raises(AssertionError, match="Positional.* fails check_row_order"):
+        check_uncertainty_estimator(agent, **given)
+    cases = parametrize_with_uncertainty_checks([agent], **given).args[1]
+    for checks in (uncertainty_checks(agent, **given), [case.values[1] for case in cases]):
+        of_name = {check.__name__: check for check in checks}
+        of_name["check_result"](agent)
         with pytest.raises(AssertionError, match="reversed and given order"):
-            checks["check_row_order"](PositionalAgent())
+            of_name["check_row_order"](agent)
 
 
 def test_inputs_to_predict_need_inputs_to_fit_on():
-    with pytest.raises(ValueError, match="`X_predict` needs `X`"):
+    with pytest.raises(ValueError, match="X_predict"):
         check_uncertainty_estimator(Conforming(), X_predict=np.zeros((3, 4)))
 
 
@@ -882,28 +734,20 @@ def test_checks_that_only_predict_share_one_fit():
             fits.append(len(X))
             return super().fit(X, y)
 
-    predict_only = [
-        check
-        for check in uncertainty_checks(Counting())
-        if check.__name__ in ("check_result", "check_batches", "check_nan", "check_row_order")
-    ]
+    checks = {check.__name__: check for check in uncertainty_checks(Counting())}
     estimator = Counting()
-    for check in predict_only:
-        check(estimator)
+    for name in ("check_result", "check_batches", "check_nan", "check_row_order"):
+        checks[name](estimator)
     assert len(fits) == 1
-    predict_only[0](Counting())
+    checks["check_result"](Counting())
     assert len(fits) == 2
 
 
 def test_a_check_keeps_the_global_random_states_that_a_defect_would_reseed():
-    (check,) = (
-        check
-        for check in uncertainty_checks(SeedsNumpyInFit())
-        if check.__name__ == "check_global_random_state"
-    )
+    checks = {check.__name__: check for check in uncertainty_checks(SeedsNumpyInFit())}
     before = np.random.get_state()[1].copy()  # noqa: NPY002 - the state in question
     with pytest.raises(AssertionError, match=r"`fit` changed the generator of `numpy\.random`"):
-        check(SeedsNumpyInFit())
+        checks["check_global_random_state"](SeedsNumpyInFit())
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
@@ -920,7 +764,7 @@ def test_every_check_states_its_fact_in_one_line():
 
 
 def test_a_class_is_refused():
-    with pytest.raises(TypeError, match="got the class Conforming"):
+    with pytest.raises(TypeError, match="instance"):
         check_uncertainty_estimator(Conforming)
 
 
@@ -928,7 +772,7 @@ def test_data_must_be_given_if_they_cannot_be_generated():
     class Neither(UncertaintyMixin, BaseEstimator):
         pass
 
-    with pytest.raises(ValueError, match="Neither is neither a classifier nor a regressor"):
+    with pytest.raises(ValueError, match="pass X and y"):
         check_uncertainty_estimator(Neither())
 
 
