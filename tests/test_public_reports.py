@@ -588,7 +588,7 @@ def test_where_observations_are_zeros_all_actions_are_tried_and_no_network_is_ce
     from skuq import UADQN
 
     env = bandit(lambda action: [1.0, 10.0][action])
-    options = {"total_timesteps": 400, "algorithm_kwargs": BANDIT | {"learning_rate": 1e-3}}
+    options = {"total_timesteps": 400, "algorithm_kwargs": BANDIT, "learning_rate": 1e-3}
     agent = UADQN(lambda: env, epistemic_factor=0.2, random_state=0, **options).fit([0, 1])
     assert env.tried[1] > 250
     assert agent.predict(ZEROS) == [1]

@@ -686,7 +686,7 @@ def test_given_data_leave_out_exactly_the_checks_that_need_a_table():
 
 
 def test_a_defect_is_caught_on_given_data_too():
-    with pytest.raises(AssertionError, match="Positional.* fails check_row_order"):
+    with pytest.raises(AssertionError, match="fails check_row_order"):
         check_uncertainty_estimator(PositionalNodes(), **OF_NODES)
 
 
@@ -700,7 +700,7 @@ def test_an_estimator_may_predict_on_another_kind_of_input_than_it_is_fitted_on(
 def test_a_defect_is_caught_on_given_inputs_to_predict_in_every_way_of_running():
     given = {"X": np.arange(6), "X_predict": np.random.default_rng(0).normal(size=(20, 2))}
     agent = PositionalAgent()
-    with pytest.raises(AssertionError, match="Positional.* fails check_row_order"):
+    with pytest.raises(AssertionError, match="fails check_row_order"):
         check_uncertainty_estimator(agent, **given)
     cases = parametrize_with_uncertainty_checks([agent], **given).args[1]
     for checks in (uncertainty_checks(agent, **given), [case.values[1] for case in cases]):
