@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import re
 
 import numpy as np
 import pandas as pd
@@ -96,74 +95,80 @@ def assert_same(actual, expected):
 # --- the function ---------------------------------------------------------------------------
 
 
-def test_an_estimator_with_the_method_is_asked_itself(fitted, X):
-    assert_same(predict_uncertainty(fitted, X), fitted.predict_uncertainty(X))
+def scaled(*steps):
+    return sklearn_pipeline.make_pipeline(StandardScaler(), *steps)
 
 
-def test_a_pipeline_is_its_final_step_on_transformed_data(data, X):
-    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), MinMaxScaler(), Centroids()).fit(*data)
-    by_hand = pipe[2].predict_uncertainty(pipe[1].transform(pipe[0].transform(X)))
-    assert_same(predict_uncertainty(pipe, X), by_hand)
+def of_last_step(pipe, X):
+    *before, last = (step for _, step in pipe.steps if step != "passthrough")
+    for step in before:
+        X = step.transform(X)
+    return last.predict_uncertainty(X)
 
 
-def test_passthrough_steps_are_skipped(data, X):
-    steps = [("no", "passthrough"), ("scaler", StandardScaler()), ("last", Centroids())]
-    pipe = sklearn_pipeline.Pipeline(steps).fit(*data)
-    assert_same(
-        predict_uncertainty(pipe, X), pipe[-1].predict_uncertainty(pipe["scaler"].transform(X))
-    )
+def of_attribute(name):
+    return lambda wrapper, X: getattr(wrapper, name).predict_uncertainty(X)
 
 
-def test_a_nested_pipeline_is_walked_through(data, X):
-    inner = sklearn_pipeline.make_pipeline(MinMaxScaler(), Centroids())
-    outer = sklearn_pipeline.make_pipeline(StandardScaler(), inner).fit(*data)
-    by_hand = outer[1][1].predict_uncertainty(outer[1][0].transform(outer[0].transform(X)))
-    assert_same(predict_uncertainty(outer, X), by_hand)
-
-
-def test_column_names_reach_the_final_step_under_set_output(data):
-    X, y = data
-    frame = pd.DataFrame(X, columns=list("abcde"))
-    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), Centroids())
-    pipe.set_output(transform="pandas").fit(frame, y)
-    assert list(pipe[-1].feature_names_in_) == list("abcde")
-    by_hand = pipe[-1].predict_uncertainty(pipe[0].transform(frame))
-    assert_same(predict_uncertainty(pipe, frame), by_hand)
-
-
-@pytest.mark.parametrize(
-    "search",
-    [
-        GridSearchCV(Centroids(), GRID, cv=2),
+#: Wrappers by what they must give: that of the estimator inside, on the columns that it gets.
+WRAPPERS = {
+    "pipeline": (scaled(MinMaxScaler(), Centroids()), of_last_step),
+    "passthrough": (
+        sklearn_pipeline.Pipeline(
+            [("no", "passthrough"), ("scaler", StandardScaler()), ("last", Centroids())]
+        ),
+        of_last_step,
+    ),
+    "nested": (
+        scaled(sklearn_pipeline.make_pipeline(MinMaxScaler(), Centroids())),
+        lambda pipe, X: of_last_step(pipe[-1], pipe[0].transform(X)),
+    ),
+    "grid": (GridSearchCV(Centroids(), GRID, cv=2), of_attribute("best_estimator_")),
+    "random": (
         RandomizedSearchCV(Centroids(), GRID, n_iter=2, cv=2, random_state=0),
+        of_attribute("best_estimator_"),
+    ),
+    "halving": (
         HalvingGridSearchCV(Centroids(), GRID, cv=2, random_state=0),
-    ],
-    ids=lambda search: type(search).__name__,
-)
-def test_a_search_is_its_best_estimator(data, X, search):
-    search = clone(search).fit(*data)
-    assert_same(predict_uncertainty(search, X), search.best_estimator_.predict_uncertainty(X))
+        of_attribute("best_estimator_"),
+    ),
+    "search of pipelines": (
+        GridSearchCV(scaled(Centroids()), {"centroids__scale": [0.5, 1.0]}, cv=2),
+        lambda search, X: of_last_step(search.best_estimator_, X),
+    ),
+    "fixed": (FixedThresholdClassifier(Centroids(), threshold=0.3), of_attribute("estimator_")),
+    "tuned": (TunedThresholdClassifierCV(Centroids(), cv=2), of_attribute("estimator_")),
+    "elimination": (
+        RFE(Centroids(), n_features_to_select=2),
+        lambda rfe, X: rfe.estimator_.predict_uncertainty(X[:, rfe.support_]),
+    ),
+    "elimination in folds": (
+        RFECV(Centroids(), cv=2),
+        lambda rfe, X: rfe.estimator_.predict_uncertainty(X[:, rfe.support_]),
+    ),
+    "calibrated": (
+        CalibratedClassifierCV(Centroids(), ensemble=False, cv=2),
+        lambda wrapper, X: wrapper.calibrated_classifiers_[0].estimator.predict_uncertainty(X),
+    ),
+}
 
 
-def test_a_search_over_a_pipeline_is_walked_through(data, X):
-    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), Centroids())
-    best = GridSearchCV(pipe, {"centroids__scale": [0.5, 1.0]}, cv=2).fit(*data)
-    inside = best.best_estimator_
-    by_hand = inside[1].predict_uncertainty(inside[0].transform(X))
-    assert_same(predict_uncertainty(best, X), by_hand)
-
-
-@pytest.mark.parametrize(
-    "wrapper",
-    [
-        FixedThresholdClassifier(Centroids(), threshold=0.3),
-        TunedThresholdClassifierCV(Centroids(), cv=2),
-    ],
-    ids=lambda wrapper: type(wrapper).__name__,
-)
-def test_wrappers_that_only_change_decisions_leave_uncertainty_alone(data, X, wrapper):
+@pytest.mark.parametrize("name", WRAPPERS)
+def test_a_wrapper_is_the_estimator_inside_and_frozen_too(data, X, name):
+    wrapper, by_hand = WRAPPERS[name]
     wrapper = clone(wrapper).fit(*data)
-    assert_same(predict_uncertainty(wrapper, X), wrapper.estimator_.predict_uncertainty(X))
+    assert_same(predict_uncertainty(wrapper, X), by_hand(wrapper, X))
+    assert_same(predict_uncertainty(FrozenEstimator(wrapper), X), by_hand(wrapper, X))
+
+
+def test_wrappers_of_a_fitted_model_ask_that_model(data, fitted, X):
+    other = Centroids(scale=0.25).fit(*data)
+    calibrated = CalibratedClassifierCV(FrozenEstimator(other)).fit(*data)
+    assert_same(predict_uncertainty(calibrated, X), other.predict_uncertainty(X))
+    fixed = FixedThresholdClassifier(fitted)  # which needs no fit
+    assert fixed.predict(X).shape == (len(X),)
+    for wrapper in (fixed, FrozenEstimator(fitted), fitted):
+        assert_same(predict_uncertainty(wrapper, X), fitted.predict_uncertainty(X))
 
 
 def test_self_training_asks_the_model_trained_on_pseudo_labels(data, X, fitted):
@@ -174,71 +179,40 @@ def test_self_training_asks_the_model_trained_on_pseudo_labels(data, X, fitted):
     assert not np.array_equal(result.epistemic, fitted.predict_uncertainty(X).epistemic)
 
 
-def test_a_fixed_threshold_around_a_fitted_model_needs_no_fit(fitted, X):
-    wrapper = FixedThresholdClassifier(fitted)
-    assert wrapper.predict(X).shape == (len(X),)
-    assert_same(predict_uncertainty(wrapper, X), fitted.predict_uncertainty(X))
-
-
-@pytest.mark.parametrize(
-    "selector",
-    [RFE(Centroids(), n_features_to_select=2), RFECV(Centroids(), cv=2)],
-    ids=lambda selector: type(selector).__name__,
-)
-def test_feature_elimination_asks_about_the_selected_columns(data, X, selector):
-    selector = clone(selector).fit(*data)
-    by_hand = selector.estimator_.predict_uncertainty(X[:, selector.support_])
-    assert_same(predict_uncertainty(selector, X), by_hand)
-
-
-def test_calibration_of_a_single_model_asks_that_model(data, X, fitted):
-    calibrated = CalibratedClassifierCV(Centroids(), ensemble=False, cv=2).fit(*data)
-    assert_same(predict_uncertainty(calibrated, X), fitted.predict_uncertainty(X))
-
-
-def test_calibration_of_a_frozen_model_asks_that_model(data, X):
-    other = Centroids(scale=0.25).fit(*data)
-    calibrated = CalibratedClassifierCV(FrozenEstimator(other)).fit(*data)
-    assert_same(predict_uncertainty(calibrated, X), other.predict_uncertainty(X))
-
-
-def test_calibration_that_averages_models_is_refused(data, X):
-    calibrated = CalibratedClassifierCV(Centroids(), ensemble=True, cv=3).fit(*data)
-    with pytest.raises(
-        TypeError, match=r"CalibratedClassifierCV averages 3 models.*ensemble=False"
-    ):
-        predict_uncertainty(calibrated, X)
-
-
-def test_a_frozen_estimator_is_what_it_holds(fitted, X):
-    assert_same(predict_uncertainty(FrozenEstimator(fitted), X), fitted.predict_uncertainty(X))
-
-
-@pytest.mark.parametrize(
-    "inside",
-    [
-        sklearn_pipeline.make_pipeline(StandardScaler(), Centroids()),
-        GridSearchCV(Centroids(), GRID, cv=2),
-        FixedThresholdClassifier(Centroids()),
-        CalibratedClassifierCV(Centroids(), ensemble=False, cv=2),
-    ],
-    ids=lambda inside: type(inside).__name__,
-)
-def test_freezing_does_not_change_the_answer(data, X, inside):
-    inside = clone(inside).fit(*data)
-    assert_same(predict_uncertainty(FrozenEstimator(inside), X), predict_uncertainty(inside, X))
+def test_column_names_reach_the_final_step_under_set_output(data):
+    X, y = data
+    frame = pd.DataFrame(X, columns=list("abcde"))
+    pipe = scaled(Centroids()).set_output(transform="pandas").fit(frame, y)
+    assert list(pipe[-1].feature_names_in_) == list("abcde")
+    assert_same(predict_uncertainty(pipe, frame), of_last_step(pipe, frame))
 
 
 # --- what it refuses ------------------------------------------------------------------------
 
 
-def test_a_search_without_refit_is_told_to_refit(data, X):
-    search = GridSearchCV(Centroids(), GRID, cv=2, refit=False).fit(*data)
-    with pytest.raises(TypeError, match=r"GridSearchCV was run with refit=False.*set refit=True"):
-        predict_uncertainty(search, X)
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (LogisticRegression(), "^LogisticRegression: Log"),
+        (BaggingClassifier(Centroids(), n_estimators=2), "^BaggingClassifier: Bag"),
+        (VotingClassifier([("a", Centroids()), ("b", Centroids())]), "^VotingClassifier: Vot"),
+        (
+            GridSearchCV(scaled(BaggingClassifier(Centroids(), n_estimators=2)), {}, cv=2),
+            "^GridSearchCV -> Pipeline -> BaggingClassifier: Bag",
+        ),
+        (CalibratedClassifierCV(Centroids(), ensemble=True, cv=3), "3 models.*ensemble=False"),
+        (GridSearchCV(Centroids(), GRID, cv=2, refit=False), "refit=True"),
+    ],
+    ids=lambda each: type(each).__name__,
+)
+def test_estimators_without_one_uncertainty_inside_are_refused_by_path(data, estimator, message):
+    with pytest.raises(TypeError, match=message):
+        predict_uncertainty(clone(estimator).fit(*data), data[0])
 
 
-def test_a_classifier_with_its_own_refit_and_cv_is_not_taken_for_a_search(X):
+def test_neither_a_class_nor_a_classifier_with_its_own_refit_is_taken_for_a_fitted_one(X):
+    with pytest.raises(TypeError, match="class Centroids"):
+        predict_uncertainty(Centroids, X)
     with pytest.raises(TypeError, match="LogisticRegressionCV has no method"):
         predict_uncertainty(LogisticRegressionCV(cv=2, refit=False), X)
 
@@ -246,62 +220,63 @@ def test_a_classifier_with_its_own_refit_and_cv_is_not_taken_for_a_search(X):
 @pytest.mark.parametrize(
     "estimator",
     [
-        Centroids(),
-        sklearn_pipeline.make_pipeline(StandardScaler(), Centroids()),
-        skuq.make_pipeline(StandardScaler(), Centroids()),
-        GridSearchCV(Centroids(), GRID),
-        GridSearchCV(Centroids(), GRID, refit=False),
-        FixedThresholdClassifier(Centroids()),
-        TunedThresholdClassifierCV(Centroids()),
-        SelfTrainingClassifier(Centroids()),
-        RFE(Centroids()),
-        CalibratedClassifierCV(Centroids(), ensemble=False),
-        FrozenEstimator(sklearn_pipeline.make_pipeline(StandardScaler(), Centroids())),
+        *(Centroids(), scaled(Centroids()), skuq.make_pipeline(StandardScaler(), Centroids())),
+        *(GridSearchCV(Centroids(), GRID), GridSearchCV(Centroids(), GRID, refit=False)),
+        *(FixedThresholdClassifier(Centroids()), TunedThresholdClassifierCV(Centroids())),
+        *(SelfTrainingClassifier(Centroids()), RFE(Centroids())),
+        *(CalibratedClassifierCV(Centroids()), FrozenEstimator(scaled(Centroids()))),
     ],
     ids=lambda estimator: type(estimator).__name__,
 )
 def test_what_is_not_fitted_says_so(estimator, X):
-    with pytest.raises(NotFittedError, match="not fitted yet"):
+    with pytest.raises(NotFittedError):
         predict_uncertainty(estimator, X)
-
-
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        LogisticRegression(),
-        BaggingClassifier(Centroids(), n_estimators=2),
-        VotingClassifier([("a", Centroids()), ("b", Centroids())]),
-    ],
-    ids=lambda estimator: type(estimator).__name__,
-)
-def test_estimators_without_one_uncertainty_inside_are_refused_by_name(data, X, estimator):
-    estimator = clone(estimator).fit(*data)
-    name = type(estimator).__name__
-    with pytest.raises(TypeError, match=f"^{name}: {name} has no method `predict_uncertainty`"):
-        predict_uncertainty(estimator, X)
-
-
-def test_the_error_shows_the_whole_path_to_what_was_found(data, X):
-    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), BaggingClassifier(Centroids()))
-    search = GridSearchCV(pipe, {"baggingclassifier__n_estimators": [2]}, cv=2).fit(*data)
-    path = "GridSearchCV -> Pipeline -> BaggingClassifier: BaggingClassifier has no method"
-    with pytest.raises(TypeError, match=re.escape(path)):
-        predict_uncertainty(search, X)
-
-
-def test_a_class_instead_of_an_instance_is_refused(X):
-    with pytest.raises(TypeError, match="got the class Centroids itself"):
-        predict_uncertainty(Centroids, X)
 
 
 # --- the method form ------------------------------------------------------------------------
 
 
+LEADING = [
+    *(Centroids(), GridSearchCV(Centroids(), GRID), RFE(Centroids())),
+    sklearn_pipeline.make_pipeline(MinMaxScaler(), Centroids()),
+    CalibratedClassifierCV(Centroids(), ensemble=False),
+    FrozenEstimator(scaled(Centroids())),
+]
+NOT_LEADING = [
+    *(LogisticRegression(), GridSearchCV(LogisticRegression(), {}), CalibratedClassifierCV()),
+    *(BaggingClassifier(Centroids()), SelectFromModel(Centroids()), "passthrough"),
+]
+
+
+def test_the_pipeline_has_the_method_if_its_final_step_leads_to_it():
+    for final in LEADING + NOT_LEADING:
+        pipe = skuq.make_pipeline(StandardScaler(), final)
+        assert hasattr(pipe, "predict_uncertainty") == (final in LEADING), final
+
+
 def test_the_pipeline_method_gives_what_the_function_gives(data, X):
-    pipe = skuq.make_pipeline(StandardScaler(), Centroids()).fit(*data)
-    by_hand = pipe[-1].predict_uncertainty(pipe[0].transform(X))
-    assert_same(pipe.predict_uncertainty(X), by_hand)
+    pipe = skuq.make_pipeline(StandardScaler(), Centroids(scale=0.5)).fit(*data)
+    by_hand = of_last_step(pipe, X)
+    restored = pickle.loads(pickle.dumps(pipe))
+    for found in (pipe.predict_uncertainty(X), restored.predict_uncertainty(X)):
+        assert_same(found, by_hand)
     assert_same(predict_uncertainty(pipe, X), by_hand)
+    np.testing.assert_array_equal(scaled(pipe[-1]).fit(*data).score_samples(X), -by_hand.epistemic)
+    copy = clone(pipe)
+    assert isinstance(copy, skuq.Pipeline)
+    assert copy[-1].scale == 0.5
+    with pytest.raises(NotFittedError):
+        copy.predict_uncertainty(X)
+
+
+def test_the_method_works_with_a_search_as_final_step_and_inside_one(data, X):
+    search = GridSearchCV(Centroids(), GRID, cv=2)
+    pipe = skuq.make_pipeline(StandardScaler(), search).fit(*data)
+    best = pipe[-1].best_estimator_
+    assert_same(pipe.predict_uncertainty(X), best.predict_uncertainty(pipe[0].transform(X)))
+    around = GridSearchCV(pipe, {"gridsearchcv__cv": [2, 3]}, cv=2).fit(*data)
+    assert isinstance(around.best_estimator_, skuq.Pipeline)
+    assert_same(predict_uncertainty(around, X), around.best_estimator_.predict_uncertainty(X))
 
 
 def test_make_pipeline_names_steps_and_passes_options_on():
@@ -309,73 +284,6 @@ def test_make_pipeline_names_steps_and_passes_options_on():
     assert isinstance(pipe, skuq.Pipeline)
     assert list(pipe.named_steps) == ["standardscaler", "centroids"]
     assert (pipe.memory, pipe.verbose) == ("folder", True)
-
-
-@pytest.mark.parametrize(
-    "final",
-    [
-        Centroids(),
-        GridSearchCV(Centroids(), GRID),
-        sklearn_pipeline.make_pipeline(MinMaxScaler(), Centroids()),
-        CalibratedClassifierCV(Centroids(), ensemble=False),
-        RFE(Centroids()),
-        FrozenEstimator(sklearn_pipeline.make_pipeline(MinMaxScaler(), Centroids())),
-    ],
-    ids=lambda final: type(final).__name__,
-)
-def test_the_pipeline_has_the_method_if_its_final_step_leads_to_it(final):
-    assert hasattr(skuq.make_pipeline(StandardScaler(), final), "predict_uncertainty")
-
-
-@pytest.mark.parametrize(
-    "final",
-    [
-        LogisticRegression(),
-        GridSearchCV(LogisticRegression(), {}),
-        CalibratedClassifierCV(),
-        BaggingClassifier(Centroids()),
-        SelectFromModel(Centroids()),
-        "passthrough",
-    ],
-    ids=str,
-)
-def test_the_pipeline_lacks_the_method_if_its_final_step_lacks_it(final):
-    pipe = skuq.make_pipeline(StandardScaler(), final)
-    assert not hasattr(pipe, "predict_uncertainty")
-    with pytest.raises(AttributeError, match="has no attribute 'predict_uncertainty'"):
-        pipe.predict_uncertainty([[0.0]])
-
-
-def test_the_method_works_with_a_search_as_final_step(data, X):
-    pipe = skuq.make_pipeline(StandardScaler(), GridSearchCV(Centroids(), GRID, cv=2)).fit(*data)
-    best = pipe[-1].best_estimator_
-    assert_same(pipe.predict_uncertainty(X), best.predict_uncertainty(pipe[0].transform(X)))
-
-
-def test_the_pipeline_works_inside_a_search(data, X):
-    pipe = skuq.make_pipeline(StandardScaler(), Centroids())
-    search = GridSearchCV(pipe, {"centroids__scale": [0.5, 1.0]}, cv=2).fit(*data)
-    assert isinstance(search.best_estimator_, skuq.Pipeline)
-    assert_same(predict_uncertainty(search, X), search.best_estimator_.predict_uncertainty(X))
-
-
-def test_cloning_the_pipeline_keeps_its_class_and_drops_the_fit(data, X):
-    copy = clone(skuq.make_pipeline(StandardScaler(), Centroids(scale=0.5)).fit(*data))
-    assert isinstance(copy, skuq.Pipeline)
-    assert copy[-1].scale == 0.5
-    with pytest.raises(NotFittedError, match="Pipeline instance is not fitted"):
-        copy.predict_uncertainty(X)
-
-
-def test_a_pickled_pipeline_predicts_the_same(data, X):
-    pipe = skuq.make_pipeline(StandardScaler(), Centroids()).fit(*data)
-    restored = pickle.loads(pickle.dumps(pipe))
-    assert_same(restored.predict_uncertainty(X), pipe.predict_uncertainty(X))
-
-
-def test_score_samples_works_through_a_plain_pipeline(data, X):
-    pipe = sklearn_pipeline.make_pipeline(StandardScaler(), Centroids()).fit(*data)
-    np.testing.assert_array_equal(pipe.score_samples(X), -predict_uncertainty(pipe, X).epistemic)
 
 
 # --- the result -----------------------------------------------------------------------------
@@ -403,6 +311,7 @@ def test_a_data_frame_of_the_result_has_its_fields_as_columns(fitted, X):
     frame = u.to_frame(index=["a", "b", "c"])
     assert list(frame.columns) == ["total", "aleatoric", "epistemic"]
     assert list(frame.index) == ["a", "b", "c"]
+    assert list(u.to_frame().index) == [0, 1, 2]
     for name in frame:
         np.testing.assert_array_equal(frame[name], getattr(u, name))
 
@@ -444,7 +353,7 @@ def test_pandas_takes_the_rows_with_the_names_of_their_parts(fitted, X):
 def test_notebooks_show_the_first_rows_and_escape_their_labels(fitted, X):
     frame = pd.DataFrame(X[:25], index=[f"<i>{i}</i>" for i in range(25)])
     shown = fitted.predict_uncertainty(frame)._repr_html_()
-    assert "Uncertainty of 25 rows (the first 10 are shown):" in shown
+    assert "25 rows" in shown
     assert "&lt;i&gt;9&lt;/i&gt;" in shown
     assert "<i>" not in shown
     assert "10&lt;" not in shown
@@ -480,12 +389,8 @@ def test_the_index_of_the_inputs_is_kept_by_function_and_methods(data):
     assert predict_uncertainty(pipe, X).index is None
 
 
-def test_a_data_frame_without_index_counts_its_rows(fitted, X):
-    assert list(fitted.predict_uncertainty(X[:3]).to_frame().index) == [0, 1, 2]
-
-
 def test_parts_of_different_shapes_are_refused():
-    with pytest.raises(ValueError, match=r"\(2,\) and \(1,\)"):
+    with pytest.raises(ValueError, match="shapes"):
         Uncertainty.from_parts([0.5, 0.25], [0.0])
 
 
@@ -512,7 +417,7 @@ def test_pickles_of_another_version_are_refused(monkeypatch, version):
         monkeypatch.setattr("skuq.base.__version__", version)
     content = pickle.dumps(Pickled())
     monkeypatch.setattr("skuq.base.__version__", "0.1.0")
-    with pytest.raises(ValueError, match="Fit it again"):
+    with pytest.raises(ValueError, match="pickled by"):
         pickle.loads(content)
 
 

@@ -268,7 +268,7 @@ CASES = {
     "TableModel": (
         TableModel("logistic"),
         holed(),
-        {"estimator": TREE, "task": "regression"},
+        {"estimator": FrozenEstimator(clone(TREE).fit(*FLOWERS)), "task": "regression"},
     ),
 }
 #: What is said beside uncertainty and probabilities, in attributes, and further data of `fit`.
