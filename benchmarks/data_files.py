@@ -66,8 +66,11 @@ def _sparse(
     arrays: Arrays, part: str, values: NDArray[np.float32], shape: tuple[int, ...]
 ) -> sparse.csr_array:
     indices, indptr = (arrays[f"{part}_{name}"].astype(np.int64) for name in ("indices", "indptr"))
-    matrix = sparse.csr_array((values, indices, indptr), shape=shape)
-    matrix.check_format(full_check=True)
+    try:
+        matrix = sparse.csr_array((values, indices, indptr), shape=shape)
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise ValueError(f"`{part}_indices` and `{part}_indptr` are invalid: {error}") from error
     # Convert after the check, since indices too large for 32 bits would wrap around.
     matrix.indices, matrix.indptr = (x.astype(np.int32) for x in (matrix.indices, matrix.indptr))
     return matrix

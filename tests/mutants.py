@@ -231,7 +231,11 @@ def main() -> int:
         if outcome == "survived":
             outcome, further = run(changed, ["tests/test_common.py", *more], log)
             seconds += further
-        by = [line for line in log.read_text().splitlines() if line.startswith(("FAILED", "ERROR"))]
+        by = [
+            line
+            for line in log.read_text(encoding="utf-8").splitlines()
+            if line.startswith(("FAILED", "ERROR"))
+        ]
         place = f"{fault.path.relative_to(ROOT)}:{fault.node.lineno}"
         result = {"place": place, "function": fault.function, "rank": fault.rank(options.seed)}
         result |= {"old": ast.unparse(fault.node), "new": new, "statement": fault.old}

@@ -4,8 +4,6 @@ import re
 from configparser import ConfigParser
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "architecture.rst").read_text(encoding="utf-8")
 # In prose, and in the literal blocks that list the files of a call.
@@ -14,53 +12,18 @@ ROW = r"^   \* - (Eq\.|Lines?|Lemma|Algorithm) ([\d., ]+)\n     - .*\n     - ``(
 ROWS = re.findall(ROW, PAGE, re.MULTILINE)
 PROOFS = (ROOT / "docs" / "guide" / "robust_gpc_proofs.rst").read_text(encoding="utf-8")
 # Equations of the proofs in the order of their numbers, which comments in skuq/gpc cite.
-EQUATIONS = [
-    "gpc-moments",  # Eq. 1
-    "gpc-indefinite",  # Eq. 2
-    "gpc-derivatives",  # Eq. 3
-    "gpc-taylor",  # Eq. 4
-    "gpc-matern52",  # Eq. 5
-    "gpc-matern32",  # Eq. 6
-    "gpc-products",  # Eq. 7
-    "gpc-sums",  # Eq. 8
-    "gpc-mean-rest",  # Eq. 9
-    "gpc-cauchy",  # Eq. 10
-    "gpc-covariance-rest",  # Eq. 11
-    "gpc-gradient-pieces",  # Eq. 12
-    "gpc-gradient-rest",  # Eq. 13
-    "gpc-separable",  # Eq. 14
-    "gpc-convexified",  # Eq. 15
-    "gpc-ball",  # Eq. 16
-    "gpc-level-line",  # Eq. 17
-    "gpc-missing-variance",  # Eq. 18
-    "gpc-probit",  # Eq. 19
-    "gpc-logit",  # Eq. 20
-    "gpc-smooth-logit",  # Eq. 21
-    "gpc-softmax-curvature",  # Eq. 22
-    "gpc-cumulants",  # Eq. 23
-    "gpc-smooth-softmax",  # Eq. 24
-    "gpc-pairs",  # Eq. 25
-    "gpc-monotone",  # Eq. 26
-    "gpc-rounding",  # Eq. 27
-    "gpc-quadrature",  # Eq. 28
-    "gpc-three-classes",  # Eq. 29
-    "gpc-whitened",  # Eq. 30
-    "gpc-whitened-rounding",  # Eq. 31
-    "gpc-many-classes",  # Eq. 32
-    "gpc-independent",  # Eq. 33
-    "gpc-independent-rule",  # Eq. 34
-    "gpc-correlated",  # Eq. 35
-    "gpc-many-reach",  # Eq. 36
-    "gpc-second-order",  # Eq. 37
-    "gpc-inexact-derivatives",  # Eq. 38
-    "gpc-chaos",  # Eq. 39
-    "gpc-chords",  # Eq. 40
-]
+EQUATIONS = (
+    "moments indefinite derivatives taylor matern52 matern32 products sums mean-rest cauchy "
+    "covariance-rest gradient-pieces gradient-rest separable convexified ball level-line "
+    "missing-variance probit logit smooth-logit softmax-curvature cumulants smooth-softmax pairs "
+    "monotone rounding quadrature three-classes whitened whitened-rounding many-classes independent "
+    "independent-rule correlated many-reach second-order inexact-derivatives chaos chords"
+)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_files_on_the_page_exist(name):
-    assert (ROOT / name).exists()
+def test_files_on_the_page_exist():
+    assert len(FILES) > 50
+    assert not [name for name in FILES if not (ROOT / name).exists()]
 
 
 def test_tests_that_the_guide_names_for_its_promises_exist():
@@ -70,13 +33,16 @@ def test_tests_that_the_guide_names_for_its_promises_exist():
     assert not [name for name in names if not (ROOT / "tests" / "zk" / name).exists()]
 
 
-@pytest.mark.parametrize(("kind", "numbers", "name"), ROWS)
-def test_equations_are_cited_where_the_page_says(kind, numbers, name):
-    source = (ROOT / name).read_text(encoding="utf-8")
-    comments = [line.split("#", 1)[1] for line in source.splitlines() if "#" in line]
-    cited = " ".join(line for line in comments if kind.rstrip("s.") in line)
-    for number in numbers.split(", "):
-        assert re.search(rf"(?<![\d.]){re.escape(number)}(?!\.?\d)", cited), (kind, number)
+def test_equations_are_cited_where_the_page_says():
+    missing = []
+    for kind, numbers, name in ROWS:
+        source = (ROOT / name).read_text(encoding="utf-8")
+        comments = [line.split("#", 1)[1] for line in source.splitlines() if "#" in line]
+        cited = " ".join(line for line in comments if kind.rstrip("s.") in line)
+        for number in numbers.split(", "):
+            if not re.search(rf"(?<![\d.]){re.escape(number)}(?!\.?\d)", cited):
+                missing.append((name, kind, number))
+    assert not missing
 
 
 def test_all_rows_of_the_tables_are_read():
@@ -84,7 +50,9 @@ def test_all_rows_of_the_tables_are_read():
 
 
 def test_equations_of_the_proofs_keep_the_numbers_that_the_code_cites():
-    assert re.findall(r"^ +:label: (.+)$", PROOFS, re.MULTILINE) == EQUATIONS
+    labels = re.findall(r"^ +:label: gpc-(.+)$", PROOFS, re.MULTILINE)
+    assert " ".join(labels) == EQUATIONS
+    assert len(labels) == len(re.findall(r":label:", PROOFS))
 
 
 def test_the_picture_shows_the_layers_of_the_contract():
@@ -92,5 +60,5 @@ def test_the_picture_shows_the_layers_of_the_contract():
     contract.read(ROOT / ".importlinter")
     layers = contract["importlinter:contract:layers"]["layers"]
     picture = (ROOT / "docs" / "images" / "layers.svg").read_text(encoding="utf-8")
-    for package in re.findall(r"skuq\.(\w+)", layers):
-        assert f">{package}</text>" in picture, "run python docs/layers_picture.py"
+    drawn = set(re.findall(r">(\w+)</text>", picture))
+    assert not set(re.findall(r"skuq\.(\w+)", layers)) - drawn, "run python docs/layers_picture.py"

@@ -1,6 +1,5 @@
 """Every parameter of every estimator has an effect, or is refused where it has none."""
 
-
 import numpy as np
 import pytest
 import torch

@@ -58,7 +58,7 @@ from skuq import (
     predict_uncertainty,
 )
 from skuq.audit import recorded_predictions
-from skuq.calibration import bin_edges, choose_alpha, top_label_predictions
+from skuq.calibration import bin_edges, choose_alpha, region_mask, top_label_predictions
 from skuq.evidential import NodeBatches
 from skuq.metrics import (
     area_under_risk_coverage,
@@ -853,6 +853,7 @@ def test_a_number_of_bins_that_fills_the_memory_is_refused(n_bins):
         lambda X: RobustGPC().fit(X, np.zeros(30, int)),
         lambda X: CalibrationAuditor(LogisticRegression()).fit(X, np.arange(30) // 29),
         lambda X: expected_calibration_error([0, 5], np.tile([0.5, 0.5], (2, 1)), classes=[0, 1]),
+        lambda X: region_mask({0: (0, 1)}, np.array([["a"]])),
     ],
 )
 def test_messages_show_numbers_of_numpy_as_users_write_them(call):

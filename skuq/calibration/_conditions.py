@@ -244,7 +244,12 @@ def _condition_mask(values: Any, rule: Any) -> BoolArray:
             )
         low, high = (np.nan if end is None else float(end) for end in rule)  # NaN: no limit
         known = array[~missing]
-        known = known if known.dtype.kind == "f" else known.astype(float)
+        try:
+            known = known if known.dtype.kind == "f" else known.astype(float)
+        except ValueError:
+            raise ValueError(
+                f"{rule!r} needs a column of numbers, got {known[:3].tolist()}."
+            ) from None
         # Endpoints are rounded to the precision of the column: float32(0.1) belongs to (0, 0.1).
         inside[~missing] = ~(known < _rounded(low, known)) & ~(known > _rounded(high, known))
         return inside

@@ -120,5 +120,5 @@ def test_what_is_drawn_comes_back_from_a_file(tmp_path):
 @pytest.mark.parametrize("wrong", [3, -1, 2**32 + 2])
 def test_neighbours_that_do_not_exist_are_refused(tmp_path, wrong):
     write(tmp_path, {**ARRAYS, "adj_indices": [1, 0, wrong, 1]})
-    with pytest.raises(ValueError, match=r"index|indices"):
+    with pytest.raises(ValueError, match="`adj_indices`"):
         load_graph("tiny", tmp_path)
