@@ -364,22 +364,12 @@ _TOKEN_KINDS = {"crossed": _crossed_tokens, "moved": _moved_tokens, "drawn": _dr
 
 @dataclass(frozen=True)
 class Columns:
-    """Contents of the columns of a table.
+    """Contents of the columns of a table."""
 
-    Attributes
-    ----------
-    numbers : ndarray of shape (n_samples, n_columns), float64
-        Numeric columns with more than two values; NaN in all other columns.
-    categories, texts : list of int
-        Positions of the columns of categories and of texts.
-    norm : float or None
-        Common norm of all rows if they are embeddings, else None.
-    """
-
-    numbers: FloatArray
-    categories: list[int]
+    numbers: FloatArray  # (n_samples, n_columns), NaN in columns with at most two values or texts
+    categories: list[int]  # positions of the columns of categories
     texts: list[int]
-    norm: float | None
+    norm: float | None  # common norm of all rows if they are embeddings
 
     @classmethod
     def of(cls, X: Any, declared: Sequence[int]) -> Self:

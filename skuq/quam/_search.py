@@ -71,64 +71,28 @@ class Outputs(NamedTuple):
     centre: Any = None  # (n_points, n_outputs), see `Found.centre`
 
 
-class Task(ABC):
-    """Targets and objectives of an estimator's searches, and uncertainty from the models found.
+@stored("quam.classification")
+@dataclass(frozen=True)
+class Classification:
+    """One search per class, or one untargeted search for any other prediction.
 
     Only the objectives of networks need torch.
     """
 
-    # Factor by which the penalty grows over a pointwise search with eta="auto".
-    growth: ClassVar[float]
-
-    @abstractmethod
-    def first_penalty(self, total_weight: float) -> float:
-        """Initial penalty of a pointwise search with c0="auto"."""
-
-    @abstractmethod
-    def targets(self, reference: Any) -> IntArray:
-        """Targets of the searches on a pool, from the model's outputs on the pool; see `Found`."""
-
-    @abstractmethod
-    def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
-        """Select `n` of the targets, as many as fit into memory."""
-
-    @abstractmethod
-    def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
-        """Objective of networks on a pool or, without `targets`, at single points.
-
-        `reference` contains the model's outputs at the inputs, on the device of the search.
-        """
-
-    @abstractmethod
-    def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
-        """Loss of a model's outputs, on the CPU, on each sample, in nats."""
-
-    @abstractmethod
-    def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
-        """Aleatoric and epistemic part of each input's uncertainty."""
-
-    @abstractmethod
-    def best_models(self, outputs: Outputs, gamma: float) -> Any:
-        """The best adversarial model of each search."""
-
-
-@stored("quam.classification")
-@dataclass(frozen=True)
-class Classification(Task):
-    """Classification: one search per class, or one untargeted search for any other prediction."""
-
     classes: NDArray[Any]
     targeted: bool
     n_targets: int | str | None
-    growth: ClassVar[float] = 10.0
+    growth: ClassVar[float] = 10.0  # of the penalty in a pointwise search with eta="auto"
 
     def first_penalty(self, total_weight: float) -> float:
+        """Initial penalty of a pointwise search with c0="auto"."""
         # The penalty grows tenfold, up to the number of samples. With this last penalty, the search
         # minimises the negative log posterior for the training set and one further sample, namely
         # the test point with the target class.
         return total_weight / 10
 
     def targets(self, reference: Any) -> IntArray:
+        """Targets of the searches on a pool, from the model's outputs on the pool; see `Found`."""
         if not self.targeted:
             return np.array([-1])
         n_classes = reference.shape[1]
@@ -149,6 +113,10 @@ class Classification(Task):
         return min(most, n_classes)
 
     def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
+        """Objective of networks on a pool or, without `targets`, at single points.
+
+        `reference` contains the model's outputs at the inputs, on the device of the search.
+        """
         from skuq._networks import on_device
         from skuq.quam._objectives import Targeted, Untargeted
 
@@ -163,6 +131,7 @@ class Classification(Task):
         return Targeted(on_device(np.arange(n_classes), reference.device).expand(n_points, -1))
 
     def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
+        """Loss of a model's outputs, on the CPU, on each sample, in nats."""
         losses: FloatArray = -outputs[np.arange(len(y)), codes_of(y, self.classes, "y")]
         return losses
 
@@ -188,8 +157,8 @@ class Classification(Task):
 
 @stored("quam.regression")
 @dataclass(frozen=True)
-class Regression(Task):
-    """Regression: two searches, for a higher and for a lower prediction."""
+class Regression:
+    """Two searches, for a higher and for a lower prediction; methods as in `Classification`."""
 
     attack: str
     noise_variance: float | None  # None if the models' second output is the log variance
@@ -259,6 +228,9 @@ class Regression(Task):
         )
 
 
+Task = Classification | Regression
+
+
 class Problem:
     """The given model and its training data, in the form that a search needs."""
 
@@ -306,25 +278,16 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Found(ABC):
-    """Models found by searches on a pool; they can be evaluated at any input.
+    """Models found by searches on a pool; they can be evaluated at any input."""
 
-    Attributes
-    ----------
-    targets : ndarray of shape (n_searches,), int64
-        Target of each search: a class code; -1 for any prediction other than the given model's; or,
-        for a regressor, the direction 1 or -1.
-    excess_loss : ndarray of shape (n_searches, n_kept), float64
-        Mean loss of each model minus the mean loss of the reference model, in nats.
-    standard_error : float
-        Largest standard error of `excess_loss`, in nats: smaller differences are not significant.
-    held_out : bool
-        Whether the losses are computed on samples held out from all models. The loss of a model
-        trained on these samples would be too low to be compared.
-    """
-
+    # Target of each search, (n_searches,): a class code; -1 for any prediction other than the given
+    # model's; or, for a regressor, the direction 1 or -1.
     targets: IntArray
+    # Mean loss of each model minus that of the reference model, (n_searches, n_kept), in nats.
     excess_loss: FloatArray
-    standard_error: float
+    standard_error: float  # largest one of `excess_loss`: smaller differences are not significant
+    # Whether the losses are computed on samples held out from all models. The loss of a model
+    # trained on these samples would be too low to be compared.
     held_out: ClassVar[bool]
 
     @abstractmethod
