@@ -77,7 +77,11 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
         encoding = "utf-8-sig"  # keep the byte order mark out of the first column name
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(sample, final=not is_cut)
-    except (UnicodeDecodeError, LookupError) as error:
+    except LookupError as error:
+        raise TableFileError(
+            f"Unknown encoding {encoding!r}; state that of {path} (`encoding`), such as utf-8."
+        ) from error
+    except UnicodeDecodeError as error:
         raise not_encoded(path, encoding) from error
     named = SEPARATOR_LINE.match(text)
     if named is not None:

@@ -19,7 +19,13 @@ from typing import Any, BinaryIO
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from skuq._table_files._csv_format import CsvFormat, TableFileError, not_encoded, sniff
+from skuq._table_files._csv_format import (
+    SEPARATORS,
+    CsvFormat,
+    TableFileError,
+    not_encoded,
+    sniff,
+)
 from skuq._table_files._write import COMPRESSED, MARKED, PARQUET, plain_text, rewritten
 from skuq.imports import import_optional
 from skuq.written_numbers import MISSING_WORDS
@@ -68,6 +74,7 @@ class TableFile(ABC):
     # `attrs` of the tables that are read: the word for a row, and the number of the first row; for
     # CSV also the decimal mark, or "" if the first rows do not show it.
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}
+    _split = ""  # how a CSV file is split, in words
 
     def __init__(
         self, path: Path, columns: Sequence[str], note: str = "", codes: Sequence[int] = ()
@@ -86,8 +93,10 @@ class TableFile(ABC):
         for name in names:
             if name not in self.columns:
                 near = difflib.get_close_matches(name, self.columns, n=1)
-                known = f"It has {', '.join(self.columns[:10])}."
-                hint = f"Did you mean {near[0]!r}?" if near else known
+                hint = f"It has {', '.join(self.columns[:10])}."
+                if len(self.columns) == 1 and self._split:
+                    hint = f"It has a single column, {self.columns[0]!r}, if it is {self._split}."
+                hint = f"Did you mean {near[0]!r}?" if near else hint
                 raise TableFileError(f"{self.path} has no column {name!r}. {hint}")
 
     def read(
@@ -148,6 +157,7 @@ class CsvFile(TableFile):
         names = [plain_text(name) for name in sniffed.header]
         super().__init__(path, names, sniffed.note, sniffed.codes)
         self.format, self._n_skipped = sniffed.format, sniffed.n_skipped
+        self._split = f"split at {SEPARATORS.get(str(self.format.sep), repr(self.format.sep))}"
         self._attrs = {"decimal": sniffed.mark, "numbered": ("line", 2 + self._n_skipped)}
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:

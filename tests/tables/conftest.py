@@ -3,6 +3,23 @@
 import pytest
 
 from skuq.tables._training import Learner
+from tests.tables.toy import made, of_unaltered
+
+
+@pytest.fixture
+def train():
+    return made()
+
+
+@pytest.fixture
+def table(train):
+    return train.drop(columns="kind").head(7)
+
+
+@pytest.fixture(scope="session")
+def plain():
+    """What the model of the unaltered `train` says about the unaltered `table`."""
+    return of_unaltered()
 
 
 @pytest.fixture

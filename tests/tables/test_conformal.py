@@ -6,17 +6,15 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 
 from skuq.calibration import conformal_limit
 from skuq.residuals import interval_scores, stretched
+from skuq.tables import coverage_notes
 from skuq.tables._held_out import prediction_sets
 
 
 class GivenProba(ClassifierMixin, BaseEstimator):
     """A fitted classifier whose inputs are its probabilities."""
 
-    def __init__(self, n_classes=3):
-        self.n_classes = n_classes
-
     def fit(self, X=None, y=None):
-        self.classes_, self.n_features_in_ = np.arange(self.n_classes), self.n_classes
+        self.classes_, self.n_features_in_ = np.arange(3), 3
         return self
 
     def predict_proba(self, X):
@@ -53,8 +51,7 @@ def test_sets_are_those_of_mapie(coverage):
     peer = mapie.SplitConformalClassifier(
         GivenProba().fit(), confidence_level=coverage, conformity_score="lac", prefit=True
     )
-    _, sets = peer.conformalize(proba, y).predict_set(new)
-    theirs = sets[:, :, 0]
+    theirs = peer.conformalize(proba, y).predict_set(new)[1][:, :, 0]
     some = theirs.any(axis=1)  # ours are never empty
     np.testing.assert_array_equal(ours[some], theirs[some])
     assert (ours[~some].sum(axis=1) == 1).all()
@@ -83,6 +80,11 @@ def test_limits_cover_on_average_what_they_promise():
     assert 0.8 - 3 * error <= np.mean(covered) <= 0.8 + 1 / 41 + 3 * error
 
 
-def test_too_few_rows_bound_nothing():
-    assert conformal_limit(np.arange(8.0), 0.9) == np.inf
-    assert conformal_limit(np.arange(9.0), 0.9) == 8.0
+@pytest.mark.parametrize(("coverage", "fewest"), [(0.9, 9), (0.99, 99), (0.8, 4), (0.5, 1)])
+def test_too_few_rows_bound_nothing_and_this_is_said(coverage, fewest):
+    assert conformal_limit(np.arange(float(fewest)), coverage) == fewest - 1
+    assert conformal_limit(np.arange(fewest - 1.0), coverage) == np.inf
+    assert coverage_notes(fewest, coverage) == []
+    (note,) = coverage_notes(fewest - 1, coverage)
+    rows = "1 held-out row" if fewest == 1 else f"{fewest} held-out rows"
+    assert f"{coverage} needs at least {rows}, but there are {fewest - 1}:" in note
