@@ -1,0 +1,191 @@
+"""The report on a table says what the model and its held-out rows say."""
+
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from skuq.reporting import table_report
+from skuq.tables import TableModel, weak_class_notes
+from tests.tables.toy import Toy, quantify
+
+pyplot = pytest.importorskip("matplotlib.pyplot")
+
+
+class Page(HTMLParser):
+    """Rows of cells by heading, all text, and every address that could be fetched."""
+
+    def __init__(self, html):
+        super().__init__()
+        self.rows, self.text, self.addresses, self.heading, self.inside = {}, "", [], "", ""
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.inside = tag
+        self.addresses += [v for k, v in attributes if k in ("src", "href", "srcset", "data")]
+        if tag == "h2":
+            self.heading = ""
+        if tag == "tr":
+            self.rows.setdefault(self.heading, []).append([])
+        if tag in ("td", "th"):
+            self.rows[self.heading][-1].append("")
+
+    def handle_data(self, data):
+        self.text += data
+        if self.inside == "h2":
+            self.heading = (self.heading + data).strip()
+        if self.inside in ("td", "th"):
+            self.rows[self.heading][-1][-1] += data
+
+    def handle_endtag(self, tag):
+        self.inside = ""
+
+
+def report_of(train, table, target="kind"):
+    """What a model says about a table, and the page that reports it."""
+    result = quantify(train, table, target)
+    return result, Page(table_report(result.model, result.rows, result.model.count(table)).html())
+
+
+@pytest.fixture(scope="module")
+def large():
+    """A training table of which enough rows are held out to call a row unusual."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"size": rng.normal(size=200), "colour": rng.choice(["a", "b"], 200)})
+    return frame.assign(kind=np.where(frame["size"] + rng.normal(size=200) > 0, "big", "small"))
+
+
+@pytest.fixture(scope="module")
+def reported(large):
+    """The report on the rows of `large`, what it reports on, and figures that it left open."""
+    before = pyplot.get_fignums()
+    result, page = report_of(large, large)
+    return SimpleNamespace(result=result, page=page, opened=pyplot.get_fignums() != before)
+
+
+def test_unusual_rows_are_counted_and_listed_first_with_their_reasons(large):
+    table = large.drop(columns="kind").head(30)
+    table.loc[[3, 4], "size"] = 1000.0
+    table.loc[17, ["size", "colour"]] = [1234.0, "b"]
+    result, page = report_of(large, table)
+    unusual = sum(value <= 0.05 for value in result.rows["conformal_p_value"])
+    assert unusual >= 3
+    assert f"30 rows were predicted. {unusual} of them ({unusual / 30:.1%})" in page.text
+    head, *rows = page.rows["Rows to look at first"]
+    assert head == ["row", "prediction", "confidence", "reasons", "p", "epistemic"]
+    assert rows[0][0] == "18"
+    assert "size = 1234" in rows[0][head.index("reasons")]
+    shown = result.rows["conformal_p_value"][[int(row[0]) - 1 for row in rows]]
+    assert shown.is_monotonic_increasing
+    assert shown.max() <= result.rows["conformal_p_value"].nsmallest(len(rows)).max()
+
+
+def test_the_smallest_table_that_is_said_to_be_enough_is_enough(large):
+    for n_rows, enough in ((94, False), (95, True)):
+        _, page = report_of(large.head(n_rows), large.head(1).assign(size=1e6))
+        assert ("1 row was predicted. 1 of them (100.0%) is more unusual" in page.text) == enough
+        assert ("18 held-out rows are too few" in page.text) != enough
+        assert ("a training table of 95 rows" in page.text) != enough
+
+
+def test_an_id_may_be_called_as_a_column_of_the_report(large):
+    named = large.assign(p=[f"nr {k}" for k in range(len(large))])
+    model = TableModel(Toy()).fit(named, "kind", id_column="p")
+    rows = model.predict(named)
+    page = table_report(model, rows, model.count(named)).html()
+    first = rows.sort_values(["conformal_p_value", "epistemic"], ascending=[True, False])
+    assert f"<td>{first['p'].iloc[0]}</td>" in page
+
+
+def test_quality_is_measured_on_the_held_out_rows(reported):
+    result, page, held_out = reported.result, reported.page, reported.result.held_out
+    quality = dict(page.rows["How good is the model?"][1:])
+    accuracy = (held_out["prediction"] == held_out["label"]).mean()
+    assert quality["held-out rows"] == str(len(held_out)) == "40"
+    assert quality["right predictions"] == f"{100 * accuracy:.1f}%"
+    assert f"right for {100 * accuracy:.1f}% of 40 held-out rows" in page.text
+    counts = {row[0]: int(row[1]) for row in page.rows["Predictions"][1:]}
+    assert counts == result.rows["prediction"].value_counts().to_dict()
+    assert not reported.opened
+
+
+def test_the_curve_is_that_of_the_score_that_finds_wrong_predictions_best(reported):
+    page, held_out = reported.page, reported.result.held_out
+    _, *rows = page.rows["Which score finds wrong predictions?"]
+    best = max(rows, key=lambda row: float(row[1]))[0]
+    wrong = (held_out["prediction"] != held_out["label"]).sum()
+    assert f"Wrong predictions among the 40 held-out rows: {wrong}." in page.text
+    shown = "lowest confidence" if best == "low confidence" else f"largest {best}"
+    assert f"those with the {shown} are" in page.text
+
+
+def test_held_out_rows_are_measured_by_true_class(reported):
+    result, page, held = reported.result, reported.page, reported.result.held_out
+    head, *rows = page.rows["How good is it for each class?"]
+    assert head == ["class", "held-out rows", "right predictions", "coverage"]
+    measured = result.model.measured_by_class()
+    for name, count, right, covered in rows:
+        of_class = held[held["label"] == name]
+        assert int(count) == len(of_class)
+        assert right == f"{100 * (of_class['prediction'] == name).mean():.1f}%"
+        assert covered == f"{100 * measured['coverage'][name]:.1f}%"
+    assert "90% holds on average over all classes, not within each class" in page.text
+    overall = (measured["coverage"] * measured["rows"]).sum() / measured["rows"].sum()
+    assert result.model.measured_coverage()[0] == pytest.approx(overall)
+
+
+def test_classes_that_are_rarely_found_or_covered_are_warned_of():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=1000), "b": rng.normal(size=1000)})
+    frame["kind"] = np.where(rng.uniform(size=1000) < 0.1, "fraud", "fair")
+    frame.loc[frame["b"] > 1.2, "kind"] = "other"
+    model = TableModel("logistic").fit(frame, "kind")
+    measured, held = model.measured_by_class(0.9).loc["fraud"], model.held_out_["label"]
+    found, covered = weak_class_notes(model, 0.9)
+    assert found.endswith(f": {measured['accuracy']:.0%} of {measured['rows']:.0f} fraud.")
+    assert f"frequent class: {(held == 'fair').mean():.1%}), but it finds few" in found
+    assert covered.endswith(f": {measured['coverage']:.0%} of {measured['rows']:.0f} fraud.")
+    page = Page(table_report(model, model.predict(frame[:9]), model.count(frame[:9])).html())
+    assert found in page.text
+    assert covered in page.text
+    # Beyond chance: the same shares of few rows do not count, nor do balanced classes.
+    model.held_out_, model.held_out_proba_ = model.held_out_[:12], model.held_out_proba_[:12]
+    assert weak_class_notes(model, 0.5) == []
+    frame["kind"] = np.where(frame["a"] + rng.normal(size=1000) > 0, "fraud", "fair")
+    assert weak_class_notes(TableModel("logistic").fit(frame, "kind"), 0.9) == []
+
+
+def test_of_many_classes_those_are_shown_that_sets_hold_least_often():
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": np.repeat(np.arange(12.0), 20) + random.normal(size=240)})
+    frame["kind"] = np.repeat([f"kind {k:02}" for k in range(12)], 20)
+    result, page = report_of(frame, frame)
+    _, *rows = page.rows["How good is it for each class?"]
+    measured = result.model.measured_by_class()["coverage"]
+    assert {row[0] for row in rows} == set(measured.nsmallest(10).index)
+    assert "true class: of 12, the 10 with the lowest coverage." in page.text
+
+
+def test_a_model_that_is_no_better_than_guessing_is_the_first_thing_that_is_said(large):
+    backwards = large.assign(kind=large["kind"].map({"big": "small", "small": "big"}))
+    result = quantify(large[:100], large, held_out=backwards[100:])
+    report = table_report(result.model, result.rows, result.model.count(large))
+    assert report.summary.startswith("The model is no better than always predicting the class")
+    frame = pd.DataFrame({"a": np.repeat([0.0, 100.0], 50), "kind": np.repeat(["x", "y"], 50)})
+    _, page = report_of(frame, frame)
+    assert "no better than" not in page.text
+    assert "All held-out predictions are right" in page.text
+
+
+def test_names_and_values_of_the_user_are_text_and_never_markup(large):
+    hostile = "<img src='https://example.org/x' onerror=alert(1)>"
+    frame = large.rename(columns={"size": hostile, "kind": "<b>kind"})
+    frame["colour"] = np.where(frame["colour"] == "a", hostile, "b")
+    _, page = report_of(frame, frame, target="<b>kind")
+    head, *rows = page.rows["Rows to look at first"]
+    assert any(hostile in row[head.index("reasons")] for row in rows)
+    assert "How certain are the predictions of <b>kind?" in page.text
+    assert page.addresses
+    assert all(address.startswith("data:") for address in page.addresses)
