@@ -17,21 +17,26 @@ import argparse
 import ast
 import contextlib
 import copy
+import gc
 import hashlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-CPU_SECONDS = 60  # for a fault: what takes longer does not end
+CPU_SECONDS = 150  # for a fault: what takes longer does not end
 # Imported once, before the processes of the faults are forked.
 PRELOADED = [
     *("numpy", "scipy.stats", "scipy.optimize", "pandas"),
@@ -171,32 +176,53 @@ class Changed(SourceFileLoader):
         )
 
 
-def run(changed: Changed, arguments: list[str], log: Path) -> tuple[str, float]:
-    """Run tests under a fault in a forked process; return the outcome and the CPU seconds."""
+def run(changed: Changed | None, arguments: list[str]) -> tuple[str, float, str]:
+    """Run tests under a fault in a forked process; return the outcome, CPU seconds and output."""
     import pytest
 
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-        sys.meta_path.insert(0, changed)
-        code = 99
-        try:
-            options = ["-x", "-q", "--tier", "day", "-p", "no:cacheprovider", "--tb", "line"]
-            code = int(pytest.main([*options, *arguments]))
-        finally:
-            os._exit(code)
-    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)  # processes that its tests started
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    with tempfile.TemporaryFile() as output:
+        pid = os.fork()
+        if pid == 0:
+            os.setsid()
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+            code = 99
+            try:
+                if changed is not None:
+                    sys.meta_path.insert(0, changed)
+                    import_module(changed.name)  # before pytest, which imports doctests itself
+                options = ["-x", "-q", "--tier", "day", "-p", "no:cacheprovider", "--tb", "line"]
+                code = int(pytest.main([*options, *arguments]))
+            finally:
+                os._exit(code)
+        _, status, usage = os.wait4(pid, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)  # processes that its tests started
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    status = os.waitstatus_to_exitcode(status)
     outcome = "survived" if status in (0, 5) else "did not end" if status < 0 else "killed"
-    return outcome, seconds
+    return outcome, usage.ru_utime + usage.ru_stime, text
+
+
+def judged(fault: Fault, seed: int) -> dict[str, object]:
+    """Run the tests of a fault's package, then those of all estimators; report what they found."""
+    tree, new = fault.made()
+    changed = Changed(fault.path, tree)
+    outcome, seconds, text = run(changed, tests_of(fault.path))
+    if outcome == "survived":
+        outcome, further, text = run(changed, ["tests/test_common.py"])
+        seconds += further
+    by = re.findall(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - |$)", text, re.MULTILINE)[:1]
+    if by and run(None, by)[0] != "survived":
+        outcome = "fails anyway"
+    place = f"{fault.path.relative_to(ROOT)}:{fault.node.lineno}"
+    result = {"place": place, "function": fault.function, "rank": fault.rank(seed)}
+    result |= {"old": ast.unparse(fault.node), "new": new, "statement": fault.old}
+    print(f"{outcome:11} {seconds:5.1f} s {place} {fault.function}")
+    print(f"      {result['old']}  ->  {new}", flush=True)
+    return result | {"outcome": outcome, "seconds": round(seconds, 1), "by": by}
 
 
 def main() -> int:
@@ -204,17 +230,17 @@ def main() -> int:
     parser.add_argument("paths", nargs="*", default=["skuq"])
     parser.add_argument("--number", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
     parser.add_argument("--out", type=Path, help="JSON file of the results")
-    parser.add_argument("--pytest", default="", help="further options of pytest")
     options = parser.parse_args()
     command = ["git", "ls-files", "-z", *options.paths]
     listed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True)
     paths = [ROOT / name for name in listed.stdout.split("\0") if name.endswith(".py")]
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
     faults = [fault for path in paths for fault in faults_of(path)]
     unlike = {fault.rank(options.seed): fault for fault in faults}
     chosen = [unlike[rank] for rank in sorted(unlike)[: options.number]]
     print(f"{len(chosen)} of {len(faults):,} faults", flush=True)
+    os.environ |= {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}
     for name in PRELOADED:
         try:
             __import__(name)
@@ -222,29 +248,12 @@ def main() -> int:
             print(f"without {name}")
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
-    log = Path(f"/tmp/mutants-{os.getpid()}.log")
-    more, results = options.pytest.split(), []
-    for number, fault in enumerate(chosen, 1):
-        tree, new = fault.made()
-        changed = Changed(fault.path, tree)
-        outcome, seconds = run(changed, [*tests_of(fault.path), *more], log)
-        if outcome == "survived":
-            outcome, further = run(changed, ["tests/test_common.py", *more], log)
-            seconds += further
-        by = [
-            line
-            for line in log.read_text(encoding="utf-8").splitlines()
-            if line.startswith(("FAILED", "ERROR"))
-        ]
-        place = f"{fault.path.relative_to(ROOT)}:{fault.node.lineno}"
-        result = {"place": place, "function": fault.function, "rank": fault.rank(options.seed)}
-        result |= {"old": ast.unparse(fault.node), "new": new, "statement": fault.old}
-        result |= {"outcome": outcome, "seconds": round(seconds, 1), "by": by[:1]}
-        results.append(result)
-        print(f"{number:3} {outcome:11} {seconds:5.1f} s {place} {fault.function}")
-        print(f"      {result['old']}  ->  {new}", flush=True)
-        if options.out:
-            options.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
+    gc.freeze()
+    with tempfile.TemporaryDirectory() as compiled, ThreadPoolExecutor(options.jobs) as pool:
+        sys.dont_write_bytecode, sys.pycache_prefix = False, compiled
+        results = list(pool.map(judged, chosen, [options.seed] * len(chosen)))
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1), encoding="utf-8")
     counts = dict(Counter(each["outcome"] for each in results))
     noticed = len(results) - counts.get("survived", 0)
     share = f"{noticed / len(results):.0%}"
