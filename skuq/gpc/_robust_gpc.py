@@ -251,7 +251,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         ndarray of shape (n_samples,)
             Labels.
         """
-        labels: NDArray[Any] = self.classes_[most_probable(self.predict_proba(X))]
+        best = most_probable(self.predict_proba(X))  # asks whether it is fitted
+        labels: NDArray[Any] = self.classes_[best]
         return labels
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:

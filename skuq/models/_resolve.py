@@ -330,7 +330,8 @@ class ModelMixin:
 
     def _inputs(self, X: Any) -> Any:
         """Validate and preprocess inputs for prediction."""
-        return self.model_.inputs(self._checked_rows(X))
+        rows = self._checked_rows(X)  # asks whether it is fitted, before the access to `model_`
+        return self.model_.inputs(rows)
 
     def _outputs(self, inputs: Any) -> Any:
         """Outputs of the model in float64, on the CPU; see `Model.outputs`."""
@@ -371,7 +372,8 @@ class ModelClassifierMixin(ModelMixin):
         ndarray of shape (n_samples,)
             Class labels.
         """
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)  # asks whether it is fitted
+        return self.classes_[best]
 
     def _log_proba(self, inputs: Any) -> Any:
         return self.model_.log_proba(inputs, self.device)
