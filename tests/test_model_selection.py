@@ -9,7 +9,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skuq import Uncertainty, cross_val_predict_uncertainty, predict_uncertainty
-from tests.metrics.test_scorers import EntropicLogisticRegression, noisy_problem
+from tests.metrics.problems import EntropicLogisticRegression, noisy_problem
 
 
 def pipeline():

@@ -1,6 +1,11 @@
-"""Random predictions for the tests of the metrics."""
+"""Random predictions, and models, for the tests of the metrics."""
 
 import numpy as np
+from scipy.stats import norm
+from sklearn.datasets import make_classification
+from sklearn.linear_model import BayesianRidge, LogisticRegression
+
+from skuq import Uncertainty
 
 SEEDS = range(3)
 
@@ -28,3 +33,32 @@ def random_quantities(seed, n=60):
 def random_intervals(seed, n=60):
     y_true, mean, std = random_quantities(seed, n)
     return y_true, mean - std, mean + 1.5 * std
+
+
+def noisy_problem():
+    return make_classification(150, n_features=4, n_classes=3, n_informative=3, n_redundant=0,
+                               flip_y=0.2, random_state=0)  # fmt: skip
+
+
+class EntropicLogisticRegression(LogisticRegression):
+    """Toy plugin: the entropy of the prediction, a quarter of it called epistemic."""
+
+    def predict_uncertainty(self, X):
+        proba = self.predict_proba(X)
+        entropy = -(proba * np.log(np.clip(proba, 1e-300, 1.0))).sum(axis=1)
+        return Uncertainty.from_parts(0.75 * entropy, 0.25 * entropy)
+
+
+class GaussianRidge(BayesianRidge):
+    """Regressor with intervals, quantiles and variances of its Gaussian."""
+
+    def predict_quantiles(self, X, levels):
+        mean, std = self.predict(X, return_std=True)
+        return mean[:, None] + std[:, None] * norm.ppf(levels)
+
+    def predict_interval(self, X, coverage=0.9):
+        return tuple(self.predict_quantiles(X, [(1 - coverage) / 2, (1 + coverage) / 2]).T)
+
+    def predict_uncertainty(self, X):
+        _, std = self.predict(X, return_std=True)
+        return Uncertainty.from_parts(0 * std, std**2)

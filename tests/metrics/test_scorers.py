@@ -1,84 +1,115 @@
-"""Scorers inside searches and cross-validation."""
+"""Scorers inside pipelines, searches and cross-validation."""
 
 import pickle
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_iris, make_classification, make_moons
+from sklearn import config_context
+from sklearn.datasets import load_iris, make_moons
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.gaussian_process.kernels import RBF
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.metrics import log_loss, make_scorer
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skuq import RobustGPC, Uncertainty, metrics, predict_uncertainty
+from skuq import RobustGPC, metrics
 from skuq.metrics import (
     area_under_risk_coverage,
     certified_accuracy,
-    expected_calibration_error,
+    interval_scorer,
     misclassification_auroc,
-    negative_log_likelihood,
+    quantile_scorer,
     uncertainty_scorer,
 )
+from tests.metrics.problems import EntropicLogisticRegression, GaussianRidge, noisy_problem
 
-SCORERS = {
+LEVELS = [0.1, 0.5, 0.9]
+LABELS = {
     "auroc": uncertainty_scorer(misclassification_auroc),
     "risk": uncertainty_scorer(area_under_risk_coverage, greater_is_better=False),
     "calibration": metrics.neg_expected_calibration_error_scorer,
     "likelihood": metrics.neg_log_likelihood_scorer,
 }
+QUANTITIES = {
+    "interval": interval_scorer(0.8),
+    "quantile": quantile_scorer(LEVELS),
+    "squares": uncertainty_scorer(
+        area_under_risk_coverage, greater_is_better=False, loss="squared_error"
+    ),
+}
+SCORERS = LABELS | QUANTITIES
 
 
-class EntropicLogisticRegression(LogisticRegression):
-    """Toy plugin: the entropy of the prediction, a quarter of it called epistemic."""
+def expected_scores(model, X, y, **weight):
+    """Value of each scorer of the model by the metrics themselves."""
+    if isinstance(model, GaussianRidge):
+        gaussian, limits = model.predict(X, return_std=True), model.predict_interval(X, 0.8)
+        quantiles, squared = model.predict_quantiles(X, LEVELS), {"loss": "squared_error", **weight}
+        return {
+            "interval": -metrics.interval_score(y, *limits, coverage=0.8, **weight),
+            "quantile": -metrics.pinball_loss(y, quantiles, LEVELS, **weight),
+            "squares": -area_under_risk_coverage(y, *gaussian, **squared),
+        }
+    proba, y_pred = model.predict_proba(X), model.predict(X)
+    total = model.predict_uncertainty(X).total
+    return {
+        "calibration": -metrics.expected_calibration_error(y, proba, **weight),
+        "likelihood": -metrics.negative_log_likelihood(y, proba, **weight),
+        "risk": -area_under_risk_coverage(y, y_pred, total, **weight),
+        "auroc": misclassification_auroc(y, y_pred, total, **weight),
+    }
 
-    def predict_uncertainty(self, X):
-        proba = self.predict_proba(X)
-        entropy = -(proba * np.log(np.clip(proba, 1e-300, 1.0))).sum(axis=1)
-        return Uncertainty.from_parts(0.75 * entropy, 0.25 * entropy)
+
+@pytest.fixture(scope="module")
+def labels():
+    return noisy_problem()
 
 
-def noisy_problem():
-    return make_classification(150, n_features=4, n_classes=3, n_informative=3, n_redundant=0,
-                               flip_y=0.2, random_state=0)  # fmt: skip
+@pytest.fixture(scope="module")
+def quantities():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(90, 3))
+    return X, X @ [3, 1, 0] + rng.normal(size=90)
 
 
 @pytest.mark.parametrize("name", SCORERS)
-@pytest.mark.parametrize("in_pipeline", [False, True])
-def test_scorers_choose_parameters_in_a_grid_search(name, in_pipeline):
-    X, codes = noisy_problem()
-    y = np.array(["low", "mid", "high"])[codes]
-    model, grid = EntropicLogisticRegression(), {"C": [1e-3, 1.0]}
-    if in_pipeline:
-        model = make_pipeline(StandardScaler(), model)
-        grid = {f"entropiclogisticregression__{key}": value for key, value in grid.items()}
-    search = GridSearchCV(model, grid, scoring=SCORERS[name], cv=3, error_score="raise").fit(X, y)
-    scores = search.cv_results_["mean_test_score"]
-    assert np.isfinite(scores).all()
-    assert search.best_score_ == scores.max()
-    assert SCORERS[name](search, X, y) == SCORERS[name](search.best_estimator_, X, y)
-
-
-def test_scorers_equal_the_metrics_they_are_named_after():
-    X, y = noisy_problem()
-    model = EntropicLogisticRegression().fit(X, y)
-    proba, y_pred = model.predict_proba(X), model.predict(X)
-    total = predict_uncertainty(model, X).total
-    expected = {
-        "calibration": -expected_calibration_error(y, proba),
-        "likelihood": -negative_log_likelihood(y, proba),
-        "risk": -area_under_risk_coverage(y, y_pred, total),
-        "auroc": misclassification_auroc(y, y_pred, total),
-    }
-    assert {name: scorer(model, X, y) for name, scorer in SCORERS.items()} == expected
-
-
-def test_scorers_work_on_folds_that_lack_a_class():
-    X, y = noisy_problem()
-    model = EntropicLogisticRegression().fit(X, y)
-    for scorer in SCORERS.values():
-        assert np.isfinite(scorer(model, X[y != 1], y[y != 1]))
+def test_scorers_equal_their_metrics_also_pickled_routed_and_in_searches(name, labels, quantities):
+    (X, y), scorer = (labels if name in LABELS else quantities), SCORERS[name]
+    model = EntropicLogisticRegression() if name in LABELS else GaussianRidge()
+    fitted, half = model.fit(X, y), len(y) // 2
+    assert scorer(fitted, X, y) == expected_scores(fitted, X, y)[name]
+    assert pickle.loads(pickle.dumps(scorer))(fitted, X, y) == scorer(fitted, X, y)
+    if name in LABELS:  # a fold may lack a class
+        assert np.isfinite(scorer(fitted, X[y != 1], y[y != 1]))
+    # In a search over pipelines
+    grid = {"C": [1e-3, 1.0]} if name in LABELS else {"lambda_init": [1e6, None], "max_iter": [1]}
+    step = type(model).__name__.lower()
+    grid = {f"{step}__{key}": value for key, value in grid.items()}
+    named = np.array(["low", "mid", "high"])[y] if name in LABELS else y
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), model), grid, scoring=scorer, cv=2, error_score="raise"
+    ).fit(X, named)
+    assert search.best_score_ == search.cv_results_["mean_test_score"].max()
+    best = search.best_estimator_
+    expected = expected_scores(best[-1], best[0].transform(X), named)[name]
+    assert scorer(search, X, named) == scorer(best, X, named) == expected
+    # Weights are routed by a cross-validation and a search
+    weight = np.random.default_rng(0).integers(1, 5, size=len(y)).astype(float)
+    split = [(np.arange(half), np.arange(half, len(y)))]
+    with config_context(enable_metadata_routing=True):
+        asked = scorer.set_score_request(sample_weight=True)
+        routed = type(model)().set_fit_request(sample_weight=False)
+        scored = cross_validate(
+            routed, X, y, scoring={"one": asked}, cv=split, params={"sample_weight": weight}
+        )["test_one"][0]
+        search = GridSearchCV(routed, {}, scoring=asked, cv=split, refit=False)
+        search.fit(X, y, sample_weight=weight)
+    rest = X[half:], y[half:]
+    fitted = type(model)().fit(X[:half], y[:half])
+    assert scored == expected_scores(fitted, *rest, sample_weight=weight[half:])[name]
+    assert search.cv_results_["mean_test_score"][0] == scored != scorer(fitted, *rest)
 
 
 def mean_uncertainty(y_true, y_pred, uncertainty):
@@ -86,8 +117,8 @@ def mean_uncertainty(y_true, y_pred, uncertainty):
 
 
 @pytest.mark.parametrize("part", ["total", "aleatoric", "epistemic"])
-def test_uncertainty_scorer_hands_the_chosen_part_to_the_metric(part):
-    X, y = noisy_problem()
+def test_uncertainty_scorer_hands_the_chosen_part_to_the_metric(part, labels):
+    X, y = labels
     model = EntropicLogisticRegression().fit(X, y)
     expected = getattr(model.predict_uncertainty(X), part).mean()
     assert uncertainty_scorer(mean_uncertainty, part=part)(model, X, y) == expected
@@ -95,53 +126,57 @@ def test_uncertainty_scorer_hands_the_chosen_part_to_the_metric(part):
     assert loss(model, X, y) == -expected
 
 
-def test_uncertainty_scorer_refuses_an_unknown_part():
-    with pytest.raises(ValueError, match=r"`part` must be one of .*'epistemic'.*, got 'count'"):
-        uncertainty_scorer(mean_uncertainty, part="count")
+def test_a_request_is_made_of_a_copy_and_only_where_it_has_an_effect():
+    scorer = metrics.neg_log_likelihood_scorer
+    with pytest.raises(RuntimeError, match="enable_metadata_routing"):
+        scorer.set_score_request(sample_weight=True)
+    with config_context(enable_metadata_routing=True):
+        assert scorer.set_score_request(sample_weight="importance") != scorer
+    assert scorer.request is None
 
 
-@pytest.mark.parametrize(
-    "scorer", [*SCORERS.values(), uncertainty_scorer(mean_uncertainty, part="epistemic")]
-)
-def test_scorers_survive_pickling(scorer):
-    X, y = noisy_problem()
-    model = EntropicLogisticRegression().fit(X, y)
-    copy = pickle.loads(pickle.dumps(scorer))
-    assert copy(model, X, y) == scorer(model, X, y)
+def test_scorers_stand_beside_those_of_sklearn(labels):
+    theirs = make_scorer(log_loss, greater_is_better=False, response_method="predict_proba")
+    both = {"ours": metrics.neg_log_likelihood_scorer, "theirs": theirs}
+    scores = cross_validate(LogisticRegression(), *labels, scoring=both, cv=3)
+    np.testing.assert_allclose(scores["test_ours"], scores["test_theirs"])
 
 
 def test_a_fold_without_errors_scores_nan_with_a_warning_and_the_search_goes_on():
     X, y = load_iris(return_X_y=True)
-    easy = y < 2  # linearly separable
+    easy = X[y < 2], y[y < 2]  # linearly separable
+    scoring = {"scoring": LABELS["auroc"], "error_score": "raise"}
     with pytest.warns(UndefinedMetricWarning, match="only right predictions"):
-        result = cross_validate(
-            EntropicLogisticRegression(),
-            X[easy],
-            y[easy],
-            scoring=SCORERS["auroc"],
-            error_score="raise",
-        )
+        result = cross_validate(EntropicLogisticRegression(), *easy, **scoring)
     assert np.isnan(result["test_score"]).all()
 
 
 def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_searches():
-    X, y = make_moons(50, noise=0.2, random_state=0)
-    pipe = make_pipeline(StandardScaler(), RobustGPC(random_state=0, device="cpu"))
+    X, y = make_moons(20, noise=0.2, random_state=0)
+    pipe = make_pipeline(StandardScaler(), RobustGPC(RBF(1.0), optimizer=None, device="cpu"))
     pipe.fit(X, y)
-    safe = pipe[-1].certify(pipe[:-1].transform(X), y=y, radius=0.1).status == "safe"
-    scorer = certified_accuracy(0.1)
+    inside, scorer = pipe[:-1].transform(X), certified_accuracy(0.1, max_regions=5)
+    safe = pipe[-1].certify(inside, y=y, radius=0.1, max_regions=5).status == "safe"
+    assert 0 < safe.mean() < 1
     assert scorer(pipe, X, y) == pytest.approx(safe.mean())
-    assert scorer(make_pipeline(pipe[-1]), pipe[:-1].transform(X), y) == scorer(pipe, X, y)
-    weight = np.arange(50.0)
-    assert scorer(pipe, X, y, sample_weight=weight) == pytest.approx(
-        np.average(safe, weights=weight)
-    )
+    assert scorer(make_pipeline(pipe[-1]), inside, y) == scorer(pipe, X, y)
+    weight = np.arange(20.0)
+    weighted = scorer(pipe, X, y, sample_weight=weight)
+    assert weighted == pytest.approx(np.average(safe, weights=weight))
     assert pickle.loads(pickle.dumps(scorer))(pipe, X, y) == scorer(pipe, X, y)
-    kernels = [RBF(0.01), RBF(1.0)]
-    grid = {"robustgpc__kernel": kernels, "robustgpc__optimizer": [None]}
-    pipe.set_params(robustgpc__max_iter=100)  # the default: without an optimizer it has no effect
+    grid = {"robustgpc__kernel": [RBF(0.01), RBF(1.0)]}
     search = GridSearchCV(pipe, grid, scoring=scorer, cv=2, error_score="raise").fit(X, y)
     assert search.best_params_["robustgpc__kernel"] == RBF(1.0)
     assert scorer(search, X, y) == scorer(search.best_estimator_, X, y)
-    with pytest.raises(TypeError, match=r"certify.*LogisticRegression has none"):
-        scorer(LogisticRegression().fit(X, y), X, y)
+
+
+def test_an_estimator_without_the_method_is_named(labels, quantities):
+    ridge = make_pipeline(StandardScaler(), Ridge()).fit(*quantities)
+    logistic = LogisticRegression().fit(*labels)
+    for scorer, model, data, method in (
+        (interval_scorer(), ridge, quantities, "predict_interval"),
+        (quantile_scorer([0.5]), ridge, quantities, "predict_quantiles"),
+        (certified_accuracy(0.1), logistic, labels, "certify"),
+    ):
+        with pytest.raises(TypeError, match=method):
+            scorer(model, *data)

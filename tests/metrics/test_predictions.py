@@ -1,0 +1,258 @@
+"""Scores of predictions against slow loops, netcal, scikit-learn and identities."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+from sklearn.metrics import brier_score_loss, log_loss, mean_pinball_loss
+
+from skuq import metrics
+from skuq.metrics import (
+    CalibrationTable,
+    brier_score,
+    calibration_table,
+    expected_calibration_error,
+    interval_coverage,
+    interval_score,
+    negative_log_likelihood,
+    pinball_loss,
+)
+from tests.metrics.problems import (
+    SEEDS,
+    random_intervals,
+    random_problem,
+    random_quantities,
+    random_selection,
+)
+
+# Calibration errors
+
+
+def slow_calibration_table(y_true, proba, lower, upper):
+    tops = [round(float(max(row)), 9) for row in proba]  # as confidences are kept
+    rows = []
+    for k, (low, high) in enumerate(zip(lower, upper, strict=True)):
+        last = k == len(upper) - 1
+        inside = [i for i, p in enumerate(tops) if low <= p < high or (last and p == high)]
+        confidence = np.mean([tops[i] for i in inside]) if inside else np.nan
+        accuracy = np.mean([np.argmax(proba[i]) == y_true[i] for i in inside]) if inside else np.nan
+        rows.append((low, high, len(inside), confidence, accuracy, accuracy - confidence))
+    return pd.DataFrame(rows, columns=CalibrationTable._fields)
+
+
+@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
+@pytest.mark.parametrize(("n_bins", "seed"), [(1, 0), (7, 1), (15, 2)])
+def test_calibration_table_equals_a_slow_loop_over_its_bins(seed, strategy, n_bins):
+    y_true, proba = random_problem(seed)
+    table = calibration_table(y_true, proba, n_bins=n_bins, strategy=strategy)
+    slow = slow_calibration_table(y_true, proba, table.lower, table.upper)
+    pd.testing.assert_frame_equal(table.to_frame(), slow, rtol=1e-12)
+    assert table.count.sum() == len(y_true)
+    names, order = np.array(["ant", "bee", "cat"]), [2, 0, 1]  # the classes give the column order
+    permuted = calibration_table(
+        names[y_true], proba[:, order], classes=names[order], n_bins=n_bins, strategy=strategy
+    )
+    np.testing.assert_array_equal(permuted, table)
+
+
+def test_uniform_bins_partition_the_unit_interval_and_include_their_lower_edge():
+    proba = [[1.0, 0.0], [0.75, 0.25], [0.5, 0.5]]
+    table = calibration_table([0, 1, 0], proba, n_bins=4)
+    np.testing.assert_array_equal(table.lower, [0.0, 0.25, 0.5, 0.75])
+    np.testing.assert_array_equal(table.upper, [0.25, 0.5, 0.75, 1.0])
+    np.testing.assert_array_equal(table.count, [0, 0, 1, 2])
+    for means in (table.confidence, table.accuracy, table.gap):
+        np.testing.assert_array_equal(np.isnan(means), [True, True, False, False])
+
+
+@pytest.mark.parametrize(("n", "n_bins"), [(401, 10), (403, 7), (30, 30)])
+def test_quantile_bins_have_equal_counts_up_to_one(n, n_bins):
+    y_true, proba = random_problem(0, n=n)
+    count = calibration_table(y_true, proba, n_bins=n_bins, strategy="quantile").count
+    assert set(count) <= {n // n_bins, -(-n // n_bins)}
+
+
+def test_more_quantile_bins_than_samples_leave_bins_empty():
+    y_true, proba = random_problem(0, n=5)
+    table = calibration_table(y_true, proba, n_bins=8, strategy="quantile", classes=range(3))
+    assert sorted(table.count) == [0, 0, 0, 1, 1, 1, 1, 1]
+
+
+def test_calibration_errors_of_certain_predictors_and_of_one_bin():
+    y_true = np.arange(30) % 3
+    for strategy in ("uniform", "quantile"):
+        assert expected_calibration_error(y_true, np.eye(3)[y_true], strategy=strategy) == 0.0
+    assert expected_calibration_error(y_true, np.eye(3)[(y_true + 1) % 3]) == 1.0
+    y_true, proba = random_problem(0)
+    expected = abs(proba.max(axis=1).mean() - np.mean(proba.argmax(axis=1) == y_true))
+    assert expected_calibration_error(y_true, proba, n_bins=1) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("n_bins", "strategy"), [(5, "uniform"), (10, "uniform"), (15, "uniform"), (4, "quantile")]
+)
+def test_calibration_errors_equal_netcal(n_bins, strategy):
+    netcal = pytest.importorskip("netcal.metrics")
+    # With 996 = 4 * 249 the edges that netcal interpolates separate the same samples as ours.
+    y_true, proba = random_problem(0, n=996)
+    ours = expected_calibration_error(y_true, proba, n_bins=n_bins, strategy=strategy)
+    theirs = netcal.ECE(n_bins, equal_intervals=strategy == "uniform").measure(proba, y_true)
+    assert ours == pytest.approx(theirs)
+
+
+# Proper scores of probabilities
+
+SCORES = [brier_score, negative_log_likelihood]
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_proper_scores_equal_sklearn_and_a_loop(dtype):
+    y_true, proba = random_problem(0)
+    proba = proba.astype(dtype)
+    ours = negative_log_likelihood(y_true, proba)
+    assert ours == pytest.approx(log_loss(y_true, proba), rel=1e-6)
+    excluded = [0, 1], np.array([[0.0, 1.0], [0.5, 0.5]])
+    assert negative_log_likelihood(*excluded) == pytest.approx(log_loss(*excluded))
+    slow = sum(
+        (p - (k == label)) ** 2
+        for row, label in zip(proba.tolist(), y_true, strict=True)
+        for k, p in enumerate(row)
+    )
+    assert brier_score(y_true, proba) == pytest.approx(slow / len(y_true))
+    y_true, proba = random_problem(0, n_classes=2)
+    weight = {"sample_weight": np.random.default_rng(0).exponential(size=len(y_true))}
+    for given in ({}, weight):
+        twice = 2 * brier_score_loss(y_true, proba[:, 1], **given)
+        assert brier_score(y_true, proba, **given) == pytest.approx(twice)
+        expected = log_loss(y_true, proba, **given)
+        assert negative_log_likelihood(y_true, proba, **given) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_proper_scores_are_best_at_0_take_columns_in_any_order_and_leave_inputs_alone(score):
+    y_true = np.arange(12) % 3
+    assert score(y_true, np.eye(3)[y_true]) == 0.0
+    y_true, proba = random_problem(0)
+    before, some = proba.copy(), y_true != 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        score(y_true, proba)
+        score(y_true, proba.round(5) / proba.round(5).sum(axis=1, keepdims=True) * 1.00005)
+    np.testing.assert_array_equal(proba, before)
+    reordered = score(y_true[some], proba[some][:, ::-1], classes=[2, 1, 0])
+    expected = score(y_true[some], proba[some], classes=[0, 1, 2])
+    np.testing.assert_allclose(reordered, expected, rtol=1e-12)
+
+
+# Intervals and quantiles
+
+
+@pytest.mark.parametrize(("coverage", "seed"), [(0.5, 0), (0.9, 1), (0.99, 2)])
+def test_interval_measures_equal_slow_loops_and_the_pinball_loss_of_both_limits(seed, coverage):
+    y_true, lower, upper = random_intervals(seed)
+    score, held = 0.0, 0
+    for value, low, high in zip(y_true, lower, upper, strict=True):
+        score += high - low + 2 / (1 - coverage) * max(low - value, value - high, 0)
+        held += low <= value <= high
+    found = interval_score(y_true, lower, upper, coverage=coverage)
+    assert found == pytest.approx(score / 60)
+    assert interval_coverage(y_true, lower, upper) == held / 60
+    assert 0 < held < 60
+    levels = [(1 - coverage) / 2, (1 + coverage) / 2]
+    both = pinball_loss(y_true, np.stack([lower, upper], axis=1), levels)
+    assert found == pytest.approx(4 / (1 - coverage) * both)
+
+
+def test_the_interval_score_is_smallest_for_the_true_quantiles():
+    y = np.random.default_rng(0).normal(size=20_000)
+    scores = {
+        factor: interval_score(y, *np.outer([-factor, factor], np.ones(len(y))), coverage=0.8)
+        for factor in np.arange(0.8, 1.9, 0.1).round(1)
+    }
+    assert min(scores, key=scores.get) == pytest.approx(norm.ppf(0.9), abs=0.09)
+
+
+def test_limits_belong_to_the_interval_and_may_be_open_or_equal():
+    y_true, lower, upper = [1.0, 2.0, 5.0, 3.0], [1.0, 0.0, -np.inf, 3.0], [2.0, 2.0, 4.0, 3.0]
+    assert interval_coverage(y_true, lower, upper) == 0.75
+    assert interval_coverage(y_true, [-np.inf] * 4, [np.inf] * 4) == 1
+    assert interval_score(y_true, lower, upper) == np.inf
+    assert interval_score(y_true, lower, upper, sample_weight=[1, 1, 0, 1]) == 1
+
+
+def test_pinball_loss_is_the_mean_over_levels_of_that_of_sklearn():
+    y_true, mean, std = random_quantities(0)
+    levels = np.array([0.95, 0.1, 0.5])  # in any order
+    quantiles = mean[:, None] + std[:, None] * norm.ppf(levels)
+    weight = np.random.default_rng(0).exponential(size=60)
+    for weighted in ({}, {"sample_weight": weight}):
+        columns = zip(quantiles.T, levels, strict=True)
+        each = [mean_pinball_loss(y_true, column, alpha=p, **weighted) for column, p in columns]
+        assert pinball_loss(y_true, quantiles, levels, **weighted) == pytest.approx(np.mean(each))
+    frame = pd.DataFrame(quantiles, columns=levels.astype(str))
+    assert pinball_loss(pd.Series(y_true), frame, levels, **weighted) == pytest.approx(
+        np.mean(each)
+    )
+
+
+# Sample weights of all metrics
+
+
+def of_quantiles(y_true, mean, std, **kwargs):
+    columns = np.stack([mean - std, mean, mean + std], axis=1)
+    return pinball_loss(y_true, columns, [0.16, 0.5, 0.84], **kwargs)
+
+
+SQUARED, IN_QUANTILES = {"loss": "squared_error"}, {"strategy": "quantile", "n_bins": 4}
+METRICS = {  # name: metric, its settings, and its data
+    "table": (calibration_table, {}, random_problem),
+    "table of quantiles": (calibration_table, IN_QUANTILES, random_problem),
+    "ECE": (expected_calibration_error, {}, random_problem),
+    "ECE of quantiles": (expected_calibration_error, IN_QUANTILES, random_problem),
+    "Brier": (brier_score, {}, random_problem),
+    "NLL": (negative_log_likelihood, {}, random_problem),
+    "curve": (metrics.risk_coverage_curve, {}, random_selection),
+    "AURC": (metrics.area_under_risk_coverage, {}, random_selection),
+    "AUROC": (metrics.misclassification_auroc, {}, random_selection),
+    "AURC of squares": (metrics.area_under_risk_coverage, SQUARED, random_quantities),
+    "curve of squares": (metrics.risk_coverage_curve, SQUARED, random_quantities),
+    "pinball": (of_quantiles, {}, random_quantities),
+    "interval score": (interval_score, {}, random_intervals),
+    "coverage": (interval_coverage, {}, random_intervals),
+}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_whole_weights_are_repeated_rows_and_wrong_ones_are_refused(name):
+    metric, settings, problem = METRICS[name]
+    for seed in SEEDS:
+        data = problem(seed, n=60)
+        weight = np.random.default_rng(seed).integers(4, size=60)
+        repeated = metric(*(np.repeat(values, weight, axis=0) for values in data), **settings)
+        weighted = metric(*data, sample_weight=weight, **settings)
+        for one, other in zip(np.atleast_1d(weighted), np.atleast_1d(repeated), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-12)
+    for wrong in ([1.0] * 3, [-1.0] * 60, [0.0] * 60, [np.nan] * 60):
+        with pytest.raises(ValueError, match="`sample_weight`"):
+            metric(*data, sample_weight=wrong, **settings)
+
+
+@pytest.mark.parametrize("unit", [0.1, 0.7, 1 / 3])
+def test_the_unit_of_weights_does_not_matter(unit):
+    y_true, proba = random_problem(0, n=60)
+    weight = np.random.default_rng(0).integers(1, 4, size=60)
+    bins = {"strategy": "quantile"}
+    for n_bins in (2, 3, 4, 6, 12):
+        for whole in (weight, np.ones(60)):
+            one, other = (
+                calibration_table(y_true, proba, n_bins=n_bins, sample_weight=each, **bins)
+                for each in (whole, whole * unit)
+            )
+            np.testing.assert_array_equal(one.lower, other.lower)
+    score, equal = np.arange(60), np.full(60, unit)
+    found = metrics.detection_metrics(
+        score, score + 0.5, weight_negative=equal, weight_positive=equal
+    )
+    assert found == pytest.approx(metrics.detection_metrics(score, score + 0.5))

@@ -1,0 +1,173 @@
+"""Displays of certified ranges: against the estimators, and what is drawn."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris, make_moons
+from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+
+from skuq import RobustGPC, RobustGPRegressor
+from skuq.plotting import CertifiedRangeDisplay
+from tests.plotting.drawing import draw_without_warnings, legend_texts
+
+RADII = [0.0, 0.1, 0.2, 0.4, 0.6]
+MOST = (0.5, np.inf)  # probabilities of the predicted one of two classes
+MOONS, LABELS = make_moons(40, noise=0.1, random_state=0)
+POINT = MOONS[:1]
+
+
+@pytest.fixture(scope="module")
+def gpc():
+    labels = np.array(["upper", "lower"])[LABELS]
+    return RobustGPC(4.0 * RBF(0.6), optimizer=None).fit(MOONS, labels)
+
+
+@pytest.fixture(scope="module")
+def gpr():
+    X = np.linspace(0, 6, 20)[:, None]
+    kernel = 1.0 * RBF(1.0) + WhiteKernel(1e-4)
+    return RobustGPRegressor(kernel, optimizer=None).fit(X, 10 + np.sin(X[:, 0]))
+
+
+def test_range_encloses_the_probabilities_of_points_of_every_region(gpc):
+    display = CertifiedRangeDisplay.from_estimator(gpc, POINT, RADII, norm="l2")
+    column = list(gpc.classes_).index(gpc.predict(POINT)[0])
+    rng = np.random.default_rng(0)
+    for k, radius in enumerate(RADII):
+        steps = rng.normal(size=(200, 2))
+        steps *= radius * rng.random((200, 1)) / np.linalg.norm(steps, axis=1, keepdims=True)
+        proba = gpc.predict_proba(POINT + steps)[:, column]
+        assert (proba >= display.min_lower[k] - 1e-9).all()
+        assert (proba <= display.max_upper[k] + 1e-9).all()
+
+
+def test_range_has_the_bounds_and_status_of_the_estimator_tightened_by_its_other_radii(gpc):
+    points = np.repeat(POINT, len(RADII), axis=0)
+    display = CertifiedRangeDisplay.from_estimator(gpc, POINT, RADII, attack="fgsm")
+    bounds = gpc.predict_proba_bounds(points, RADII, class_=gpc.predict(POINT)[0])
+    assert (display.min_lower >= bounds.min_lower[:, 0]).all()
+    assert (display.min_upper <= bounds.min_upper[:, 0]).all()
+    assert (display.max_lower >= bounds.max_lower[:, 0]).all()
+    assert (display.max_upper <= bounds.max_upper[:, 0]).all()
+    assert (display.min_lower <= display.min_upper).all()
+    assert (np.diff(display.min_lower) <= 0).all()
+    assert (np.diff(display.max_upper) >= 0).all()
+    expected = gpc.certify(points, radius=RADII).status
+    np.testing.assert_array_equal(display.status, expected)
+    assert {"safe", "unsafe"} <= set(expected)
+    assert display.safe_radius == max(np.array(RADII)[expected == "safe"])
+    assert display.unsafe_radius == min(np.array(RADII)[expected == "unsafe"])
+    assert legend_texts(display) == [
+        "proven range",
+        "found in it",
+        "attack",
+        f"counterexample from {display.unsafe_radius:.3g}",
+        f"safe up to {display.safe_radius:.3g}",
+    ]
+    attack = gpc.attack(points, radius=RADII, method="fgsm").proba
+    np.testing.assert_allclose(display.attack, attack)
+    assert display.ax_.get_ylabel() == f"probability of class {gpc.predict(POINT)[0]}"
+    draw_without_warnings(display)
+
+
+def test_range_between_radii_is_that_of_the_larger_one():
+    lower, upper = [[0.9, 0.6, 0.2], [0.9, 0.7, 0.3]], [[0.9, 0.9, 0.95], [0.9, 0.95, 1.0]]
+    display = CertifiedRangeDisplay.from_predictions([0, 1, 2], *lower, *upper, allowed=MOST)
+    corners = display.ax_.collections[0].get_paths()[0].vertices.tolist()
+    assert [0.0, 0.6] in corners
+    assert [1.0, 0.2] in corners
+    assert display.status.tolist() == ["safe", "safe", "unsafe"]
+    assert legend_texts(display)[-1] == "safe up to 1"
+
+
+def four_radii(**settings):
+    return CertifiedRangeDisplay.from_predictions(
+        [0.05, 0.1, 0.1238, 0.2],
+        [0.8, 0.7, 0.52, 0.3],
+        [0.85, 0.75, 0.6, 0.49],
+        [0.9, 0.92, 0.95, 0.97],
+        [0.91, 0.93, 0.96, 0.99],
+        allowed=MOST,
+        **settings,
+    )
+
+
+def test_radii_in_the_legend_are_rounded_to_what_is_proven():
+    assert legend_texts(four_radii())[-1] == "safe up to 0.123"
+    status = ["safe", "unsafe", "unsafe", "unsafe"]
+    bounds = [[0.1] * 4, [0.2] * 4, [0.9] * 4, [0.95] * 4]
+    for radius, safe, unsafe in ((0.3, "0.3", "0.3"), (0.1232, "0.123", "0.124")):
+        radii = [radius, radius + 1e-13, 1, 2]
+        display = CertifiedRangeDisplay.from_predictions(radii, *bounds, status=status)
+        expected = [f"counterexample from {unsafe}", f"safe up to {safe}"]
+        assert legend_texts(display)[-2:] == expected
+
+
+def test_a_last_counterexample_is_hatched_beyond_it_and_an_attack_never_beats_what_was_found():
+    display = four_radii(attack=[0.85, 0.75, 0.62, 0.49])
+    (hatched,) = [patch for patch in display.ax_.patches if patch.get_hatch()]
+    assert display.unsafe_radius == 0.2 == hatched.get_x()
+    assert hatched.get_x() + hatched.get_width() == display.ax_.get_xlim()[1] > 0.2
+    drawn = {line.get_label(): line for line in display.ax_.lines}
+    assert drawn["attack"].get_drawstyle() == drawn["found in it"].get_drawstyle() == "steps-post"
+
+
+def test_bounds_at_one_radius_serve_the_others():
+    lower, upper = [[0.5, 0.6, 0.4], [0.7, 0.6, 0.65]], [[0.8] * 3, [1] * 3]
+    display = CertifiedRangeDisplay([0, 1, 2], *lower, *upper, allowed=MOST)
+    assert display.min_lower.tolist() == [0.6, 0.6, 0.4]
+    assert display.min_upper.tolist() == [0.7, 0.6, 0.6]
+    assert display.safe_radius == 1
+    assert display.unsafe_radius == np.inf
+
+
+def test_range_of_one_of_three_classes_and_of_data_frames():
+    X, y = load_iris(return_X_y=True, as_frame=True)
+    gpc = RobustGPC(4.0 * RBF(1.0), optimizer=None).fit(X[::5], y[::5])
+    settings = {"features": [0, 1], "class_": 2, "max_regions": 5}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*feature names")
+        display = CertifiedRangeDisplay.from_estimator(gpc, X[60:61], [0.05, 0.1], **settings)
+    assert display.name == "probability of class 2"
+    assert display.status[0] == "unsafe"  # counterexample from the start
+
+
+def test_means_have_the_bounds_and_the_status_of_the_estimator(gpr):
+    points, close = np.full((len(RADII), 1), 3.0), {"tol": 1e-3}
+    display = CertifiedRangeDisplay.from_estimator(
+        gpr, points[:1], RADII, tolerance=0.3, name="mean of price (EUR)", **close
+    )
+    bounds = gpr.predict_bounds(points, RADII, **close).mean
+    assert (display.min_lower >= bounds.min_lower).all()
+    assert (display.max_upper <= bounds.max_upper).all()
+    np.testing.assert_allclose(display.min_lower, bounds.min_lower, atol=1e-3)
+    np.testing.assert_allclose(display.max_upper, bounds.max_upper, atol=1e-3)
+    status = gpr.certify(points, RADII, tolerance=0.3).status
+    assert {"safe", "unsafe"} <= set(status)
+    np.testing.assert_array_equal(display.status, status)
+    prediction = gpr.predict([[3.0]])[0]
+    ends = [line.get_ydata()[0] for line in display.ax_.lines if line.get_linestyle() == ":"]
+    np.testing.assert_allclose(ends, [prediction - 0.3, prediction + 0.3])
+    assert display.ax_.get_ylabel() == "mean of price (EUR)"
+
+
+def test_mean_encloses_the_predictions_of_points_of_every_region(gpr):
+    display = CertifiedRangeDisplay.from_estimator(gpr, [[3.0]], RADII)
+    assert set(display.status) == {"undecided"}
+    assert legend_texts(display) == ["proven range", "found in it"]
+    for k, radius in enumerate(RADII):
+        mean = gpr.predict(np.linspace(3 - radius, 3 + radius, 101)[:, None])
+        assert display.min_lower[k] <= mean.min() <= display.min_upper[k] + 1e-9
+        assert display.max_lower[k] - 1e-9 <= mean.max() <= display.max_upper[k]
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
+def test_status_of_given_means_is_by_comparison_with_the_tolerance_in_any_unit(scale):
+    bounds = [[9.6, 8.9, 8], [9.7, 9.6, 9.2], [10.2, 10.3, 10.4], [10.3, 10.6, 11]]
+    bounds, allowed = scale * np.array(bounds), (9.5 * scale, 10.5 * scale)
+    display = CertifiedRangeDisplay([0, 1, 2], *bounds, allowed=allowed)
+    assert display.status.tolist() == ["safe", "undecided", "unsafe"]
+    bounds[1] = bounds[0] - 0.1 * scale
+    with pytest.raises(ValueError, match="min_upper"):
+        CertifiedRangeDisplay([0, 1, 2], *bounds)

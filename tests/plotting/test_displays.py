@@ -1,0 +1,274 @@
+"""What all displays do alike: axes, settings, names, estimators, and refusals."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skuq import OODDetector, QUAMClassifier, RobustGPC, RobustGPRegressor
+from skuq.plotting import (
+    CalibrationAuditDisplay,
+    CertifiedRangeDisplay,
+    ConfidenceDensityDisplay,
+    CoverageBySizeDisplay,
+    IntervalsByWidthDisplay,
+    OODDisplay,
+    PITDisplay,
+    ReliabilityDisplay,
+    RiskCoverageDisplay,
+    UncertaintyHistogramDisplay,
+    UncertaintyMapDisplay,
+)
+from tests.metrics.problems import EntropicLogisticRegression, GaussianRidge
+from tests.plotting.drawing import (
+    AUDIT,
+    STRANGE,
+    draw_without_warnings,
+    every_kind,
+    gaussians,
+    legend_texts,
+    quantities,
+)
+
+
+def test_displays_draw_on_the_given_axes_and_leave_settings_and_titles_alone(plt):
+    figure, ax = plt.subplots()
+    before = dict(plt.rcParams)
+    for make in every_kind().values():
+        display = make(ax=ax)
+        assert display.ax_ is ax
+        assert display.figure_ is figure
+        ax.clear()
+    assert plt.get_fignums() == [figure.number]
+    assert dict(plt.rcParams) == before
+    for make in (*gaussians().values(), every_kind(None)["reliability"], every_kind(None)["audit"]):
+        ax.clear()
+        ax.set_title("mine")  # displays without a name keep the title
+        make(ax=ax)
+        assert ax.get_title() == "mine"
+
+
+@pytest.mark.parametrize("kind", every_kind())
+def test_a_display_opens_one_figure_is_drawn_again_and_takes_any_name_as_text(plt, kind):
+    display = every_kind(STRANGE)[kind]()
+    first = display.figure_
+    draw_without_warnings(display)
+    title, legend = display.ax_.title, display.ax_.get_legend()
+    assert title.get_window_extent().x1 < display.figure_.bbox.width
+    assert legend is None or legend.get_window_extent().width < display.figure_.bbox.width
+    if isinstance(display, UncertaintyHistogramDisplay | ConfidenceDensityDisplay):
+        assert len(legend.get_texts()) == 2
+    assert display.plot() is display
+    assert display.figure_ is not first
+    assert len(plt.get_fignums()) == 2
+
+
+@pytest.mark.parametrize("name", ["_hidden", "cost $%$", "a\nb\x1b"])
+def test_strange_names_stand_in_the_legend(name):
+    display = every_kind(name)["histogram"]()
+    assert len(legend_texts(display)) == 2
+    draw_without_warnings(display)
+
+
+Y, MEAN, STD = quantities()
+
+
+def changed(values, row=3, value=1e6):
+    return np.where(np.arange(len(values)) == row, value, values)
+
+
+EXTREMES = {
+    "one row": quantities(1),
+    "ten rows": quantities(10),
+    "many rows": quantities(1500),
+    "one value far out": (changed(Y), MEAN, STD),
+    "one prediction far out": (Y, changed(MEAN), STD),
+    "one wide": (Y, MEAN, changed(STD)),
+    "right, one width": (MEAN, MEAN, np.full(400, 45.0)),
+    "constant": (np.ones(9), np.ones(9), np.ones(9)),
+    "negative": (-Y, -MEAN, STD),
+    "tiny": (Y * 1e-12, MEAN * 1e-12, STD * 1e-12),
+    "huge": (Y * 1e150, MEAN * 1e150, STD * 1e150),
+}
+
+
+@pytest.mark.parametrize("case", EXTREMES)
+def test_pictures_of_extreme_data_are_drawn_without_warnings(plt, case):
+    ax = plt.subplots()[1]
+    for make in gaussians(*EXTREMES[case]).values():
+        ax.clear()
+        display = make(ax=ax)
+        draw_without_warnings(display)
+        assert np.isfinite(ax.get_ylim()).all()
+
+
+def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match=r"skuq\[plot\]"):
+        RiskCoverageDisplay.from_predictions([0, 1], [0, 0], [0.1, 0.2])
+
+
+# --- estimators --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    """Pipeline that predicts everything, inputs, and true values."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, 3))
+    y = X @ [3, 1, 0] + rng.normal(size=120)
+    return make_pipeline(StandardScaler(), GaussianRidge()).fit(X, y), X, y
+
+
+def test_displays_of_estimators_are_those_of_their_predictions(regressor):
+    pipe, X, y = regressor
+    model, inputs = pipe[-1], pipe[0].transform(X)
+    mean, std = model.predict(inputs, return_std=True)
+    limits, levels = model.predict_interval(inputs, 0.8), [0.2, 0.8]
+    quantiles, named = model.predict_quantiles(inputs, levels), {"name": "Pipeline"}
+    wide, four = {"coverage": 0.8, "unit": "m"}, {"coverage": 0.8, "unit": "m", "n_groups": 4}
+    risk = {"loss": "absolute_error", "unit": "m"}
+    pairs = [
+        (IntervalsByWidthDisplay, wide, IntervalsByWidthDisplay(y, *limits, **named, **wide)),
+        (CoverageBySizeDisplay, four, CoverageBySizeDisplay(y, *limits, mean, **named, **four)),
+        (PITDisplay, {"n_bins": 5}, PITDisplay.from_predictions(y, mean, std, n_bins=5, **named)),
+        (PITDisplay, {"levels": levels}, PITDisplay.from_quantiles(y, quantiles, levels, **named)),
+        (
+            RiskCoverageDisplay,
+            {"part": "epistemic", **risk},
+            RiskCoverageDisplay.from_predictions(y, mean, std, **named, **risk),
+        ),
+    ]
+    for kind, settings, direct in pairs:
+        ours = kind.from_estimator(pipe, X, y, **settings)
+        for attribute, value in vars(direct).items():
+            if attribute == "curve":  # its thresholds are variances
+                np.testing.assert_array_equal(ours.curve.risk, value.risk)
+            elif not attribute.endswith("_"):
+                np.testing.assert_array_equal(getattr(ours, attribute), value)
+        direct.plot()
+        assert ours.ax_.get_title() == direct.ax_.get_title()
+        assert legend_texts(ours) == legend_texts(direct)
+
+
+def test_an_estimator_without_the_method_is_named(regressor):
+    _, X, y = regressor
+    ridge = Ridge().fit(X, y)
+    for kind in (IntervalsByWidthDisplay, CoverageBySizeDisplay):
+        with pytest.raises(TypeError, match="Ridge has no `predict_interval`"):
+            kind.from_estimator(ridge, X, y)
+    with pytest.raises(TypeError, match="pass `levels`"):
+        PITDisplay.from_estimator(ridge, X, y)
+    with pytest.raises(TypeError, match="Ridge has no `predict_quantiles`"):
+        PITDisplay.from_estimator(ridge, X, y, levels=[0.5])
+    pipe = make_pipeline(StandardScaler(), RobustGPC(RBF(), optimizer=None)).fit(X, y > 0)
+    # QUAMClassifier has a method of the same name, which returns something else.
+    for estimator in (pipe, QUAMClassifier()):
+        with pytest.raises(TypeError, match="must be a RobustGPC or a RobustGPRegressor"):
+            CertifiedRangeDisplay.from_estimator(estimator, pd.DataFrame(X)[:1], [0.1, 0.2])
+
+
+@pytest.mark.parametrize("form", ["none", "table", "named"])
+def test_the_display_of_a_detector_holds_its_p_values_and_what_it_flags(form):
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 400)
+    X = pd.DataFrame(rng.normal(size=(400, 2)) + 4 * y[:, None], columns=["a", "b"])
+    detector = OODDetector(LogisticRegression(), false_alarm_rate=0.1, random_state=0)
+    detector.fit(X[:200], y[:200], X_held_out=X[200:300])
+    X, X_ood = X[300:], X[300:] + [9, -9]
+    others = {"none": None, "table": X_ood, "named": {"far": X_ood, "near": X + 0.1}}[form]
+    display = OODDisplay.from_estimator(detector, X, others)
+    expected = {"inputs": X} | {"none": {}, "table": {"OOD": X_ood}, "named": others}[form]
+    assert list(display.groups) == list(expected)
+    for name, rows in expected.items():
+        np.testing.assert_array_equal(display.groups[name], detector.p_values(rows))
+        assert display.flagged[name] == (detector.predict(rows) == -1).mean()
+        assert f"{name}: {display.flagged[name]:.1%} flagged" in legend_texts(display)
+    assert display.false_alarm_rate == 0.1
+
+
+# --- refusals ----------------------------------------------------------------------------
+
+
+def refused():
+    """Calls, each with a word of its message."""
+    low, high, nan, grid = (
+        MEAN - STD,
+        MEAN + STD,
+        np.nan,
+        np.meshgrid(*np.arange(6.0).reshape(2, 3)),
+    )
+    intervals, coverage = IntervalsByWidthDisplay, CoverageBySizeDisplay
+    pit, risk, unbounded = PITDisplay, RiskCoverageDisplay, np.full(400, -np.inf)
+    for histogram in (UncertaintyHistogramDisplay, ConfidenceDensityDisplay, OODDisplay):
+        yield lambda kind=histogram: kind({}), "at least one group"
+        yield lambda kind=histogram: kind({"known": [0.1, nan]}), "known"
+        yield lambda kind=histogram: kind({"known": [[0.1]]}), "one-dimensional"
+    for values in ([-1e308, 1e308], [1.7e308, 1.7e308], [0.0, 1e-3, 1e305]):
+        yield lambda v=values: UncertaintyHistogramDisplay({"all": v}), "groups"
+    yield lambda: ConfidenceDensityDisplay({"all": [0.5, 1.5]}), "1.5 in row 1"
+    yield lambda: OODDisplay({"a": [0.0, 0.5]}), "a"
+    yield lambda: OODDisplay({"a": [1.5]}), "p-values"
+    yield lambda: OODDisplay({"a": [0.5]}, false_alarm_rate=1.0), "false_alarm_rate"
+    yield lambda: ReliabilityDisplay.from_predictions([0, 1], [[1.5, -0.5], [0.5, 0.5]]), "proba"
+    yield lambda: CalibrationAuditDisplay.from_estimator(AUDIT, "half=2"), "half=0.*half=1"
+    yield lambda: intervals(Y, high, low), "lower"
+    yield lambda: intervals(Y, low, high, coverage=90), "coverage"
+    yield lambda: intervals(Y, low, changed(high, value=1e301)), "upper"
+    yield lambda: intervals(Y, unbounded, MEAN), "lower"
+    yield lambda: coverage(Y, unbounded, MEAN), "lower"
+    yield lambda: coverage(Y, low, high, MEAN[:5]), "400, 5"
+    yield lambda: coverage(Y, low, high, coverage=1), "coverage"
+    yield lambda: coverage(Y, low, high, n_groups=0), "n_groups"
+    yield lambda: coverage(Y, low, high, n_groups=2.0), "n_groups"
+    yield lambda: pit([0.5], [0.4]), "low <= high"
+    yield lambda: pit([0.5], [1.5]), "high <= 1"
+    yield lambda: pit([-0.5], [0.5]), "0 <= low"
+    yield lambda: pit([0.5], [0.5], n_bins=0), "n_bins"
+    yield lambda: pit.from_predictions(Y, MEAN, 0 * STD), "std"
+    yield lambda: pit.from_quantiles(Y, MEAN[:, None], [0.1, 0.9]), "column"
+    yield lambda: risk.from_predictions(Y, MEAN, STD), "squared_error"
+    model = EntropicLogisticRegression().fit([[0, 0], [1, 1]], [0, 1])
+    maps, square = UncertaintyMapDisplay.from_estimator, np.eye(2)
+    yield lambda: risk.from_estimator(model, square, [0, 1], part="index"), "part"
+    yield lambda: maps(model, np.ones((5, 3))), r"\(5, 3\)"
+    yield lambda: maps(model, np.ones((0, 2))), r"\(0, 2\)"
+    yield lambda: maps(model, square, [0, 1, 1]), r"\(3,\)"
+    for shape in ((3, 4), (9,), (3, 3, 1)):
+        yield lambda s=shape: UncertaintyMapDisplay(*grid, np.ones(s)), "same shape"
+    for missing in (nan, None, pd.NA, pd.NaT):
+        for y in ([1.0, missing, 1.0], pd.Series(["a", missing, "a"])):
+            points = {"X": np.ones((3, 2)), "y": y}
+            yield lambda p=points: UncertaintyMapDisplay(*grid, grid[0], **p), "row 1"
+    bounds = [[0.8, 0.7, 0.3], [0.85, 0.75, 0.6], [0.9, 0.92, 0.95], [0.91, 0.93, 0.96]]
+    for k, wrong, word in ((1, [0.8, 0.5, 0.6], "min_lower"), (2, [0.9, 0.9, 0.97], "max_lower")):
+        given = [*bounds[:k], wrong, *bounds[k + 1 :]]
+        yield lambda b=given: CertifiedRangeDisplay([0, 1, 2], *b), word
+    for status in (["safe", "Safe", "unsafe"], ["safe"]):
+        yield lambda s=status: CertifiedRangeDisplay([0, 1, 2], *bounds, status=s), "status"
+    yield lambda: CertifiedRangeDisplay([0, 1], *np.full((4, 2), 1e301)), "must be at most"
+    yield lambda: CertifiedRangeDisplay([0, 1], *np.ones((3, 2)), np.ones(3)), "max_upper"
+    gpc = RobustGPC(RBF(), optimizer=None).fit(square, [0, 1])
+    gpr = RobustGPRegressor(RBF(), optimizer=None).fit(square, [0.0, 1.0])
+    ranges = CertifiedRangeDisplay.from_estimator
+    for radii in ([0.1], [0.2, 0.1], [-0.1, 0.1], [0.1, nan]):
+        yield lambda r=radii: ranges(gpc, square[:1], r), "radii"
+    yield lambda: ranges(gpc, square, [0, 1]), "one point"
+    for model, word in ((gpc, "tolerance"), (gpr, "class_"), (gpr, "attack")):
+        given = {word: "pgd" if word == "attack" else 1}
+        yield lambda m=model, g=given: ranges(m, square[:1], [0.1, 0.2], **g), word
+
+
+def test_wrong_values_are_refused_with_their_names():
+    for call, word in refused():
+        with pytest.raises(ValueError, match=word):
+            call()
+    for kind in (UncertaintyHistogramDisplay, ConfidenceDensityDisplay):
+        for call in (lambda k=kind: k([0.1, 0.2]), lambda k=kind: k.from_estimator(None, MEAN)):
+            with pytest.raises(TypeError, match="groups"):
+                call()
