@@ -479,7 +479,7 @@ def _adopt_pretrained(model: Any) -> NetworkModel:
         name = type(model).__name__
         raise ValueError(f"{name} is a multi-label model; use a single-label model.")
     names = [str(config.id2label[code]) for code in range(config.num_labels)]
-    # The library's placeholders are no classes.
+    # The library's placeholders are not names of classes.
     are_placeholders = names == [f"LABEL_{code}" for code in range(config.num_labels)]
     classes = None if are_placeholders else np.array(names)
     return TransformersModel(module=Logits(model).eval(), classes=classes)

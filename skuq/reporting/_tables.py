@@ -282,7 +282,7 @@ def _histogram(model: TableModel, rows: pd.DataFrame) -> UncertaintyHistogramDis
 
 
 def _wrong_predictions(model: TableModel) -> dict[str, Any]:
-    """How well scores detect wrong predictions, and the best risk-coverage curve."""
+    """Detection of wrong predictions by scores, and the best risk-coverage curve."""
     held_out = model.held_out_
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted

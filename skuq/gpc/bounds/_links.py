@@ -51,7 +51,7 @@ class Minimum(NamedTuple):
 
 
 class Link(Protocol):
-    """What branch and bound needs of a likelihood; `objective`, (b, C), weights the classes."""
+    """A likelihood as branch and bound uses it; `objective`, (b, C), weights the classes."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
 
