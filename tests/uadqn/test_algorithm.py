@@ -9,13 +9,9 @@ pytest.importorskip("stable_baselines3")
 import gymnasium as gym
 from gymnasium import spaces
 from scipy.stats import chisquare
-from stable_baselines3.common.callbacks import EvalCallback
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
-from torch import nn
+from stable_baselines3.common.vec_env import DummyVecEnv
 
 import skuq.uadqn._envs  # noqa: F401 - registers the windy cliff
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm
@@ -39,9 +35,6 @@ def make(cls=UADQNAlgorithm, policy="MlpPolicy", env=None, **options):
     env = RandomEnv(POLICY.get(policy, MIXED)) if env is None else env
     options = {"buffer_size": 500, "seed": 0, "batch_size": 16, "policy_kwargs": SMALL} | options
     return cls(policy, env, **options)
-
-
-# Updates
 
 
 def updates_by_hand(agent, batches, noise, prior, levels="midpoint"):
@@ -81,10 +74,13 @@ def assert_same(agent, plain):
     assert_stack_matches(agent.quantile_net.trained(), [net.parameters() for net in plain])
 
 
-@pytest.mark.parametrize("policy", ["MlpPolicy", "GridPolicy"])
 @pytest.mark.parametrize(
-    ("noise", "prior", "levels"),
-    [(1.0, None, "midpoint"), (0.5, 0.2, "paper"), (0.0, None, "midpoint")],
+    ("policy", "noise", "prior", "levels"),
+    [
+        ("GridPolicy", 1.0, None, "midpoint"),
+        ("MlpPolicy", 0.5, 0.2, "paper"),
+        ("MlpPolicy", 0.0, None, "midpoint"),
+    ],
 )
 def test_updates_of_uadqn_equal_those_of_three_plain_networks(
     policy, noise, prior, levels, monkeypatch
@@ -103,21 +99,14 @@ def test_updates_of_uadqn_equal_those_of_three_plain_networks(
         torch.testing.assert_close(anchor, kept, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("policy", ["MlpPolicy", "GridPolicy"])
-def test_updates_of_qr_dqn_equal_those_of_a_plain_network(policy, monkeypatch):
-    agent = collect(make(QuantileDQN, policy, learning_rate=1e-3), N_SEEN)
+def test_updates_of_qr_dqn_equal_those_of_a_plain_network(monkeypatch):
+    agent = collect(make(QuantileDQN, "GridPolicy", learning_rate=1e-3), N_SEEN)
     perturb([*agent.quantile_net.trained(), *agent.quantile_net_target.trained()])
     batches = [agent.replay_buffer.sample(16) for _ in range(3)]
     plain = updates_by_hand(agent, batches, 0.0, 1.0)
     assert len(plain) == 1
     train_on(agent, batches, monkeypatch)
     assert_same(agent, plain)
-
-
-def test_auxiliary_networks_start_at_their_anchors():
-    networks = make().quantile_net
-    for parameter, anchor in zip(networks.trained(), networks.anchors, strict=True):
-        torch.testing.assert_close(parameter[1:], anchor, rtol=0, atol=0)
 
 
 def test_the_prior_counts_transitions_of_all_environments(monkeypatch):
@@ -164,9 +153,6 @@ def test_loss_is_logged_and_is_that_of_every_pair(monkeypatch):
     assert logged == pytest.approx(every_pair(quantiles, targets).item(), rel=1e-4)
 
 
-# Ends of episodes, and the target network
-
-
 def test_cut_episodes_go_on_in_the_target_and_ended_ones_do_not():
     for truncates in (True, False):
         agent = collect(make(env=RandomEnv(length=3, truncates=truncates)), 60)
@@ -195,18 +181,6 @@ def test_target_network_follows_at_the_interval(n_envs, expected, monkeypatch):
     )
     agent.learn(30)
     assert called == [(step, 0.3) for step in expected]
-
-
-def test_target_network_is_a_copy_right_after_its_update():
-    agent = make(target_update_interval=10, learning_starts=4).learn(20)
-    # the update of step 20 came after that of the target
-    agent.policy.update_target(1.0)
-    obs = torch.as_tensor(VECTOR.sample())[None]
-    copied = agent.quantile_net_target.quantiles(obs)[0]
-    torch.testing.assert_close(copied, agent.quantile_net.quantiles(obs)[0])
-
-
-# Choice of actions
 
 
 def with_quantiles(quantiles, n_samples=1, **options):
@@ -247,11 +221,11 @@ def moments(quantiles, aleatoric):
 )
 def test_actions_are_thompson_samples(beta, lam, aleatoric):
     options = {"epistemic_factor": beta, "aleatoric_factor": lam, "aleatoric": aleatoric}
-    agent, obs = with_quantiles(QUANTILES, 20_000, **options)
+    agent, obs = with_quantiles(QUANTILES, 5_000, **options)
     mean, risk, epistemic = moments(QUANTILES, aleatoric)
     values = mean - lam * np.sqrt(risk)
     rng = np.random.default_rng(1)
-    draws = rng.normal(values, beta * np.sqrt(epistemic), (2_000_000, 3)).argmax(1)
+    draws = rng.normal(values, beta * np.sqrt(epistemic), (500_000, 3)).argmax(1)
     expected = np.bincount(draws, minlength=3) / len(draws)
     actions = act(agent, obs)
     counts = np.bincount(actions, minlength=3)
@@ -265,8 +239,9 @@ def test_actions_are_thompson_samples(beta, lam, aleatoric):
     assert agent.decision == pytest.approx(wanted, rel=1e-4)  # of what was done, not asked
 
 
-@pytest.mark.parametrize("aleatoric", ["covariance", "variance"])
-@pytest.mark.parametrize("lam", [0.0, 0.5, 3.0])
+@pytest.mark.parametrize(
+    ("lam", "aleatoric"), [(0.0, "covariance"), (0.5, "variance"), (3.0, "covariance")]
+)
 def test_deterministic_actions_are_the_best_by_risk_adjusted_value(aleatoric, lam):
     agent = make(aleatoric_factor=lam, aleatoric=aleatoric)
     quantiles = np.random.default_rng(5).normal(size=(40, 3, 3, 9)) * [[1.0], [0.3], [0.1]]
@@ -327,17 +302,6 @@ def test_there_is_no_epsilon_and_no_random_start():
     assert set(agent.replay_buffer.actions[:60, 0, 0]) == {1}
 
 
-def test_one_observation_gives_one_action():
-    agent = make()
-    action, state = agent.predict(VECTOR.sample())
-    assert np.shape(action) == ()
-    assert state is None
-    assert RandomEnv().action_space.contains(action)
-
-
-# Reproducibility and storage
-
-
 def run(seed, n_envs=1):
     env = DummyVecEnv([lambda: RandomEnv(length=4)] * n_envs)
     agent = make(env=env, seed=seed, learning_starts=20).learn(60)
@@ -357,8 +321,7 @@ def test_same_seed_same_run(n_envs):
 
 
 @pytest.mark.parametrize(
-    ("cls", "policy"),
-    [(UADQNAlgorithm, "MlpPolicy"), (QuantileDQN, "GridPolicy"), (UADQNAlgorithm, "GridPolicy")],
+    ("cls", "policy"), [(UADQNAlgorithm, "MlpPolicy"), (QuantileDQN, "GridPolicy")]
 )
 def test_a_saved_agent_predicts_and_learns_the_same(cls, policy, tmp_path, monkeypatch):
     options = {"epistemic_factor": 0.7, "aleatoric_factor": 0.3} if cls is UADQNAlgorithm else {}
@@ -379,37 +342,13 @@ def test_a_saved_agent_predicts_and_learns_the_same(cls, policy, tmp_path, monke
     np.testing.assert_array_equal(*(one.predict_quantiles(obs) for one in (agent, loaded)))
 
 
-def test_settings_of_decisions_can_be_given_anew_on_loading(tmp_path):
+def test_settings_can_be_given_anew_on_loading(tmp_path):
     make(aleatoric_factor=0.5).save(tmp_path / "agent.zip")
-    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", aleatoric_factor=3.0, epistemic_factor=0.0)
-    assert loaded.aleatoric_factor == loaded.quantile_net.aleatoric_factor == 3.0
-    assert (loaded.epistemic_factor, loaded.aleatoric) == (0.0, "covariance")
-    with pytest.raises(ValueError, match="aleatoric_factor must be non-negative"):
-        UADQNAlgorithm.load(tmp_path / "agent.zip", aleatoric_factor=-1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "error"),
-    [
-        ({"noise_scale": np.nan}, ValueError),
-        ({"noise_scale": -1.0}, ValueError),
-        ({"prior_scale": 0.0}, ValueError),
-        ({"prior_scale": np.inf}, ValueError),
-        ({"exploration_final_eps": 0.1}, TypeError),
-    ],
-)
-def test_settings_are_checked_on_loading_as_on_making(settings, error, tmp_path):
-    make().save(tmp_path / "agent.zip")
-    with pytest.raises(error, match=next(iter(settings))):
-        UADQNAlgorithm.load(tmp_path / "agent.zip", **settings)
-    with pytest.raises(error, match=next(iter(settings))):
-        make(**settings)
-
-
-def test_strengths_of_a_prior_given_on_loading_are_taken(tmp_path):
-    make().save(tmp_path / "agent.zip")
-    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", noise_scale=0.5, prior_scale=2.0)
-    assert (loaded.noise_scale, loaded.prior_scale) == (0.5, 2.0)
+    given = {"aleatoric_factor": 3.0, "epistemic_factor": 0.0, "noise_scale": 0.5}
+    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", prior_scale=2.0, **given)
+    assert loaded.quantile_net.aleatoric_factor == 3.0
+    assert {name: getattr(loaded, name) for name in given} == given
+    assert (loaded.prior_scale, loaded.aleatoric) == (2.0, "covariance")
 
 
 def test_a_value_network_alone_has_the_variance_of_its_quantiles():
@@ -421,29 +360,16 @@ def test_a_value_network_alone_has_the_variance_of_its_quantiles():
     assert agent.predict(observations, deterministic=True)[0].item() == expected
 
 
-def test_an_agent_of_other_spaces_cannot_be_loaded(tmp_path):
-    make().save(tmp_path / "agent.zip")
-    with pytest.raises(ValueError, match="Observation spaces do not match"):
-        UADQNAlgorithm.load(tmp_path / "agent.zip", env=RandomEnv(spaces.Box(-1, 1, (7,))))
-    with pytest.raises(ValueError, match="Action spaces do not match"):
-        UADQNAlgorithm.load(tmp_path / "agent.zip", env=RandomEnv(n_actions=5))
-
-
-# What the library offers
-
-
-@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN])
 @pytest.mark.parametrize(
-    ("policy", "space"),
+    ("cls", "policy", "space"),
     [
-        ("MlpPolicy", VECTOR),
-        ("MlpPolicy", spaces.Discrete(6)),
-        ("MlpPolicy", spaces.MultiBinary(4)),
-        ("GridPolicy", GRID),
-        ("GridPolicy", spaces.Box(0, 1, (5, 5, 3), bool)),
-        ("CnnPolicy", IMAGE),
-        ("MultiInputPolicy", MIXED),
-        ("MultiInputPolicy", spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)})),
+        (UADQNAlgorithm, "MlpPolicy", VECTOR),
+        (QuantileDQN, "MlpPolicy", spaces.Discrete(6)),
+        (QuantileDQN, "GridPolicy", GRID),
+        (UADQNAlgorithm, "GridPolicy", spaces.Box(0, 1, (5, 5, 3), bool)),
+        (UADQNAlgorithm, "CnnPolicy", IMAGE),
+        (QuantileDQN, "MultiInputPolicy", MIXED),
+        (UADQNAlgorithm, "MultiInputPolicy", spaces.Dict({"a": VECTOR, "b": spaces.Discrete(3)})),
     ],
 )
 def test_agents_learn_from_observations_of_all_kinds(cls, policy, space):
@@ -454,34 +380,8 @@ def test_agents_learn_from_observations_of_all_kinds(cls, policy, space):
         not torch.equal(p, b) for p, b in zip(agent.quantile_net.trained(), before, strict=True)
     ]
     assert all(changed)
-    score, _ = evaluate_policy(agent, agent.get_env(), n_eval_episodes=2)
+    score, _ = evaluate_policy(agent.policy, agent.get_env(), n_eval_episodes=2, warn=False)
     assert np.isfinite(score)
-
-
-@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN])
-@pytest.mark.parametrize("n_envs", [2, 3])
-def test_several_environments_and_evaluation(cls, n_envs, tmp_path):
-    env = DummyVecEnv([RandomEnv] * n_envs)
-    callback = EvalCallback(
-        DummyVecEnv([lambda: Monitor(RandomEnv())]),
-        eval_freq=5,
-        n_eval_episodes=2,
-        log_path=str(tmp_path),
-        verbose=0,
-    )
-    agent = make(cls, env=env, learning_starts=10, gradient_steps=-1)
-    agent.learn(30, callback=callback, progress_bar=False)
-    assert agent.num_timesteps == 30
-    assert agent._n_updates > 0
-    assert np.load(tmp_path / "evaluations.npz")["timesteps"].tolist() == [
-        5 * n_envs * (i + 1) for i in range(30 // (5 * n_envs))
-    ]
-
-
-def test_rewards_and_observations_may_be_normalised():
-    env = VecNormalize(DummyVecEnv([RandomEnv]))
-    agent = make(env=env, learning_starts=10).learn(30)
-    assert agent._n_updates > 0
 
 
 def test_several_steps_ahead_are_discounted_as_the_buffer_says():
@@ -502,88 +402,18 @@ def test_learning_rate_may_be_a_schedule():
     assert 0 <= group["lr"] <= 1e-4
 
 
-# Wrong arguments
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ({"epistemic_factor": -0.1}, "epistemic_factor must be non-negative and finite, got -0.1"),
-        ({"aleatoric_factor": -1}, "aleatoric_factor must be non-negative"),
-        ({"noise_scale": -1}, "noise_scale must be non-negative"),
-        ({"epistemic_factor": np.nan}, "epistemic_factor must be non-negative"),
-        ({"prior_scale": 0.0}, "prior_scale must be positive and finite, got 0.0"),
-        ({"prior_scale": -1.0}, "prior_scale must be positive"),
-        ({"aleatoric": "both"}, "aleatoric must be 'covariance' or 'variance', got 'both'"),
-        ({"policy_kwargs": {"n_quantiles": 1}}, "n_quantiles must be at least 2, got 1"),
-        ({"policy": "NoPolicy"}, "Policy NoPolicy unknown"),
-        ({"policy_kwargs": {"n_auxiliary": 1}}, "n_auxiliary must be at least 2, got 1"),
-        (
-            {"policy_kwargs": {"aleatoric_factor": 5, "aleatoric": "variance"}},
-            "multiple values for keyword argument 'aleatoric",
-        ),
-    ],
-)
-def test_wrong_settings(options, match):
-    with pytest.raises((ValueError, TypeError), match=match):
-        make(**options)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("aleatoric", "covarianc"), ("aleatoric_factor", -2.0), ("epistemic_factor", np.nan)],
-)
-def test_settings_of_decisions_are_checked_when_they_are_changed(name, value):
-    agent = make()
-    before = getattr(agent, name)
-    with pytest.raises(ValueError, match=f"^{name} must"):
-        setattr(agent, name, value)
-    assert getattr(agent, name) == before
-
-
-@pytest.mark.parametrize("cls", [UADQNAlgorithm, QuantileDQN])
-def test_actions_that_are_not_counted_from_0_are_refused(cls):
-    env = RandomEnv()
-    env.action_space = spaces.Discrete(3, start=1)
-    with pytest.raises(ValueError, match="must be Discrete and start at 0"):
-        cls("MlpPolicy", env)
-
-
-def test_continuous_actions():
-    with pytest.raises(ValueError, match="must be Discrete"):
-        make(env=gym.make("Pendulum-v1"))
-
-
-@pytest.mark.parametrize("layer", [nn.Dropout(0.1), nn.BatchNorm1d(8)])
-def test_networks_that_differ_in_training(layer):
-    class Extractor(BaseFeaturesExtractor):
-        def __init__(self, space):
-            super().__init__(space, 8)
-            self.layers = nn.Sequential(nn.Linear(4, 8), layer)
-
-        def forward(self, obs):
-            return self.layers(obs)
-
-    with pytest.raises(ValueError, match="Extractor has batch normalisation or dropout"):
-        make(policy_kwargs={"features_extractor_class": Extractor})
-
-
-# Learning
-
-
-@pytest.mark.slow
 def test_uadqn_finds_the_goal():
     agent = UADQNAlgorithm(
         "MlpPolicy",
         "CliffWind-v0",
         epistemic_factor=2.0,
-        learning_rate=2e-3,
+        learning_rate=5e-3,
         gamma=1.0,
-        learning_starts=200,
-        target_update_interval=50,
-        policy_kwargs={"net_arch": [50, 50], "n_quantiles": 20, "init_gain": 3.0},
+        learning_starts=100,
+        target_update_interval=25,
+        policy_kwargs={"net_arch": [32], "n_quantiles": 10, "init_gain": 3.0},
         seed=0,
-    ).learn(1_200)
+    ).learn(600)
     env = gym.make("CliffWind-v0", wind=0.0)
     obs, _ = env.reset()
     ended = cut = False

@@ -70,59 +70,49 @@ def test_episodes_are_summed_and_decisions_averaged():
         assert [row.epistemic, row.aleatoric, row.exploratory] == pytest.approx(mean)
 
 
-def test_several_environments_are_kept_apart():
-    history = TrainingHistory()
-    env = DummyVecEnv([Counting, lambda: Counting(scale=10.0)])
-    uadqn(env, seed=0).learn(12, callback=history)
+@pytest.mark.parametrize("normalise", [False, True])
+def test_several_environments_are_kept_apart_and_rewards_are_those_before_normalisation(normalise):
+    history, env = TrainingHistory(), DummyVecEnv([Counting, lambda: Counting(scale=10.0)])
+    uadqn(VecNormalize(env) if normalise else env, seed=0).learn(12, callback=history)
     rows = history.to_frame()
     assert rows.step.tolist() == [2, 2, 6, 6, 12, 12]
     assert rows.score.tolist() == [1, 10, 3, 30, 6, 60]
     assert rows.length.tolist() == [1, 1, 2, 2, 3, 3]
 
 
-def test_environments_that_do_not_say_count_no_falls():
+def test_agents_without_decisions_have_no_uncertainties_and_silent_environments_no_falls():
     history = TrainingHistory()
-    uadqn(Counting(says=False), seed=0).learn(6, callback=history)
-    assert history.to_frame().falls.tolist() == [0, 0, 0]
-
-
-def test_agents_without_decisions_have_no_uncertainties():
-    history = TrainingHistory()
-    DQN("MlpPolicy", Counting(), seed=0, buffer_size=100).learn(6, callback=history)
+    env = Counting(says=False)
+    DQN("MlpPolicy", env, seed=0, buffer_size=100).learn(6, callback=history)
     rows = history.to_frame()
     assert rows.score.tolist() == [1, 3, 6]
+    assert rows.falls.tolist() == [0, 0, 0]
     assert rows[["epistemic", "aleatoric", "exploratory"]].isna().to_numpy().all()
 
 
-def test_learning_on_goes_on_with_the_unfinished_episode():
-    history, agent = TrainingHistory(), uadqn(Counting(), seed=0)
-    agent.learn(5, callback=history)
+def learn_on(agent, history):
     agent.learn(5, callback=history, reset_num_timesteps=False)
-    assert history.to_frame().score.tolist() == [1, 3, 6, 10]
 
 
-def test_learning_anew_drops_the_unfinished_episode():
-    history, agent = TrainingHistory(), uadqn(Counting(), seed=0)
-    agent.learn(5, callback=history)  # two steps into the third episode
+def learn_anew(agent, history):
     agent.learn(4, callback=history)  # the environment is reset: the fourth episode
-    assert history.to_frame().length.tolist() == [1, 2, 4]
-    assert history.to_frame().score.tolist() == [1, 3, 10]
 
 
-def test_scores_are_of_the_rewards_before_they_are_normalised():
-    history = TrainingHistory()
-    env = VecNormalize(DummyVecEnv([Counting, lambda: Counting(scale=10.0)]))
-    uadqn(env, seed=0).learn(12, callback=history)
-    assert history.to_frame().score.tolist() == [1, 10, 3, 30, 6, 60]
-
-
-def test_environments_that_are_reset_drop_the_unfinished_episode():
-    history, agent = TrainingHistory(), uadqn(Counting(), seed=0)
-    agent.learn(5, callback=history)  # two steps into the third episode
+def learn_elsewhere(agent, history):
     agent.set_env(Counting())
     agent.learn(3, callback=history, reset_num_timesteps=False)
-    assert history.to_frame().length.tolist() == [1, 2, 1, 2]
-    assert history.to_frame().score.tolist() == [1, 3, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("go_on", "lengths"),
+    [(learn_on, [1, 2, 3, 4]), (learn_anew, [1, 2, 4]), (learn_elsewhere, [1, 2, 1, 2])],
+)
+def test_an_unfinished_episode_goes_on_unless_the_environments_are_reset(go_on, lengths):
+    history, agent = TrainingHistory(), uadqn(Counting(), seed=0)
+    agent.learn(5, callback=history)  # two steps into the third episode
+    go_on(agent, history)
+    assert history.to_frame().length.tolist() == lengths
+    assert history.to_frame().score.tolist() == [n * (n + 1) / 2 for n in lengths]
 
 
 def test_columns_have_their_types_with_and_without_episodes():
