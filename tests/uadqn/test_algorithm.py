@@ -6,7 +6,6 @@ import torch
 
 pytest.importorskip("stable_baselines3")
 
-import gymnasium as gym
 from gymnasium import spaces
 from scipy.stats import chisquare
 from stable_baselines3.common.evaluation import evaluate_policy
@@ -400,23 +399,3 @@ def test_learning_rate_may_be_a_schedule():
     agent = make(learning_rate=lambda left: 1e-3 * left, learning_starts=5).learn(20)
     (group,) = agent.policy.optimizer.param_groups
     assert 0 <= group["lr"] <= 1e-4
-
-
-def test_uadqn_finds_the_goal():
-    agent = UADQNAlgorithm(
-        "MlpPolicy",
-        "CliffWind-v0",
-        epistemic_factor=2.0,
-        learning_rate=5e-3,
-        gamma=1.0,
-        learning_starts=100,
-        target_update_interval=25,
-        policy_kwargs={"net_arch": [32], "n_quantiles": 10, "init_gain": 3.0},
-        seed=0,
-    ).learn(600)
-    env = gym.make("CliffWind-v0", wind=0.0)
-    obs, _ = env.reset()
-    ended = cut = False
-    while not (ended or cut):
-        obs, _, ended, cut, _ = env.step(agent.predict(obs, deterministic=True)[0])
-    assert obs.argmax() == 9

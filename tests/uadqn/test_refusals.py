@@ -1,0 +1,215 @@
+"""What agents, environments and policies refuse, with a word of the message."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3")
+
+import gymnasium as gym
+from gymnasium import spaces
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from torch import nn
+
+from skuq import UADQN
+from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env
+from skuq.uadqn._envs import CliffWindEnv, checked_observations, checked_seeds
+from skuq.uadqn._policies import image_extractor
+from tests.uadqn.environments import MIXED, SMALL, VECTOR, RandomEnv
+
+CELL = spaces.Box(0, 1, (10,), np.float32)
+CELLS = np.eye(10, dtype=np.float32)
+
+
+def with_actions(actions):
+    env = RandomEnv()
+    env.action_space = actions
+    return env
+
+
+ESTIMATORS = [
+    ({"env": "Nowhere-v0"}, "Nowhere-v0"),
+    ({"env": "Nowhere/Nothing-v0"}, "Nowhere/Nothing-v0"),
+    ({"env": "CliffWind-v7"}, "CliffWind-v7"),
+    ({"env": "foo bar!"}, "cannot be made"),
+    ({"env": "Pendulum-v1"}, "Discrete"),
+    ({"env": lambda: gym.make("Pendulum-v1")}, "Discrete"),
+    ({"env": lambda: 3}, "int"),
+    ({"env": 3}, "env"),
+    ({"env": VECTOR}, "env"),
+    ({"env": with_actions(spaces.Discrete(3, start=1))}, "start"),
+    ({"env": RandomEnv(spaces.Discrete(5, start=2))}, "start"),
+    ({"env": RandomEnv(spaces.MultiDiscrete([2, 3], start=[0, 1]))}, "start"),
+    ({"env": RandomEnv(spaces.Dict(state=spaces.Discrete(2, start=1)))}, "start"),
+    ({"env": RandomEnv(spaces.Text(3))}, "Box"),
+    ({"n_quantiles": 1}, "n_quantiles"),
+    ({"aleatoric_factor": -0.1}, "aleatoric_factor"),
+    ({"epistemic_factor": np.nan}, "epistemic_factor"),
+    ({"noise_scale": -1}, "noise_scale"),
+    ({"aleatoric": "both"}, "both"),
+    ({"policy": "LstmPolicy"}, "LstmPolicy"),
+    ({"gamma": 1.01}, "gamma"),
+    ({"total_timesteps": 0}, "total_timesteps"),
+    ({"learning_rate": 0}, "learning_rate"),
+    ({"random_state": "now"}, "random_state"),
+    ({"algorithm_kwargs": [("batch_size", 3)]}, "algorithm_kwargs"),
+    ({"algorithm_kwargs": {"gamma": 0.5, "seed": 3}}, "gamma, seed"),
+    ({"algorithm_kwargs": {"policy_kwargs": {"n_quantiles": 3}}}, "n_quantiles"),
+    ({"algorithm_kwargs": {"bufer_size": 3}}, "bufer_size"),
+    ({"algorithm_kwargs": {"exploration_fraction": 0.1}}, "exploration_fraction"),
+    ({"policy": "CnnPolicy"}, None),
+    ({"policy": "GridPolicy"}, "GridCNN"),
+    ({"env": RandomEnv(MIXED), "policy": "MlpPolicy"}, None),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), ESTIMATORS, ids=str)
+def test_estimators_refuse(options, word):
+    with pytest.raises((ValueError, TypeError, AssertionError), match=word):
+        UADQN(**{"env": "CliffWind-v0", "total_timesteps": 30} | options).fit([0])
+
+
+class DropoutFeatures(BaseFeaturesExtractor):
+    """An extractor with a layer whose outputs differ in training."""
+
+    def __init__(self, space, layer=nn.Dropout):
+        super().__init__(space, 8)
+        self.layers = nn.Sequential(nn.Linear(4, 8), layer())
+
+    def forward(self, obs):
+        return self.layers(obs)
+
+
+def features(layer):
+    own = {"features_extractor_kwargs": {"layer": layer}}
+    return {"policy_kwargs": {"features_extractor_class": DropoutFeatures} | own}
+
+
+def of_policy(**options):
+    return {"policy_kwargs": options}
+
+
+SETTINGS = [
+    ({"epistemic_factor": -0.1}, "epistemic_factor"),
+    ({"epistemic_factor": np.nan}, "epistemic_factor"),
+    ({"aleatoric_factor": -1}, "aleatoric_factor"),
+    ({"noise_scale": -1}, "noise_scale"),
+    ({"noise_scale": np.nan}, "noise_scale"),
+    ({"prior_scale": 0.0}, "prior_scale"),
+    ({"prior_scale": np.inf}, "prior_scale"),
+    ({"aleatoric": "both"}, "both"),
+    ({"exploration_initial_eps": 0.1}, "exploration_initial_eps"),
+    ({"exploration_final_eps": 0.1}, "posterior"),
+]
+ALGORITHMS = [
+    *SETTINGS,
+    (of_policy(n_quantiles=1), "n_quantiles"),
+    (of_policy(n_auxiliary=1), "n_auxiliary"),
+    (of_policy(aleatoric_factor=5), "aleatoric_factor"),
+    (of_policy(levels="middle"), "middle"),
+    (of_policy(net_arch={"pi": [8]}), "pi"),
+    (of_policy(net_arch=8), "list"),
+    (of_policy(net_arch=[8, 0]), "positive"),
+    (of_policy(activation_fn=nn.PReLU), "PReLU"),
+    (features(nn.AlphaDropout), "DropoutFeatures"),
+    (features(lambda: nn.BatchNorm1d(8)), "DropoutFeatures"),
+    (features(nn.LazyBatchNorm1d), "DropoutFeatures"),
+    ({"policy": "NoPolicy"}, None),
+    ({"policy": "CnnPolicy", "env": RandomEnv(spaces.Box(0, 255, (7, 7, 3), np.uint8))}, "small"),
+    ({"policy": "GridPolicy", "env": RandomEnv(spaces.Box(0, 255, (3, 7, 7), np.uint8))}, "grids"),
+    ({"policy": "GridPolicy"}, "GridCNN"),
+    ({"env": with_actions(spaces.Discrete(3, start=1))}, "start"),
+    ({"env": with_actions(spaces.MultiBinary(3))}, "Discrete"),
+]
+
+
+@pytest.mark.parametrize(("options", "word"), ALGORITHMS, ids=str)
+def test_algorithms_refuse(options, word):
+    options = {"policy": "MlpPolicy", "env": RandomEnv()} | options
+    with pytest.raises((ValueError, TypeError), match=word):
+        UADQNAlgorithm(**options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"env": with_actions(spaces.Box(-1, 1, (2,)))}, of_policy(net_arch=[0])], ids=str
+)
+def test_networks_without_auxiliary_ones_refuse_too(options):
+    with pytest.raises(ValueError, match=r"Discrete|positive"):
+        QuantileDQN(**{"policy": "MlpPolicy", "env": RandomEnv()} | options)
+
+
+def test_settings_are_checked_on_loading_and_when_they_are_changed(tmp_path):
+    agent = UADQNAlgorithm("MlpPolicy", RandomEnv(), policy_kwargs=SMALL, buffer_size=10)
+    agent.save(tmp_path / "agent.zip")
+    for settings, word in SETTINGS:
+        with pytest.raises((ValueError, TypeError), match=word):
+            UADQNAlgorithm.load(tmp_path / "agent.zip", **settings)
+        (name, value) = next(iter(settings.items()))
+        if name in ("epistemic_factor", "aleatoric_factor", "aleatoric"):
+            before = getattr(agent, name)
+            with pytest.raises(ValueError, match=word):
+                setattr(agent, name, value)
+            assert getattr(agent, name) == before
+
+
+OBSERVATIONS = [
+    (np.full((2, 10), np.nan), "NaN"),
+    (np.full((2, 10), -np.inf), "infinite"),
+    (np.full((1, 10), 1e300), "float32"),
+    (np.zeros((0, 9)), "shape"),
+    (np.zeros((2, 11)), "shape"),
+    (np.zeros((2, 10, 1)), "shape"),
+    (np.zeros(10), "shape"),
+    (3.0, "shape"),
+    ([["a"] * 10], "numeric"),
+    (np.full((1, 10), None), "numeric"),
+    ({"cell": CELLS}, "shape"),
+]
+SEEDS = [
+    *[([0.5, 1.0], "integers"), ([3, -1], "integers"), ([np.nan], "integers")],
+    *[(["a", "b"], "integers"), ([None], "integers"), ([1e300], "integers"), ([1j], "integers")],
+    *[([[1, 2]], "shape"), ([], "at least one"), (3, "shape"), (CELLS, "shape")],
+]
+
+
+def test_observations_and_seeds_are_refused():
+    for X, word in OBSERVATIONS:
+        with pytest.raises(ValueError, match=word):
+            checked_observations(X, CELL)
+    for X, word in SEEDS:
+        with pytest.raises(ValueError, match=word):
+            checked_seeds(X)
+    for X in ([5], [-1], [1.5]):
+        with pytest.raises(ValueError, match="Observations"):
+            checked_observations(X, spaces.Discrete(5))
+    with pytest.raises(ValueError, match="elements"):
+        checked_observations(np.full((1, 2, 2, 1), 7.3), spaces.Box(0, 1, (2, 2, 1), bool))
+
+
+def test_dictionaries_of_observations_are_refused():
+    samples = [MIXED.sample() for _ in range(5)]
+    X = {key: np.stack([sample[key] for sample in samples]) for key in MIXED.spaces}
+    vector = X["vector"]
+    for wrong, word in [
+        (vector, "dict"),
+        ({"vector": vector}, "dict"),
+        (X | {"more": vector}, "dict"),
+        ({key: x[0] for key, x in X.items()}, "shape"),
+        (X | {"vector": vector * np.nan}, "NaN"),
+        (X | {"vector": vector[:1]}, "equally many"),
+        (X | {"vector": vector[:3]}, "equally many"),
+    ]:
+        with pytest.raises(ValueError, match=word):
+            checked_observations(wrong, MIXED)
+
+
+def test_environments_and_extractors_refuse():
+    for make, word in [
+        (lambda: CliffWindEnv(1.5), "wind"),
+        *[(lambda action=a: CliffWindEnv().step(action), "action") for a in (4, -1, 0.5)],
+        (lambda: image_extractor(spaces.Box(0, 255, (2, 2, 3), np.uint8)), "small"),
+        (lambda: make_env(""), "cannot be made"),
+    ]:
+        with pytest.raises(ValueError, match=word):
+            make()
+    with pytest.raises(TypeError, match="dict"):
+        make_env(dict)
