@@ -48,7 +48,7 @@ def test_value_and_gradient_are_those_of_all_pairs(shape):
     torch.testing.assert_close(gradient, expected_gradient)
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, derandomize=True)
 @given(st.integers(1, 3), st.integers(1, 4), st.integers(1, 6), st.integers(1, 6), st.integers(0))
 def test_value_is_that_of_all_pairs_with_ties(k, b, n, m, seed):
     rng = np.random.default_rng(seed)  # integers: many targets equal each other and quantiles
@@ -102,15 +102,10 @@ def test_minimiser_is_the_empirical_quantile():
     np.testing.assert_array_equal(best, expected)
 
 
-@pytest.mark.parametrize("kind", ["midpoint", "paper"])
-def test_levels(kind):
+def test_levels():
     expected = {"midpoint": (np.arange(50) + 0.5) / 50, "paper": np.arange(1, 51) / 51}
-    np.testing.assert_allclose(quantile_levels(50, kind), expected[kind], rtol=1e-6)
-
-
-def test_unknown_kind_of_levels_is_refused():
-    with pytest.raises(ValueError, match="must be 'midpoint' or 'paper', got 'middle'"):
-        quantile_levels(3, "middle")
+    for kind, levels in expected.items():
+        np.testing.assert_allclose(quantile_levels(50, kind), levels, rtol=1e-6)
 
 
 def test_prior_scale_is_the_deviation_of_all_weights_by_network():
@@ -147,25 +142,29 @@ def test_estimates_are_those_of_a_loop_over_pairs(n_members):
         np.testing.assert_allclose(estimate(quantiles), expected, atol=1e-14)
 
 
-@pytest.mark.parametrize("estimate", [*ESTIMATES, quantile_variance])
-def test_torch_and_numpy_agree(estimate):
+def test_torch_and_numpy_agree():
     quantiles = np.random.default_rng(0).normal(size=(3, 4, 2, 50))
-    result = estimate(torch.tensor(quantiles))
-    assert isinstance(result, torch.Tensor)
-    np.testing.assert_allclose(result, estimate(quantiles), atol=1e-14)
+    for estimate in (*ESTIMATES, quantile_variance):
+        result = estimate(torch.tensor(quantiles))
+        assert isinstance(result, torch.Tensor)
+        np.testing.assert_allclose(result, estimate(quantiles), atol=1e-14)
 
 
-@pytest.mark.parametrize("estimate", ESTIMATES)
-def test_one_network_is_refused(estimate):
-    with pytest.raises(ValueError, match=r"at least two networks.*shape \(1, 5, 50\)"):
-        estimate(np.zeros((1, 5, 50)))
+def test_one_network_and_unknown_names_are_refused():
+    for estimate in ESTIMATES:
+        with pytest.raises(ValueError, match="two networks"):
+            estimate(np.zeros((1, 5, 50)))
+    with pytest.raises(ValueError, match="Covariance"):
+        aleatoric_part(np.zeros((3, 5)), "Covariance")
+    with pytest.raises(ValueError, match="middle"):
+        quantile_levels(3, "middle")
 
 
 @pytest.mark.parametrize("n_members", [2, 5])
 def test_estimates_are_unbiased_and_one_network_is_not(n_members):
     rng = np.random.default_rng(1)
     means, sd = np.linspace(-1, 2, 10), 0.7  # a posterior that is known: N(means, sd^2)
-    quantiles = means + sd * rng.normal(size=(n_members, 40_000, 10))
+    quantiles = means + sd * rng.normal(size=(n_members, 20_000, 10))
     for estimate, truth in zip(ESTIMATES, (sd**2, means.var()), strict=True):
         values = estimate(quantiles)
         standard_error = values.std() / np.sqrt(len(values))
@@ -194,12 +193,11 @@ def test_estimates_sum_to_the_total_variance_of_pairs(n_members):
     np.testing.assert_allclose(both, (networks**2).mean(axis=(0, 2)) - products, rtol=1e-10)
 
 
-@pytest.mark.parametrize("distance", [0.0, 1.0, 5.0])
-def test_distance_between_actions_is_no_risk(distance):
+def test_distance_between_actions_is_no_risk():
     rng = np.random.default_rng(4)
     levels = np.linspace(-1, 1, 50)
     quantiles = levels + 0.01 * rng.normal(size=(2, 3, 2, 50))
-    apart = quantiles + np.array([0.0, distance])[:, None]
+    apart = quantiles + np.array([0.0, 5.0])[:, None]
     np.testing.assert_allclose(aleatoric_variance(apart), aleatoric_variance(quantiles), atol=1e-12)
     np.testing.assert_allclose(aleatoric_variance(apart), levels.var(), rtol=0.05)
 
@@ -208,28 +206,17 @@ def test_covariance_can_be_negative():
     assert aleatoric_variance(np.array([[0.0, 1.0], [1.0, 0.0]])) == -0.25
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, derandomize=True)
 @given(quantile_arrays, st.floats(-50, 50), st.floats(-5, 5))
-def test_shift_changes_nothing_and_scale_goes_in_squared(quantiles, shift, scale):
+def test_estimates_ignore_shifts_and_orders_and_identical_networks_agree(quantiles, shift, scale):
     for estimate in ESTIMATES:
         expected = scale**2 * estimate(quantiles)
         np.testing.assert_allclose(estimate(scale * quantiles + shift), expected, atol=1e-6)
-
-
-@settings(max_examples=50)
-@given(quantile_arrays)
-def test_identical_networks_have_no_epistemic_part(quantiles):
+        np.testing.assert_allclose(estimate(quantiles[::-1]), estimate(quantiles), atol=1e-8)
+    assert (epistemic_variance(quantiles) >= 0).all()
     same = np.repeat(quantiles[:1], 3, axis=0)
     np.testing.assert_allclose(epistemic_variance(same), 0, atol=1e-9)
     np.testing.assert_allclose(aleatoric_variance(same), quantile_variance(same[0]), atol=1e-8)
-
-
-@settings(max_examples=50)
-@given(quantile_arrays)
-def test_networks_may_come_in_any_order_and_epistemic_is_never_negative(quantiles):
-    for estimate in ESTIMATES:
-        np.testing.assert_allclose(estimate(quantiles[::-1]), estimate(quantiles), atol=1e-8)
-    assert (epistemic_variance(quantiles) >= 0).all()
 
 
 def test_the_aleatoric_part_is_by_either_estimate_and_never_negative():
@@ -240,8 +227,6 @@ def test_the_aleatoric_part_is_by_either_estimate_and_never_negative():
     assert aleatoric_part(quantiles, "variance") == pytest.approx(8 / 3)
     agreeing = np.array([value, first, first])
     assert aleatoric_part(agreeing, "covariance") == pytest.approx(2 / 3)
-    with pytest.raises(ValueError, match="aleatoric must be"):
-        aleatoric_part(agreeing, "Covariance")
 
 
 @pytest.mark.parametrize("n_targets", [4, 200])

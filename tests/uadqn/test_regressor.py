@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_diabetes
-from sklearn.model_selection import train_test_split
 
 from skuq import AnchoredQuantileRegressor
 from skuq.uadqn._networks import AnchoredLoss, QuantileNetworks, weights_of
@@ -32,7 +30,7 @@ def data():
 
 @pytest.fixture(scope="module")
 def fitted(data):
-    return AnchoredQuantileRegressor(random_state=0).fit(*data)
+    return AnchoredQuantileRegressor(max_epochs=120, batch_size=100, random_state=0).fit(*data)
 
 
 def test_mean_and_noise_are_learnt(fitted):
@@ -47,38 +45,19 @@ def test_epistemic_part_grows_away_from_the_data(fitted):
     assert epistemic[2:].min() > 10 * epistemic[:2].max()
 
 
-def test_interval_on_unseen_data_covers_what_it_says(fitted):
+def test_intervals_cover_unseen_data_and_widen_where_networks_disagree(fitted):
     rng = np.random.default_rng(1)
     X = rng.uniform(-1, 1, size=(4000, 1))
     y = 10 + np.sin(3 * X[:, 0]) + noise(X[:, 0]) * rng.normal(size=4000)
-    low, high = fitted.predict_quantiles(X, [0.1, 0.9]).T
-    assert 0.75 < ((low <= y) & (y <= high)).mean() < 0.85
-
-
-def test_intervals_widen_where_networks_disagree(fitted):
-    rng = np.random.default_rng(1)
-    X = rng.uniform(-1, 1, size=(2000, 1))
-    y = 10 + np.sin(3 * X[:, 0]) + noise(X[:, 0]) * rng.normal(size=2000)
+    inner = fitted.predict_quantiles(X, [0.1, 0.9])
+    assert 0.75 < ((inner[:, 0] <= y) & (y <= inner[:, 1])).mean() < 0.85
     lower, upper = fitted.predict_interval(X, 0.8)
     assert 0.76 < ((lower <= y) & (y <= upper)).mean() < 0.9
-    inner = fitted.predict_quantiles(X, [0.1, 0.9])
     assert (np.column_stack([inner[:, 0] - lower, upper - inner[:, 1]]) > 0).all()
     far = fitted.predict_interval([[3.0]], 0.8)
     widened = (upper - lower) / (inner[:, 1] - inner[:, 0])
     alone = np.ptp(fitted.predict_quantiles([[3.0]], [0.1, 0.9]))
     assert (far.upper - far.lower)[0] / alone > np.median(widened) + 0.1
-    with pytest.raises(ValueError, match="`coverage`"):
-        fitted.predict_interval(X, 1.0)
-
-
-@pytest.mark.slow
-def test_interval_on_diabetes_is_not_far_from_what_it_says():
-    X, y = load_diabetes(return_X_y=True)
-    X_train, X_test, y_train, y_test = train_test_split(X, y, test_size=0.4, random_state=0)
-    model = AnchoredQuantileRegressor(max_epochs=80, random_state=0).fit(X_train, y_train)
-    low, high = model.predict_quantiles(X_test, [0.1, 0.9]).T
-    assert 0.65 < ((low <= y_test) & (y_test <= high)).mean() < 0.9
-    assert model.score(X_test, y_test) > 0.3
 
 
 def test_predictions_are_those_of_the_networks(fitted, data):
@@ -108,15 +87,14 @@ def test_quantiles_between_levels_are_interpolated(fitted, data):
     np.testing.assert_allclose(fitted.predict_quantiles(X, asked), expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("level", [0.0, 0.001, 0.995, 1.0, np.nan])
-def test_levels_beyond_the_quantiles_are_refused(fitted, level):
-    with pytest.raises(ValueError, match=r"between 0.01 and 0.99.*increase `n_quantiles`"):
-        fitted.predict_quantiles([[0.0]], [0.5, level])
-
-
-def test_a_single_level_must_come_as_a_list(fitted):
+def test_levels_and_coverages_beyond_the_quantiles_are_refused(fitted):
+    for level in (0.0, 0.001, 0.995, 1.0, np.nan):
+        with pytest.raises(ValueError, match="n_quantiles"):
+            fitted.predict_quantiles([[0.0]], [0.5, level])
     with pytest.raises(ValueError, match="one-dimensional"):
         fitted.predict_quantiles([[0.0]], 0.5)
+    with pytest.raises(ValueError, match="coverage"):
+        fitted.predict_interval([[0.0]], 1.0)
 
 
 def test_units_of_data_do_not_matter(data):
@@ -137,7 +115,7 @@ def with_constants(X, count, value=1.0):
     return np.column_stack([X, np.full((len(X), count), value)])
 
 
-@pytest.mark.parametrize("value", [0.0, 1.0, 0.1, 1e140])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e140])
 def test_constant_columns_change_the_features_scale_and_the_anchors_not_at_all(data, value):
     X, y = data
     weight = np.random.default_rng(0).uniform(size=len(y))  # the mean of .1 is not .1
@@ -154,9 +132,9 @@ def test_constant_columns_change_little():
     rng = np.random.default_rng(0)
     X, new = rng.uniform(-1, 1, (200, 1)), np.append(np.linspace(-1, 1, 50), 3)[:, None]
     y = np.sin(3 * X[:, 0]) + 0.1 * rng.normal(size=200)
+    settings = {"max_epochs": 60, "hidden_sizes": (50,), "random_state": 0}
     plain, padded = (
-        AnchoredQuantileRegressor(max_epochs=60, random_state=0).fit(with_constants(X, count), y)
-        for count in (0, 9)
+        AnchoredQuantileRegressor(**settings).fit(with_constants(X, count), y) for count in (0, 9)
     )
     expected = plain.predict_uncertainty(new)
     found = padded.predict_uncertainty(with_constants(new, 9))
@@ -168,7 +146,7 @@ def test_constant_columns_change_little():
 
 
 def test_rows_with_another_value_of_a_constant_column_were_never_seen(data):
-    model = AnchoredQuantileRegressor(random_state=0, max_epochs=30)
+    model = AnchoredQuantileRegressor(random_state=0, max_epochs=10, hidden_sizes=(50,))
     model.fit(with_constants(data[0], 1), data[1])
     seen, changed = (with_constants(data[0][:50], 1, value) for value in (1.0, 4.0))
     ratio = model.predict_uncertainty(changed).epistemic / model.predict_uncertainty(seen).epistemic
@@ -185,7 +163,7 @@ def test_inputs_that_do_not_vary_take_no_share_of_the_gain(n_features, n_varying
 
 def test_only_constant_columns_are_learnt_from_like_one(data):
     y = data[1]
-    model = AnchoredQuantileRegressor(**{**QUICK, "max_epochs": 60}).fit(np.ones((400, 5)), y)
+    model = AnchoredQuantileRegressor(**{**QUICK, "max_epochs": 20}).fit(np.ones((400, 5)), y)
     assert model.predict(np.ones((1, 5))) == pytest.approx(y.mean(), abs=0.1)
 
 
@@ -211,19 +189,12 @@ def test_loss_is_the_quantile_loss_and_the_pull_to_the_start():
     torch.testing.assert_close(loss(quantiles, y, {"weight": weight}), expected)
 
 
-@pytest.mark.slow
 def test_strong_anchors_keep_the_networks_where_they_started(data):
-    X = data[0][:50]
-    spread = {
-        noise_scale: AnchoredQuantileRegressor(
-            **{**QUICK, "max_epochs": 30}, noise_scale=noise_scale
-        )
-        .fit(*data)
-        .predict_uncertainty(X)
-        .epistemic.mean()
-        for noise_scale in (0.1, 20.0)
-    }
-    assert spread[20.0] > 3 * spread[0.1]
+    spread = []
+    for noise_scale in (0.1, 20.0):
+        model = AnchoredQuantileRegressor(**QUICK | {"max_epochs": 15, "noise_scale": noise_scale})
+        spread.append(model.fit(*data).predict_uncertainty(data[0][:50]).epistemic.mean())
+    assert spread[1] > 3 * spread[0]
 
 
 @pytest.mark.parametrize("batch_size", [64, -1])
@@ -255,56 +226,15 @@ def test_weights_equal_repetition_in_several_batches_up_to_chance():
     assert found == pytest.approx(np.average(y, weights=weight), abs=0.1)
 
 
-def test_weights_that_count_nothing_are_refused(data):
-    with pytest.raises(ValueError, match=r"0 for all samples|at least one non-zero"):
-        AnchoredQuantileRegressor(**QUICK).fit(*data, np.zeros(400))
-
-
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"n_quantiles": 1}, "'n_quantiles' parameter .* must be an int in the range"),
-        ({"n_members": 1}, "'n_members' parameter .* must be an int in the range"),
-        ({"noise_scale": -0.1}, "'noise_scale' parameter .* must be a float in the range"),
-        ({"prior_gain": 0.0}, "'prior_gain' parameter .* must be a float in the range"),
-        ({"learning_rate": 0.0}, "'learning_rate' parameter .* must be a float in the range"),
-        ({"max_epochs": 0}, "'max_epochs' parameter .* must be an int in the range"),
-        ({"batch_size": 0}, "'batch_size' parameter"),
-        ({"activation": "sigmoid"}, "'activation' parameter .* must be a str among"),
-        ({"hidden_sizes": (10, 0)}, r"`hidden_sizes` must hold positive integers, got \(10, 0\)"),
-        ({"hidden_sizes": (2.5,)}, "`hidden_sizes` must hold positive integers"),
-        ({"hidden_sizes": 10}, "'hidden_sizes' parameter"),
-        ({"device": "abacus"}, "`device`='abacus' cannot be used here"),
-        ({"learning_rate": 1e300}, r"diverged: .* smaller `learning_rate`"),
-    ],
-)
-def test_wrong_parameters_are_refused(data, params, message):
-    with pytest.raises(ValueError, match=message):
-        AnchoredQuantileRegressor(**{**QUICK, **params}).fit(*data)
-
-
-CHANGES = {
-    "n_members": 3,
-    "n_quantiles": 11,
-    "hidden_sizes": (9,),
-    "activation": "relu",
-    "noise_scale": 2.0,
-    "prior_gain": 1.0,
-    "max_epochs": 6,
-    "batch_size": 50,
-    "learning_rate": 1e-3,
-    "random_state": 1,
-}
-
-
-@pytest.mark.parametrize("name", CHANGES)
-def test_every_parameter_has_an_effect(data, name):
-    base = {"n_quantiles": 10, "hidden_sizes": (10,), "max_epochs": 5, "random_state": 0}
-    model = AnchoredQuantileRegressor(**base).fit(*data)
-    changed = AnchoredQuantileRegressor(**base | {name: CHANGES[name]}).fit(*data)
-    before, after = (each.predict_uncertainty(data[0]) for each in (model, changed))
-    assert not np.array_equal(before, after)
-    assert set(CHANGES) == set(model.get_params()) - {"device", "verbose"}
+def test_wrong_parameters_are_refused(data):
+    for params in (
+        *[{"n_quantiles": 1}, {"n_members": 1}, {"noise_scale": -0.1}, {"prior_gain": 0.0}],
+        *[{"learning_rate": 0.0}, {"learning_rate": 1e300}, {"max_epochs": 0}, {"batch_size": 0}],
+        *[{"activation": "sigmoid"}, {"device": "abacus"}, {"hidden_sizes": 10}],
+        *[{"hidden_sizes": (10, 0)}, {"hidden_sizes": (2.5,)}],
+    ):
+        with pytest.raises(ValueError, match=next(iter(params))):
+            AnchoredQuantileRegressor(**{**QUICK, **params}).fit(*data)
 
 
 def test_an_activation_without_hidden_layers_is_refused(data):
@@ -312,14 +242,6 @@ def test_an_activation_without_hidden_layers_is_refused(data):
     linear.fit(*data)
     with pytest.raises(ValueError, match="activation='relu' has no effect without hidden layers"):
         linear.set_params(activation="relu").fit(*data)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.int64])
-def test_results_are_float64(data, dtype):
-    X = (100 * data[0]).astype(dtype)
-    model = AnchoredQuantileRegressor(**QUICK).fit(X, (100 * data[1]).astype(dtype))
-    results = [model.predict(X), model.predict_quantiles(X), *model.predict_uncertainty(X).parts]
-    assert {r.dtype for r in results} == {np.dtype(np.float64)}
 
 
 @pytest.mark.parametrize("value", [0.0, 0.1, -1e-200, 1e140])
@@ -337,12 +259,3 @@ def test_loss_goes_down(fitted):
     losses = fitted.history_[:, "train_loss"]
     assert len(losses) == fitted.max_epochs
     assert losses[-1] < 0.5 * losses[0]
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-def test_gpu_agrees_with_cpu(data):
-    on_gpu, on_cpu = (
-        AnchoredQuantileRegressor(**QUICK, device=device).fit(*data) for device in ("cuda", "cpu")
-    )
-    np.testing.assert_allclose(on_gpu.predict(data[0]), on_cpu.predict(data[0]), rtol=1e-6)
-    assert next(on_gpu.networks_.parameters()).device.type == "cpu"
