@@ -16,8 +16,9 @@ EQUATIONS = (
     "moments indefinite derivatives taylor matern52 matern32 products sums mean-rest cauchy "
     "covariance-rest gradient-pieces gradient-rest separable convexified ball level-line "
     "missing-variance probit logit smooth-logit softmax-curvature cumulants smooth-softmax pairs "
-    "monotone rounding quadrature three-classes whitened whitened-rounding many-classes independent "
-    "independent-rule correlated many-reach second-order inexact-derivatives chaos chords"
+    "monotone rounding quadrature three-classes whitened whitened-rounding many-classes "
+    "independent independent-rule correlated many-reach second-order inexact-derivatives "
+    "chaos chords"
 )
 
 

@@ -201,7 +201,9 @@ def test_conditions_and_reach_of_products_and_sums():
     total = from_sklearn(kernel + 0.5, 2)
     squares = (1 / 0.25 + 1 / 4, 1 / 2.25 + 1 / 4)
     s = (X[:, None] - X) ** 2 @ squares
-    np.testing.assert_allclose(total(*[torch.as_tensor(X)] * 2, sensitivity=True), kernel(X) * (1 + s) + 0.5)
+    np.testing.assert_allclose(
+        total(*[torch.as_tensor(X)] * 2, sensitivity=True), kernel(X) * (1 + s) + 0.5
+    )
     np.testing.assert_allclose(total.reach(torch.as_tensor(X)), 4 * (X**2 @ squares).max())
     assert from_sklearn(ConstantKernel(2.0), 2).reach(torch.as_tensor(X)) == 0
 
