@@ -1,0 +1,236 @@
+"""Models, data and labels that cannot be used or trained: each is named by what is wrong."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    TunedThresholdClassifierCV,
+)
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
+from torch import nn
+
+from skuq._networks import MLP
+from skuq.models import adopt, classes_of_logits, fit_model
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning"),
+    pytest.mark.filterwarnings("ignore:`torch.jit.trace:DeprecationWarning"),
+]
+X = np.random.default_rng(0).normal(size=(12, 4)).astype(np.float32)
+Y = np.arange(12) % 3
+TWO = Y % 2
+LABELS = np.c_[Y == 0, Y == 1].astype(int)
+TRAINING = {"sample_weight": None, "seed": 0}
+QUICK = {"max_epochs": 1, "train_split": None, "verbose": 0}
+
+
+def classifier(n_outputs=3):
+    return NeuralNetClassifier(MLP(4, n_outputs), criterion=nn.CrossEntropyLoss, **QUICK)
+
+
+def binary(**params):
+    module = nn.Sequential(MLP(4, 1), nn.Sigmoid())
+    net = NeuralNetBinaryClassifier(module, **QUICK, **params)
+    return net.fit(X, TWO.astype(np.float32))
+
+
+def diverged():
+    module = MLP(2, 2)
+    with torch.no_grad():
+        module[0].weight[0, 0] = torch.nan
+    return module
+
+
+def poisson():
+    model = MLPRegressor(max_iter=1).fit(X, Y)
+    model.out_activation_ = "exp"  # as loss="poisson" sets it, which old versions lack
+    return model
+
+
+class Returns(nn.Module):
+    """A network that returns more than its outputs, or keeps some of them."""
+
+    def __init__(self, more, keep=None):
+        super().__init__()
+        self.layer, self.more, self.keep = nn.Linear(4, 3), more, keep
+
+    def forward(self, x):
+        outputs = self.layer(x)
+        if self.keep:
+            self.kept = self.keep(outputs)
+        return self.more(outputs)
+
+
+def used():
+    module = Returns(lambda out: out, keep=lambda out: [out])
+    module(torch.ones(2, 4))
+    return module
+
+
+def in_threshold(outer, cls, **options):
+    return outer(cls(LogisticRegression(), **options).fit(X, TWO))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (used, ValueError, "detach"),
+        (lambda: torch.jit.trace(nn.Linear(4, 3), torch.ones(1, 4)), TypeError, "ScriptModule"),
+        (RandomForestClassifier, TypeError, "expected a fitted"),
+        (lambda: "resnet", TypeError, "expected a fitted"),
+        (lambda: MLP, TypeError, "expected a fitted"),
+        (lambda: dict.fromkeys("ab").copy, TypeError, "got dict"),
+        (
+            lambda: in_threshold(FrozenEstimator, FixedThresholdClassifier, threshold=0.9),
+            TypeError,
+            "threshold",
+        ),
+        (
+            lambda: in_threshold(make_pipeline, TunedThresholdClassifierCV, cv=2),
+            TypeError,
+            "threshold",
+        ),
+        (LogisticRegression, NotFittedError, "."),
+        (MLPClassifier, NotFittedError, "."),
+        (lambda: make_pipeline(StandardScaler(), MLPClassifier()), NotFittedError, "."),
+        (lambda: NeuralNetClassifier(MLP(2, 2)), NotFittedError, "."),
+        (diverged, ValueError, "NaN or infinite"),
+        (nn.ReLU, ValueError, "no floating-point parameters"),
+        (lambda: MLPClassifier((3,), max_iter=1).fit(X, LABELS), ValueError, "multi-label"),
+        (poisson, ValueError, "squared error"),
+        (lambda: binary(criterion=nn.BCELoss), ValueError, "BCEWithLogitsLoss"),
+        (
+            lambda: binary(predict_nonlinearity=torch.sigmoid),
+            ValueError,
+            "predict_nonlinearity",
+        ),
+        (
+            lambda: CalibratedClassifierCV(LogisticRegression(), cv=2).fit(X, Y),
+            ValueError,
+            "'temperature'",
+        ),
+    ],
+)
+def test_models_that_are_not_adopted(make, error, message):
+    with pytest.raises(error, match=message):
+        adopt(make())
+
+
+def searched(net, parameter="lr"):
+    return GridSearchCV(net, {parameter: [0.01, 0.1]}, cv=2)
+
+
+def behind(net):
+    return make_pipeline(StandardScaler(), net)
+
+
+WRAPPED = {
+    "search": searched(classifier()),
+    "calibration": CalibratedClassifierCV(classifier(), ensemble=False, cv=2),
+    "pipeline of a search": behind(searched(classifier())),
+    "search of a pipeline": searched(behind(classifier()), "neuralnetclassifier__lr"),
+}
+FOREST = RandomForestClassifier(2, random_state=0)
+LOGISTIC = FrozenEstimator(LogisticRegression().fit(X, Y))
+SEVERAL = (OneVsRestClassifier(LogisticRegression()), RandomForestClassifier(2, random_state=0))
+OF_LEARNERS = {"as_learner": True}
+REGRESSION = {"regression": True}
+
+
+@pytest.mark.parametrize(
+    ("estimator", "options", "error", "message"),
+    [
+        ("mlp", {}, TypeError, "`estimator`.* got 'mlp'"),
+        ("mlp", REGRESSION, TypeError, "`estimator`.* got 'mlp'"),
+        (classifier(5), {}, ValueError, "5 outputs, .* 3 classes"),
+        (behind(classifier()), {}, TypeError, "transformers outside"),
+        (behind(NeuralNetRegressor(MLP(4, 1))), REGRESSION, TypeError, "transformers outside"),
+        (searched(NeuralNetRegressor(MLP(4, 1), **QUICK)), REGRESSION, TypeError, "GridSearchCV"),
+        (MLP(4, 2), REGRESSION, ValueError, r"the mean, .*2\)"),
+        (MLP(4, 1), REGRESSION | {"n_outputs": 2}, ValueError, r"log variance, .*1\)"),
+        (NeuralNet(MLP(4, 3), nn.MSELoss, max_epochs=0), REGRESSION, ValueError, r"\(1, 3\)"),
+        (LOGISTIC, REGRESSION, ValueError, "is a classifier"),
+        (FOREST, REGRESSION | OF_LEARNERS, ValueError, "is a classifier"),
+        (LOGISTIC, REGRESSION | OF_LEARNERS, ValueError, "is a classifier"),
+        (RandomForestRegressor(2), OF_LEARNERS, ValueError, "is a regressor"),
+        (behind(Ridge()), OF_LEARNERS, ValueError, "is a regressor"),
+        *(
+            (FrozenEstimator(model.fit(X, LABELS)), OF_LEARNERS, ValueError, "several labels")
+            for model in SEVERAL
+        ),
+        (
+            NeuralNetRegressor(MLP(4, 1), verbose=0),
+            REGRESSION | {"sample_weight": np.ones(12)},
+            ValueError,
+            "`sample_weight`",
+        ),
+        (Returns(lambda out: (out, out)), REGRESSION, TypeError, "a tuple"),
+        (Returns(lambda out: {"scores": out}), REGRESSION, TypeError, r"\['scores'\]"),
+    ],
+)
+def test_models_that_cannot_be_taken_or_trained(estimator, options, error, message):
+    y = Y.astype(np.float64) if options.get("regression") else Y
+    with pytest.raises(error, match=message):
+        fit_model(estimator, X, y, **TRAINING | options)
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "labels", "got"),
+    [
+        *((name, X.astype(np.float64), Y, "array of float64, and y of int64") for name in WRAPPED),
+        ("search", pd.DataFrame(X), Y, "DataFrame, and y of int64"),
+        ("search", X, np.array(["a", "b", "c"])[Y], "array of float32, and y of <U1"),
+        ("search", X, Y + 1, "array of float32, and y of int64"),
+    ],
+)
+def test_nets_whose_wrapper_passes_on_other_data_than_they_take(name, inputs, labels, got):
+    with pytest.raises(TypeError, match=rf"{got}.*GridSearchCV\(Estimator") as caught:
+        fit_model(WRAPPED[name], inputs, labels, **TRAINING)
+    assert caught.value.__cause__ is not None
+
+
+def test_other_errors_of_a_net_in_a_search_stay_what_they_are():
+    with pytest.raises(ValueError, match=r"^(?!.*unconverted)"):
+        fit_model(WRAPPED["search"], X[:, :3], Y, **TRAINING)
+
+
+@pytest.mark.parametrize(
+    ("model", "y", "message"),
+    [
+        (LogisticRegression().fit(X, Y), np.where(Y == 2, 7, Y), r"\[7\]"),
+        (MLP(4, 3), np.array(["a", "b"])[Y % 2], "3 logits, .* 2 different"),
+        (MLP(4, 1), Y, r"shape \(1, 1\)"),
+        (Returns(lambda out: (out, out)), Y, "a tuple"),
+        (Returns(lambda out: {"scores": out}), Y, r"\['scores'\]"),
+    ],
+)
+def test_labels_and_outputs_that_do_not_fit(model, y, message):
+    model = adopt(model)
+    with pytest.raises((TypeError, ValueError), match=message):
+        model.with_classes(y, model.inputs(X))
+
+
+def test_labels_that_are_no_codes_are_named_and_not_those_that_are():
+    with pytest.raises(ValueError, match=r"5 logits, .* 7 different labels. Labels \[5, 6\]"):
+        classes_of_logits(torch.zeros(1, 5), np.arange(7))
+    with pytest.raises(ValueError, match=r"'e'\] and others .* 0 to 2"):
+        classes_of_logits(torch.zeros(1, 3), np.array(list("abcdefg")))
+    codes = classes_of_logits(torch.zeros(1, 5), np.array([0, 3]))
+    np.testing.assert_array_equal(codes, np.arange(5))
+
+
+def test_one_class_only_is_refused():
+    with pytest.raises(ValueError, match="one class"):
+        fit_model(None, X, np.zeros(12), **TRAINING)
