@@ -1,7 +1,6 @@
 """Models of the transformers library, small and untrained, through the estimators."""
 
 import pickle
-from itertools import product
 
 import numpy as np
 import pytest
@@ -28,15 +27,10 @@ from skuq.quam import PointwiseSearch, PoolSearch, make_token_pool
 
 transformers = pytest.importorskip("transformers")
 
-N, LENGTH = 40, 6
+N, LENGTH = 24, 6
 Y = np.arange(N) % 3
-SMALL = {
-    "hidden_size": 16,
-    "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "intermediate_size": 16,
-    "num_labels": 3,
-}
+SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+SMALL |= {"intermediate_size": 8, "num_labels": 3}
 IMAGES = {"num_channels": 1, "num_labels": 3}
 
 
@@ -74,7 +68,7 @@ MODELS = {"bert": (bert, texts), "vit": (vit, images), "resnet": (resnet, images
 
 def quick(kind=PoolSearch, **search):
     """Parameters of a short search."""
-    return {"search": kind(n_steps=4, **search), "random_state": 0}
+    return {"search": kind(n_steps=2, **search), "random_state": 0}
 
 
 ESTIMATORS = {
@@ -128,7 +122,8 @@ def test_the_detector_takes_them_too(name):
     ("name", "kind"),
     [
         *(("bert", kind) for kind in ESTIMATORS),
-        *product(["vit", "resnet"], ["pool", "pool, all", "probe of hidden", "auditor"]),
+        *(("vit", "pool"), ("vit", "probe of hidden")),
+        *(("resnet", "pool, all"), ("resnet", "auditor")),
     ],
 )
 def test_estimators_take_the_model_and_what_its_preprocessing_returns(name, kind):
@@ -145,16 +140,13 @@ def test_estimators_take_the_model_and_what_its_preprocessing_returns(name, kind
     np.testing.assert_allclose(some.total, every.total[:3], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", ["bert", "resnet"])
 def test_a_copy_is_fine_tuned_and_the_model_stays(name):
     model, X = made(name)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    tuner = MirageFineTuner(
-        model, region=lambda X: np.arange(len(X)) < 9, epsilon=0.1, max_epochs=1
-    ).fit(X, Y)
-    assert np.abs(
-        tuner.predict_proba(X) - ReferenceClassifier(model).fit(X, Y).predict_proba(X)
-    ).any()
+    tuner = MirageFineTuner(model, region=lambda X: np.arange(len(X)) < 9, max_epochs=1).fit(X, Y)
+    given = ReferenceClassifier(model).fit(X, Y).predict_proba(X)
+    assert (tuner.predict_proba(X) != given).any()
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert tuner.confidence_overlap(X) == tuner.confidence_overlap(as_rows(model, X))
 
@@ -181,7 +173,7 @@ def test_classes_are_the_names_of_the_model_or_the_codes_of_the_labels():
     np.testing.assert_array_equal(by_name.predict(X), names[by_code.predict(X)])
     assert adopt(model).classes.tolist() == ["bad", "good", "mixed"]
     assert adopt(bert()).classes is None
-    with pytest.raises(ValueError, match="not among the classes: \\['ugly'\\]"):
+    with pytest.raises(ValueError, match="ugly"):
         ReferenceClassifier(model).fit(X, np.array(["good", "ugly"])[Y % 2])
 
 
@@ -204,7 +196,7 @@ def test_new_texts_are_searched_with_those_of_the_pool_if_they_have_one_length()
     model, X = made("bert")
     quam = QUAMClassifier(model, **quick()).fit(X, Y)
     assert np.isfinite(quam.search_pool(X).predict_uncertainty(X).total).all()
-    with pytest.raises(ValueError, match="pad texts to the same length"):
+    with pytest.raises(ValueError, match="pad texts"):
         quam.search_pool({field: values[:, :-1] for field, values in X.items()})
 
 
@@ -221,7 +213,7 @@ def test_cross_validation_splits_stacked_arrays_and_dictionaries_of_skorch():
 def test_a_model_of_one_label_is_a_regressor():
     torch.manual_seed(0)
     model, X = bert(num_labels=1).eval(), texts()
-    quam = QUAMRegressor(model, **quick()).fit(X, np.linspace(0, 1, N))
+    quam = QUAMRegressor(model, noise=0.5, **quick()).fit(X, np.linspace(0, 1, N))
     assert (quam.predict_uncertainty(X).epistemic > 0).all()
 
 
@@ -230,25 +222,20 @@ def test_large_ids_are_kept():
     assert adopt(bert()).inputs({"input_ids": ids}).long().tolist() == [ids.tolist()]
 
 
-@pytest.mark.parametrize(
-    ("X", "message"),
-    [
-        ({"attention_mask": np.ones((4, 2))}, "requires the field 'input_ids'"),
-        ({"input_ids": np.ones((4, 2)), "position_ids": np.ones((4, 2))}, "accepts .*position_ids"),
-        ({"input_ids": [[1, 2], [1]]}, "rows of equal length"),
-        ({"input_ids": np.ones((4, 2)), "attention_mask": np.ones((4, 3))}, "shape .* in all"),
-    ],
-)  # fmt: skip
-def test_wrong_fields_are_named(X, message):
-    with pytest.raises(ValueError, match=message):
-        ReferenceClassifier(bert()).fit(X, np.arange(4) % 3)
-
-
-def test_models_whose_outputs_are_no_logits_of_one_label_are_refused():
-    with pytest.raises(ValueError, match="is a multi-label model"):
+def test_wrong_fields_and_outputs_are_named():
+    ids = np.ones((4, 2))
+    for X, message in (
+        ({"attention_mask": ids}, "'input_ids'"),
+        ({"input_ids": ids, "position_ids": ids}, "position_ids"),
+        ({"input_ids": [[1, 2], [1]]}, "equal length"),
+        ({"input_ids": ids, "attention_mask": np.ones((4, 3))}, "shape .* in all"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ReferenceClassifier(bert()).fit(X, np.arange(4) % 3)
+    with pytest.raises(ValueError, match="multi-label"):
         adopt(bert(problem_type="multi_label_classification"))
     bare = transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL))
-    with pytest.raises(ValueError, match="BertModel returns no logits"):
+    with pytest.raises(ValueError, match="no logits"):
         ReferenceClassifier(bare).fit(texts(), Y)
 
 
