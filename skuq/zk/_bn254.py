@@ -84,7 +84,6 @@ def combination(scalars: Sequence[int], points: Sequence[G1]) -> Jacobian:
 
 
 def multiply(scalar: int, point: Jacobian) -> Jacobian:
-    """Multiply a point by a scalar."""
     total = INFINITY
     for bit in bin(scalar % ORDER)[2:]:
         total = _double(total)
@@ -94,7 +93,6 @@ def multiply(scalar: int, point: Jacobian) -> Jacobian:
 
 
 def negative(point: Jacobian) -> Jacobian:
-    """Return the negative of a point."""
     return point[0], -point[1] % P, point[2]
 
 
@@ -108,7 +106,6 @@ def affine(point: Jacobian) -> G1 | None:
 
 
 def jacobian(point: G1) -> Jacobian:
-    """Convert affine to Jacobian coordinates."""
     return (*point, 1)
 
 
@@ -152,7 +149,6 @@ def _add_affine(point: Jacobian, other: G1) -> Jacobian:
 
 
 def add(point: Jacobian, other: Jacobian) -> Jacobian:
-    """Add two points."""
     x, y, z = point
     u, v, w = other
     if not z:

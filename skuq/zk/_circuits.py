@@ -38,39 +38,34 @@ from skuq.zk._fixed_point import (
 
 def build(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) -> bytes:
     """Build a circuit as an ONNX model; the constants have the shapes of ``shape.shapes``."""
-    graph, output, size = _graph(circuit, shape, constants)
-    return graph.serialise(output, [1, size])
+    return _graph(circuit, shape, constants).serialise()
 
 
-def _graph(
-    circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]
-) -> tuple[Graph, str, int]:
-    """Graph of a circuit, the name of its output, and the length of the output."""
-    graph = Graph()
-    one = graph.public("one", 1, 1)
-    parts = _committed(graph, circuit, shape, constants, one)
+def _graph(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) -> Graph:
+    graph = Graph(shape, shape.rows_of(circuit))
+    parts = _committed(graph, circuit, constants)
     if circuit == "verdict":
-        output, count = _verdict(graph, shape, parts[0], one), N_ALPHAS
+        output, count = _verdict(graph, parts[0]), N_ALPHAS
     else:
         order = graph.public("order", 1, shape.widths[-1])
-        n = shape.rows_of(circuit)
-        ordered, largest = _ordered_logits(graph, shape, parts, one, order, n)
-        confidence = _confidence(graph, shape, ordered, largest)
+        ordered, largest = _ordered_logits(graph, parts, order)
+        confidence = _confidence(graph, ordered, largest)
         if circuit in ("attestation", "predictions"):
-            output = _labels(graph, shape, ordered, largest, confidence, order, one, n)
-            count = 2 * n
+            output = _labels(graph, ordered, largest, confidence, order)
+            count = 2 * graph.n
         else:
-            output = _sums(graph, shape, ordered, largest, confidence, one, n)
+            output = _sums(graph, ordered, largest, confidence)
             count = 3 * shape.n_bins
             n_largest = graph.columns(graph.columns(output, 0, 1, axis=0), 0, 1)
             output = graph.reshape(output, 1, count)
             if circuit == "padded_bins":
-                pad = _pad(graph, shape, parts[-1], "chunk")
-                output = graph.add(output, graph.rescale_unit(pad, CONFIDENCE_BITS))
+                pad = _pad(graph, parts[-1], "chunk")
+                output = graph.op("Add", output, graph.rescale_unit(pad, CONFIDENCE_BITS))
             output, count = graph.op("Concat", output, n_largest, axis=1), count + 1
     context = graph.public("context", 1, 1)
     bound = graph.op("Concat", output, graph.rescale_unit(context, CONFIDENCE_BITS), axis=1)
-    return graph, bound, count + 1
+    graph.finish(bound, 1, count + 1)
+    return graph
 
 
 def input_names(circuit: str, shape: Architecture) -> dict[str, tuple[int, ...]]:
@@ -85,8 +80,7 @@ def _inputs(
 ) -> dict[str, tuple[int, ...]]:
     """Input names and shapes, cached by the parts of the architecture that they depend on."""
     shape = Architecture(widths, LOGIT_BITS, 1, 1, n_pads, n_bins, 0, {circuit: rows})
-    constants = [np.broadcast_to(0, size) for size in shape.shapes]
-    return _graph(circuit, shape, constants)[0].inputs
+    return _graph(circuit, shape, [np.broadcast_to(0, size) for size in shape.shapes]).inputs
 
 
 def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
@@ -99,7 +93,6 @@ def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
 
 
 def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
-    """Public inputs that are equal in every proof."""
     return {
         "one": np.array([1]),
         "factor": np.array([tie_factor(shape.widths[-1])]),
@@ -124,9 +117,7 @@ def edges(n_bins: int, max_bins: int) -> IntArray:
     return np.concatenate([2 * first - 1, np.full(max_bins - n_bins, 2 * one + 1)])
 
 
-def _committed(
-    graph: Graph, circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]], one: str
-) -> list[str]:
+def _committed(graph: Graph, circuit: str, constants: Sequence[NDArray[Any]]) -> list[str]:
     """Committed numbers that a circuit uses, one array per part.
 
     The proof system binds a constant to its commitment only if the constant has at least two uses;
@@ -135,23 +126,24 @@ def _committed(
     add no constraints. A public number is appended, and the row is reshaped to a column, because
     the proof system could otherwise simplify the concatenation.
     """
-    numbers = graph.committed(np.concatenate([np.ravel(part) for part in constants])[None])
-    doubled = graph.op("Concat", numbers, numbers, one, axis=1)
-    column = graph.reshape(doubled, 2 * shape.n_committed + 1, 1)
+    numbers = graph.constant(
+        np.concatenate([np.ravel(part) for part in constants])[None].astype(np.float32)
+    )
+    doubled = graph.op("Concat", numbers, numbers, graph.one, axis=1)
+    column = graph.reshape(doubled, 2 * graph.shape.n_committed + 1, 1)
     return [
         graph.reshape(graph.columns(column, positions.start, positions.stop, axis=0), *size)
-        for positions, size in shape.parts_of(circuit)
+        for positions, size in graph.shape.parts_of(circuit)
     ]
 
 
-def _ordered_logits(
-    graph: Graph, shape: Architecture, parts: list[str], one: str, order: str, n: int
-) -> tuple[str, str]:
+def _ordered_logits(graph: Graph, parts: list[str], order: str) -> tuple[str, str]:
     """Compute distinct values ``factor * logit - class`` for all classes, and their maximum."""
-    value, ones = graph.public("rows", n, shape.widths[0]), graph.broadcast(one, 1, n)
-    for k, (layer, width) in enumerate(zip(parts, shape.widths[:-1], strict=False)):
+    n, widths = graph.n, graph.shape.widths
+    value, ones = graph.public("rows", n, widths[0]), graph.broadcast(graph.one, 1, n)
+    for k, (layer, width) in enumerate(zip(parts, widths[:-1], strict=False)):
         if k:
-            value = graph.add(value, graph.op("Abs", value))
+            value = graph.op("Add", value, graph.op("Abs", value))
         # Append a column of ones for the bias. Flat lists are concatenated; if matrices were
         # concatenated, the proof system would split off the column again.
         flat = graph.reshape(graph.op("Transpose", value, perm=[1, 0]), 1, width * n)
@@ -159,67 +151,55 @@ def _ordered_logits(
         value = graph.op("MatMul", graph.op("Transpose", beside, perm=[1, 0]), layer)
     factor = graph.public("factor", 1, 1)
     value = graph.op("Sub", graph.op("Mul", value, factor), order)
-    classes = range(shape.widths[-1])
-    return value, _largest(graph, [graph.columns(value, j, j + 1) for j in classes])
-
-
-def _largest(graph: Graph, values: list[str]) -> str:
-    """Compute the maximum over columns, pair by pair: ``b + relu(a - b)``."""
-    while len(values) > 1:
+    values = [graph.columns(value, j, j + 1) for j in range(widths[-1])]
+    while len(values) > 1:  # the maximum, pair by pair: ``b + relu(a - b)``
         pairs = zip(values[::2], values[1::2], strict=False)
         rest = values[len(values) - len(values) % 2 :]
-        values = [graph.add(b, graph.op("Relu", graph.op("Sub", a, b))) for a, b in pairs] + rest
-    return values[0]
+        values = [
+            graph.op("Add", b, graph.op("Relu", graph.op("Sub", a, b))) for a, b in pairs
+        ] + rest
+    return value, values[0]
 
 
-def _confidence(graph: Graph, shape: Architecture, ordered: str, largest: str) -> str:
+def _confidence(graph: Graph, ordered: str, largest: str) -> str:
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
-    shift = logit_shift(shape.logit_bits, shape.widths[-1])
+    shift = logit_shift(graph.shape.logit_bits, graph.shape.widths[-1])
     reach = graph.rescale_unit(graph.public("reach", 1, 1), CONFIDENCE_BITS)
     # With a unit that is finer by CONFIDENCE_BITS, the proof system divides only once.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + CONFIDENCE_BITS)
-    clipped = graph.op("Relu", graph.add(below, reach))
-    base = graph.operator_parameter(EXP_BASE)
+    clipped = graph.op("Relu", graph.op("Add", below, reach))
+    # A number that becomes part of the verifying key, and is not committed to.
+    base = graph.constant(np.array([EXP_BASE], np.float32))
     weight = graph.op("Pow", base, graph.op("Sub", clipped, reach))
     return graph.op("Reciprocal", graph.total(weight, 1))
 
 
-def _labels(
-    graph: Graph,
-    shape: Architecture,
-    ordered: str,
-    largest: str,
-    confidence: str,
-    order: str,
-    one: str,
-    n: int,
-) -> str:
+def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: str) -> str:
     """Confidence of each row, and twice its label minus the sum of all class numbers."""
-    n_classes = shape.widths[-1]
-    is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
-    weights = graph.reshape(order, n_classes, 1)
+    is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest))  # (n, n_classes)
+    weights = graph.reshape(order, graph.shape.widths[-1], 1)
     label = graph.rescale_unit(graph.op("MatMul", is_largest, weights), CONFIDENCE_BITS)
     both = graph.op("Concat", confidence, label, axis=1)
-    return graph.reshape(both, 1, 2 * n)
+    return graph.reshape(both, 1, 2 * graph.n)
 
 
-def _sums(
-    graph: Graph, shape: Architecture, ordered: str, largest: str, confidence: str, one: str, n: int
-) -> str:
+def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
     """For each edge, signed sums of 1, confidence and correctness over all rows.
 
     The sign is 1 for rows whose confidence is above the edge, and -1 for rows below it.
     """
-    n_classes = shape.widths[-1]
-    labels, counted = graph.public("labels", n, n_classes), graph.public("counted", n, 1)
-    limits = graph.rescale_unit(graph.public("edges", 1, shape.n_bins), CONFIDENCE_BITS)
-    is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest), one)  # (n, n_classes)
+    n = graph.n
+    labels = graph.public("labels", n, graph.shape.widths[-1])
+    counted = graph.public("counted", n, 1)
+    limits = graph.rescale_unit(graph.public("edges", 1, graph.shape.n_bins), CONFIDENCE_BITS)
+    is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest))  # (n, n_classes)
     correct = graph.total(graph.op("Mul", is_largest, labels), 1)
     # `n_largest` is 1 if one class has the largest logit, and more if several classes have this
     # logit. It detects a cheating prover, who could choose weights that do not represent integers.
     # Logits could then be equal in the field, and a row would count as correct for any label.
-    n_largest = graph.add(graph.total(is_largest, 1), graph.public("others", 1, 1))
-    reaches = graph.op("Sign", graph.op("Sub", graph.add(confidence, confidence), limits))
+    n_largest = graph.op("Add", graph.total(is_largest, 1), graph.public("others", 1, 1))
+    twice = graph.op("Add", confidence, confidence)
+    reaches = graph.op("Sign", graph.op("Sub", twice, limits))
     n_largest = graph.rescale_unit(n_largest, CONFIDENCE_BITS)
     correct = graph.rescale_unit(correct, CONFIDENCE_BITS)
     parts = graph.op("Concat", n_largest, confidence, correct, axis=1)  # (n, 3)
@@ -227,14 +207,14 @@ def _sums(
     return graph.op("MatMul", weighted, reaches)
 
 
-def _pad(graph: Graph, shape: Architecture, pads: str, chunks: str) -> str:
+def _pad(graph: Graph, pads: str, chunks: str) -> str:
     """Sum the one-time pads of the given chunks, shape (1, 3 B)."""
-    used = graph.public(chunks, 1, shape.n_pads)
-    limbs = graph.reshape(graph.op("MatMul", used, pads), PAD_LIMBS, 3 * shape.n_bins)
+    used = graph.public(chunks, 1, graph.shape.n_pads)
+    limbs = graph.reshape(graph.op("MatMul", used, pads), PAD_LIMBS, 3 * graph.shape.n_bins)
     return graph.op("MatMul", graph.public("units", 1, PAD_LIMBS), limbs)
 
 
-def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
+def _verdict(graph: Graph, pads: str) -> str:
     """Evaluate step 3 of Algorithm 1, with a margin for sampling error, as 1 or -1 per alpha.
 
     Let n be the number of predictions in a bin, c the sum of their confidences, and r the number of
@@ -242,24 +222,26 @@ def _verdict(graph: Graph, shape: Architecture, pads: str, one: str) -> str:
     ``chance`` is the margin (`chance_allowance`). All sums are multiplied by four to be integers;
     alpha is in thousandths, chance in quarters of millionths.
     """
-    n_bins = shape.n_bins
+    n_bins = graph.shape.n_bins
     under_pads = graph.public("sums", 1, 3 * n_bins)
-    sums = graph.op("Sub", under_pads, _pad(graph, shape, pads, "chunks"))
+    sums = graph.op("Sub", under_pads, _pad(graph, pads, "chunks"))
     count, confidence, signs = (
         _per_bin(graph, graph.columns(sums, k * n_bins, (k + 1) * n_bins), n_bins) for k in range(3)
     )
     scale, alphas = graph.public("scale", 1, 1), graph.public("alphas", N_ALPHAS, 1)
     thousand, chance = graph.public("thousand", 1, 1), graph.public("chance", 1, 1)
     last = graph.public("last", 1, 1)
-    correct = graph.op("Mul", graph.add(count, signs), scale)
-    gap = graph.op("Abs", graph.op("Sub", correct, graph.add(confidence, confidence)))
-    size = graph.op("Mul", graph.add(count, count), scale)  # four times n, multiplied by the scale
+    correct = graph.op("Mul", graph.op("Add", count, signs), scale)
+    gap = graph.op("Abs", graph.op("Sub", correct, graph.op("Add", confidence, confidence)))
+    size = graph.op(
+        "Mul", graph.op("Add", count, count), scale
+    )  # four times n, multiplied by the scale
     tolerated = graph.op("MatMul", alphas, size)  # (N_ALPHAS, n_bins)
     excess = graph.op("Relu", graph.op("Sub", graph.op("Mul", gap, thousand), tolerated))
     allowed = graph.op("Mul", graph.op("Mul", size, scale), chance)
     square = graph.op("Mul", excess, excess)
-    kept = graph.sign_of_odd(graph.op("Sub", allowed, square), one)
-    passed = graph.sign_of_odd(graph.op("Sub", graph.total(kept, 1), last), one)
+    kept = graph.sign_of_odd(graph.op("Sub", allowed, square))
+    passed = graph.sign_of_odd(graph.op("Sub", graph.total(kept, 1), last))
     return graph.rescale_unit(graph.reshape(passed, 1, N_ALPHAS), CONFIDENCE_BITS)
 
 
@@ -277,50 +259,35 @@ def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:
 
 
 class Graph:
-    """Builder of an ONNX graph; each method appends to it and returns the name of a value."""
+    """Builder of the ONNX graph of a circuit; each method returns the name of a value."""
 
-    def __init__(self) -> None:
-        self._helper = import_optional("onnx", extra="zk").helper
+    def __init__(self, shape: Architecture, n: int) -> None:
+        onnx = import_optional("onnx", extra="zk")
+        self._helper, self._types = onnx.helper, onnx.TensorProto
         self._numpy = import_optional("onnx.numpy_helper", extra="zk")
-        self._types = import_optional("onnx", extra="zk").TensorProto
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
+        self._output: Any = None
+        self.shape, self.n = shape, n  # n: rows of data
         self.inputs: dict[str, tuple[int, ...]] = {}  # shapes of the public inputs, in their order
+        self.one = self.public("one", 1, 1)
 
     def public(self, name: str, *shape: int) -> str:
-        """Add a public integer input."""
         self.inputs[name] = shape
         self._inputs.append(self._helper.make_tensor_value_info(name, self._types.INT64, shape))
         return self.op("Cast", name, to=self._types.FLOAT)
 
-    def committed(self, values: NDArray[Any]) -> str:
-        """Add a private, committed constant."""
-        return self._constant(np.asarray(values, np.float32))
-
-    def operator_parameter(self, value: float) -> str:
-        """Add a public number that becomes part of the verifying key, and is not committed to."""
-        return self._constant(np.array([value], np.float32))
-
     def op(self, operator: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:
-        """Apply an ONNX operator."""
         name = name or f"v{len(self._nodes)}"
         self._nodes.append(self._helper.make_node(operator, list(inputs), [name], **attributes))
         return name
 
-    def add(self, *terms: str) -> str:
-        """Add several terms."""
-        total = terms[0]
-        for term in terms[1:]:
-            total = self.op("Add", total, term)
-        return total
-
     def rescale_unit(self, value: str, bits: int) -> str:
         """Reinterpret integers in units that are 2 ** bits smaller; adds no constraint."""
-        return self.op("Mul", value, self._constant(np.array([2.0**-bits], np.float32)))
+        return self.op("Mul", value, self.constant(np.array([2.0**-bits], np.float32)))
 
     def columns(self, value: str, first: int, last: int, axis: int = 1) -> str:
-        """Slice a tensor along an axis."""
         return self.op("Slice", value, *(self._integers(i) for i in (first, last, axis)))
 
     def total(self, value: str, axis: int) -> str:
@@ -328,33 +295,33 @@ class Graph:
         return self.op("ReduceSum", value, self._integers(axis), keepdims=1)
 
     def broadcast(self, value: str, *shape: int) -> str:
-        """Broadcast a single number to a shape."""
         return self.op("Expand", value, self._integers(*shape))
 
     def reshape(self, value: str, *shape: int) -> str:
-        """Reshape a tensor."""
         return self.op("Reshape", value, self._integers(*shape))
 
-    def sign_of_odd(self, value: str, one: str) -> str:
+    def sign_of_odd(self, value: str) -> str:
         """Return 1 for integers >= 0 and -1 for negative integers: the sign of 2 x + 1."""
-        return self.op("Sign", self.add(value, value, one))
+        return self.op("Sign", self.op("Add", self.op("Add", value, value), self.one))
 
-    def serialise(self, value: str, shape: Sequence[int]) -> bytes:
-        """Make a value the output and return the serialised ONNX model."""
+    def finish(self, value: str, *shape: int) -> None:
         self.op("Identity", value, name="output")
-        output = self._helper.make_tensor_value_info("output", self._types.FLOAT, list(shape))
+        self._output = self._helper.make_tensor_value_info("output", self._types.FLOAT, shape)
+
+    def serialise(self) -> bytes:
         graph = self._helper.make_graph(
-            self._nodes, "skuq", self._inputs, [output], self._constants
+            self._nodes, "skuq", self._inputs, [self._output], self._constants
         )
         model = self._helper.make_model(graph, opset_imports=[self._helper.make_opsetid("", 13)])
         model.ir_version = 8
         import_optional("onnx.checker", extra="zk").check_model(model)
         return bytes(model.SerializeToString())
 
-    def _integers(self, *values: int) -> str:
-        return self._constant(np.array(values, np.int64))
-
-    def _constant(self, values: NDArray[Any]) -> str:
+    def constant(self, values: NDArray[Any]) -> str:
+        """Add constants; those that are not parameters of operators are private and committed."""
         name = f"c{len(self._constants)}"
         self._constants.append(self._numpy.from_array(values, name))
         return name
+
+    def _integers(self, *values: int) -> str:
+        return self.constant(np.array(values, np.int64))

@@ -16,16 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 from tqdm import tqdm
 
 from skuq.zk import _ezkl as backend
+from skuq.zk import _files as files
 from skuq.zk._circuits import build
-from skuq.zk._files import (
-    COMMITMENT,
-    FORMAT,
-    REFERENCE_STRING,
-    check_unlinked,
-    digest_file,
-    write_json,
-    write_manifest,
-)
+from skuq.zk._files import COMMITMENT, REFERENCE_STRING, digest_file, write_json
 from skuq.zk._fixed_point import (
     CIRCUITS,
     LOG_ROWS,
@@ -40,9 +33,9 @@ from skuq.zk._fixed_point import (
 )
 from skuq.zk._keys import make_keys
 from skuq.zk._names import check_classes, check_columns, columns_of
-from skuq.zk._private_commitment import start_ledger
-from skuq.zk._public_commitment import Commitment, Encoding, load_commitment, record_of
-from skuq.zk._reference_string import check_form, commitment_point, needed_string
+from skuq.zk._private_commitment import KINDS, LEDGER
+from skuq.zk._public_commitment import Commitment, Encoding, load_commitment
+from skuq.zk._reference_string import check_string, commitment_point
 
 SALT_BITS = 24  # integers of this size are exact in single precision
 REVEALED_BITS = 254  # each proof reveals one evaluation of a polynomial
@@ -69,11 +62,9 @@ def commit(
 ) -> Commitment:
     """Commit to a model without disclosing its weights.
 
-    Two folders are written. Publish ``out/public``. Keep ``out/private`` secret: it contains
-    weights, salt, one-time pads and proving keys.
-
-    The commitment is binding. Hiding of the weights is supported by an entropy argument, not by a
-    proof: see `n_proofs` and the user guide.
+    Publish the folder ``out/public``. Keep ``out/private`` secret: it contains weights, salt,
+    one-time pads and proving keys. The commitment is binding. Hiding of the weights is supported by
+    an entropy argument, not by a proof: see `n_proofs` and the user guide.
 
     Parameters
     ----------
@@ -88,21 +79,19 @@ def commit(
     tolerance : float, default=0.005
         Maximum difference between a proven confidence and the model's confidence on `X`.
     srs : str or Path, default=None
-        Structured reference string (trusted setup) from the public ceremony, or the auditor's own.
-        If its size does not match the circuits, the error message names the file of the right
-        size. Default: generate a string, for tests only. Verifiers reject it unless they allow a
-        test, because whoever generates a string could forge proofs.
+        Structured reference string (trusted setup) from the public ceremony, or the auditor's own;
+        an error names the file of the right size. Default: generate a string, for tests only:
+        verifiers reject it by default, because whoever generates a string could forge proofs.
     n_bins : int, default=10
         Maximum number of confidence bins of an audit.
     n_proofs : int, default=96
-        Number of proofs of audits that this commitment allows. Each proof reveals one linear
-        combination of weights and salt; the number of salts is chosen for this number of proofs.
+        Number of proofs of audits that this commitment allows. Each reveals one linear combination
+        of weights and salt, so the number of salts follows from it.
     n_attestations : int, default=32
-        Number of single predictions that can be proven for clients. These predictions do not count
-        towards `n_proofs`.
+        Number of single predictions that can be proven for clients, besides `n_proofs`.
     verdict_samples : int, default=0
-        Number of reference samples that can be audited at level "verdict", which reveals only
-        pass or fail. Each chunk of samples needs a one-time pad, which is part of the commitment.
+        Number of reference samples that can be audited at level "verdict". Each chunk of samples
+        needs a one-time pad, which is part of the commitment.
     max_memory : float, default=8.0
         Memory for keys and proofs, in GiB.
     verbose : int, default=0
@@ -117,8 +106,8 @@ def commit(
     TypeError
         If the model has a layer that a circuit does not support.
     ValueError
-        If the tolerance cannot be met, the model is too large for the memory, or the columns of
-        `X` differ from those the model was fitted on, or have a different order.
+        If the tolerance cannot be met, the model is too large for the memory, or `X` does not have
+        the columns of the model in their order.
     FileExistsError
         If ``out/private`` exists, or ``out/public`` is not empty.
     OSError
@@ -137,16 +126,16 @@ def commit(
     backend.version()
     if not 0 < tolerance < 1:
         raise ValueError(f"`tolerance` must be in (0, 1), got {tolerance}.")
-    counts = {"n_bins": n_bins, "n_proofs": n_proofs, "n_attestations": n_attestations}
-    for name, value in {**counts, "verdict_samples": verdict_samples}.items():
-        if int(value) != value or value < (name in counts):
-            raise ValueError(
-                f"`{name}` must be an integer of at least {int(name in counts)}, got {value}."
-            )
-    if n_bins > MAX_BINS:
-        raise ValueError(f"`n_bins` must be at most {MAX_BINS}, got {n_bins}.")
+    for name, value, least, most in (
+        ("n_bins", n_bins, 1, MAX_BINS),
+        ("n_proofs", n_proofs, 1, np.inf),
+        ("n_attestations", n_attestations, 1, np.inf),
+        ("verdict_samples", verdict_samples, 0, np.inf),
+    ):
+        if int(value) != value or not least <= value <= most:
+            raise ValueError(f"`{name}` must be an integer from {least} to {most}, got {value}.")
     out = Path(out)
-    check_unlinked(out)
+    files.check_unlinked(out)
     public, private = out / "public", out / "private"
     if private.exists() or (public.exists() and any(public.iterdir())):
         raise FileExistsError(f"{out} is not empty; choose a different folder.")
@@ -159,56 +148,40 @@ def commit(
     encoding = encoding._replace(names=names)
     all_proofs = n_proofs + n_attestations
     shape = fit_shape(encoding, integers, n_bins, all_proofs, verdict_samples, max_memory)
-    about = {
-        "encoding": record_of(encoding),
-        "classes": network.classes.tolist(),
-        "tolerance": float(tolerance),
-        "agreement": agreed._asdict(),
-        "n_proofs": int(n_proofs),
-        "n_attestations": int(n_attestations),
-    }
     try:
-        _write(public, private, shape, integers, srs, bool(verbose), about)
+        public.mkdir(parents=True, exist_ok=True)
+        private.mkdir(mode=0o700)
+        string = public / REFERENCE_STRING
+        _reference_string(string, shape.log_rows, srs)
+        constants = _constants(shape, integers)
+        np.savez(private / "constants.npz", *constants)
+        point, keys = commitment_point(shape, constants, string), {}
+        for circuit in tqdm(shape.circuits, desc="keys", disable=not verbose):
+            make_keys(private, circuit, shape, constants, string, point)
+            keys[circuit] = digest_file(private / f"{circuit}.vk")
+        record = {
+            "format": files.FORMAT,
+            "versions": backend.versions(),
+            "architecture": {**shape._asdict(), "widths": list(shape.widths)},
+            "commitment_point": point,
+            "keys": keys,
+            "reference_string": {"sha256": digest_file(string)},
+            "encoding": {**encoding._asdict(), "names": names and list(names)},
+            "classes": network.classes.tolist(),
+            "tolerance": float(tolerance),
+            "agreement": agreed._asdict(),
+            "n_proofs": int(n_proofs),
+            "n_attestations": int(n_attestations),
+        }
+        write_json(private / LEDGER, dict.fromkeys(KINDS, 0))
+        write_json(public / COMMITMENT, record)
+        files.write_manifest(public)
     except BaseException:
         # Remove an incomplete commitment, which would block the next call.
         for folder in (public, private):
             shutil.rmtree(folder, ignore_errors=True)
         raise
     return load_commitment(public)
-
-
-def _write(
-    public: Path,
-    private: Path,
-    shape: Architecture,
-    integers: IntegerNetwork,
-    srs: str | Path | None,
-    verbose: bool,
-    about: dict[str, Any],
-) -> None:
-    """Generate keys and write both folders."""
-    public.mkdir(parents=True, exist_ok=True)
-    private.mkdir(mode=0o700)
-    string = public / REFERENCE_STRING
-    _reference_string(string, shape.log_rows, srs)
-    constants = _constants(shape, integers)
-    np.savez(private / "constants.npz", *constants)
-    point, keys = commitment_point(shape, constants, string), {}
-    for circuit in tqdm(shape.circuits, desc="keys", disable=not verbose):
-        make_keys(private, circuit, shape, constants, string, point)
-        keys[circuit] = digest_file(private / f"{circuit}.vk")
-    record = {
-        "format": FORMAT,
-        "versions": backend.versions(),
-        "architecture": {**shape._asdict(), "widths": list(shape.widths)},
-        "commitment_point": point,
-        "keys": keys,
-        "reference_string": {"sha256": digest_file(string)},
-        **about,
-    }
-    start_ledger(private)
-    write_json(public / COMMITMENT, record)
-    write_manifest(public)
 
 
 def _constants(shape: Architecture, network: IntegerNetwork) -> list[NDArray[Any]]:
@@ -231,18 +204,11 @@ def _reference_string(target: Path, log_rows: int, source: str | Path | None) ->
     if source is None:
         backend.make_reference_string(target, log_rows)
         return
-    try:
-        shutil.copyfile(source, target)
-    except OSError as error:
-        raise ValueError(
-            f"The structured reference string cannot be read: {error}; pass "
-            f"{needed_string(log_rows)}."
-        ) from error
-    check_form(target, log_rows)
+    shutil.copyfile(source, target)
+    check_string(target, log_rows)
 
 
 def _columns(estimator: Any, X: ArrayLike) -> tuple[str, ...] | None:
-    """Names of the input columns, from the data or the estimator."""
     names, fitted = columns_of(X), getattr(estimator, "feature_names_in_", None)
     if fitted is not None:
         expected = tuple(str(name).strip() for name in fitted)
@@ -349,7 +315,6 @@ def _with_few_columns(shape: Architecture) -> Architecture:
 
 
 def _circuit_rows(folder: Path, circuit: str, shape: Architecture, n: int) -> int:
-    """Number of circuit rows that `n` data rows need."""
     shape = shape._replace(rows_per_proof={circuit: n})
     model = folder / "size.onnx"
     rng = np.random.default_rng(0)  # the proof system would merge equal constants

@@ -69,12 +69,10 @@ def version() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Installed versions of skuq and ezkl, as recorded in files."""
     return {"skuq": __version__, "ezkl": version()}
 
 
 def options(circuit: str, shape: Architecture) -> dict[str, Any]:
-    """Arguments that determine the layout of a circuit in the proof system."""
     digits = digits_of(VERDICT_VALUE, shape.log_rows) if circuit == "verdict" else shape.digits
     return {
         "input_visibility": "public",
@@ -98,13 +96,11 @@ def options(circuit: str, shape: Architecture) -> dict[str, Any]:
 
 
 def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> dict[str, Any]:
-    """Write and return the settings of a circuit."""
     ezkl = _ezkl()
     arguments = ezkl.PyRunArgs()
     for name, value in options(circuit, shape).items():
         setattr(arguments, name, value)
-    with _quiet():
-        _call(ezkl.gen_settings, "describe a circuit", str(model), str(settings), arguments)
+    _call(ezkl.gen_settings, "describe a circuit", model, settings, arguments)
     found: dict[str, Any] = json.loads(settings.read_text(encoding="utf-8"))
     # Sort the entries, because the verifying key depends on their order. Their original order is
     # that of a hash table, which differs between runs.
@@ -116,9 +112,7 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
     settings.write_text(json.dumps(found, sort_keys=True), encoding="utf-8")
     committed = found["module_sizes"]["polycommit"]
     if committed != [shape.n_committed]:
-        raise ProofSystemError(
-            f"The proof system committed to {committed} numbers, expected {shape.n_committed}."
-        )
+        raise ProofSystemError(f"The proof system committed to {committed} numbers.")
     if found["einsum_params"]["total_einsum_col_size"]:
         raise ProofSystemError("The proof system checks matrix products with an unsound method.")
     return found
@@ -142,9 +136,7 @@ def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequenc
     The proof system would split every committed number into digits, which is unnecessary here, and
     has no option to omit these digits. The flag that requests them is cleared in the file.
     """
-    ezkl = _ezkl()
-    with _quiet():
-        _call(ezkl.compile_circuit, "compile", str(model), str(circuit), str(settings))
+    _call(_ezkl().compile_circuit, "compile", model, circuit, settings)
     data = circuit.read_bytes()
     # A constant is stored as: the numbers; their shape, scale 0 and visibility 3; an empty float32
     # tensor; the flag.
@@ -161,12 +153,10 @@ def _u64(value: int) -> bytes:
 
 
 def make_reference_string(path: Path, log_rows: int) -> None:
-    """Generate a structured reference string; whoever runs this must be trusted."""
     _run("gen_srs", srs_path=str(path), logrows=log_rows)
 
 
 def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
-    """Generate both keys of a circuit."""
     paths = {"model": circuit, "vk_path": verifying, "pk_path": proving, "srs_path": srs}
     _run("setup", **{name: str(path) for name, path in paths.items()})
 
@@ -194,25 +184,17 @@ def check_copy_constraints(proving: Path, circuit: str, shape: Architecture) -> 
         found[4 + 32 * row : 36 + 32 * row] != name(row) for row in rows
     )
     if not tied:
-        raise ProofSystemError(
-            f"The circuit {circuit!r} does not bind its numbers to the commitment, so a proof "
-            "could use different numbers."
-        )
+        raise ProofSystemError(f"The circuit {circuit!r} does not bind its numbers.")
 
 
 def witness(
     inputs: Sequence[Sequence[int]], circuit: Path, target: Path, verifying: Path, srs: Path
 ) -> tuple[list[int], str]:
     """Run a circuit on public inputs; return the outputs and the commitment to the constants."""
-    ezkl = _ezkl()
     data = target.with_suffix(".input.json")
-    data.write_text(
-        json.dumps({"input_data": [[_hex(v) for v in values] for values in inputs]}),
-        encoding="utf-8",
-    )
-    paths = [str(path) for path in (data, circuit, target, verifying, srs)]
-    with _quiet():
-        _call(ezkl.gen_witness, "run the circuit", *paths)
+    record = {"input_data": [[_hex(v) for v in values] for values in inputs]}
+    data.write_text(json.dumps(record), encoding="utf-8")
+    _call(_ezkl().gen_witness, "run the circuit", data, circuit, target, verifying, srs)
     found = json.loads(target.read_text(encoding="utf-8"))
     ((point,),) = found["processed_params"]["polycommit"]  # one column, so one point
     return [_integer(v) for v in found["outputs"][0]], point
@@ -334,9 +316,11 @@ def _integer(text: str) -> int:
     return value - FIELD if value > FIELD // 2 else value
 
 
-def _call(function: Any, what: str, *arguments: Any) -> Any:
+def _call(function: Any, what: str, *arguments: Any) -> None:
+    texts = [str(value) if isinstance(value, Path) else value for value in arguments]
     try:
-        return function(*arguments)
+        with _quiet():
+            function(*texts)
     except Exception as error:
         raise ProofSystemError(f"The proof system cannot {what}: {error}") from error
 

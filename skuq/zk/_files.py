@@ -16,7 +16,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from skuq.files import write_atomically
 
@@ -26,7 +26,9 @@ COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # files of a commitment
 STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
 VERDICT, VERDICTS = "verdict.json", "verdicts"  # verdicts on all samples, and on regions
 REPORTED = "reported.json"  # predictions at level "predictions"
-VERSIONS = ("skuq", "ezkl")
+# Forms of texts in files, see `check_form`: a SHA-256 or a curve point, and versions of software.
+DIGEST = re.compile("[0-9a-f]{64}")
+VERSIONS = dict.fromkeys(("skuq", "ezkl"), re.compile("[0-9A-Za-z.+!_-]{1,40}"))
 # Files and subfolders of each kind of folder, except the manifest. Files of chunks are numbered.
 PUBLISHED = {COMMITMENT, REFERENCE_STRING}
 BUNDLES = {
@@ -38,6 +40,10 @@ MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # bytes of a file, and of a file in `LA
 LARGE = (REFERENCE_STRING, REPORTED)
 MAX_CHUNKS = 8000  # of an audit; the manifest would be too large with more entries
 MAX_MESSAGE = 500  # characters of an error message, which may quote another party's text
+
+
+def chunk_file(k: int) -> str:
+    return f"{CHUNKS}/{k:05d}.json"
 
 
 class VerificationError(ValueError):
@@ -58,7 +64,6 @@ def printable(text: str, length: int) -> str:
 
 
 def canonical(value: Any) -> bytes:
-    """Canonical JSON encoding of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -69,7 +74,6 @@ def digest(value: Any) -> str:
 
 
 def digest_file(path: Path, limit: int = MAX_BYTES) -> str:
-    """SHA-256 of a file, in hexadecimal."""
     return digest(read_bytes(path, limit))
 
 
@@ -83,18 +87,13 @@ def read_bytes(path: Path, limit: int) -> bytes:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | waitless)) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise VerificationError(f"{path.name} is not a regular file.")
-            size = os.fstat(file.fileno()).st_size
-            data = b"" if size > limit else file.read(limit + 1)
+            data = file.read(limit + 1)
     except FileNotFoundError as error:
         raise VerificationError(f"The file {path.name} is missing.") from error
-    except IsADirectoryError as error:
-        raise VerificationError(f"{path.name} is not a regular file.") from error
     except OSError as error:
         raise VerificationError(f"The file {path.name} cannot be read: {error}") from error
-    if max(size, len(data)) > limit:
-        raise VerificationError(
-            f"{path.name} is too large: files of this kind have at most {limit} bytes."
-        )
+    if len(data) > limit:
+        raise VerificationError(f"{path.name} is too large: at most {limit} bytes are accepted.")
     return data
 
 
@@ -118,9 +117,7 @@ def check_unlinked(path: str | Path) -> None:
     """
     for entry in _entries(path):
         if os.path.islink(entry):
-            raise OSError(
-                f"{entry} is a symbolic link, and skuq does not write through links; remove it."
-            )
+            raise OSError(f"{entry} is a symbolic link, which is not written through; remove it.")
 
 
 def is_within(path: str | Path, folder: str | Path) -> bool:
@@ -218,12 +215,9 @@ def check_manifest(folder: Path) -> set[str]:
     """Compare a folder with its manifest; return the names in it, for `check_content`."""
     if not folder.is_dir():
         raise VerificationError(f"The folder {folder} does not exist.")
-    manifest = read_json(folder / MANIFEST)
-    files = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(files, dict) or manifest.get("format") != FORMAT:
-        raise VerificationError(f"{MANIFEST} is not a manifest of format {FORMAT}.")
-    field(manifest, "format", int, MANIFEST)  # rejects 6.0, which equals 6
-    check_entries(manifest, ("format", "files"), MANIFEST)
+    manifest = read_form(folder / MANIFEST, {"format": int, "files": dict})
+    check_format(manifest, MANIFEST)
+    files: dict[str, Any] = manifest["files"]
     present: set[str] = set()
     folders: set[str] = set()
     for path in folder.rglob("*"):
@@ -239,50 +233,24 @@ def check_manifest(folder: Path) -> set[str]:
             raise VerificationError(f"The file {name} is missing.")
         data = read_bytes(folder / name, MAX_BYTES if name in LARGE else MAX_JSON)
         listed = {"sha256": digest(data), "bytes": len(data)}
-        if files[name] != listed or type(files[name]["bytes"]) is not int:  # 1.0 equals 1
-            raise VerificationError(
-                f"The file {name} was changed: its SHA-256 differs from the manifest."
-            )
-
+        if canonical(files[name]) != canonical(listed):  # 1.0 equals 1
+            raise VerificationError(f"The file {name} was changed: the manifest differs.")
     return present | folders
 
 
+def check_format(record: Any, where: str) -> None:
+    """Raise unless a record has the format of this version, before its other entries are read."""
+    found = record.get("format") if isinstance(record, dict) else None
+    if type(found) is not int or found != FORMAT:
+        raise VerificationError(f"{where} has format {found!r}, expected {FORMAT}.")
+
+
 def check_content(names: Iterable[str], expected: set[str]) -> None:
-    """Raise if a file or folder is not allowed in a folder of this kind."""
     for name in sorted(names):
         within = expected & {CHUNKS, VERDICTS}
         is_numbered = any(re.fullmatch(f"{folder}/[0-9]{{5}}[.]json", name) for folder in within)
         if name not in expected and not is_numbered:
-            raise VerificationError(
-                f"{name} does not belong in a folder of this kind, which may contain only the "
-                "files of its format."
-            )
-
-
-def integer(value: Any) -> int:
-    """A JSON integer; TypeError for any other value, such as 13.7, "13" or true."""
-    if type(value) is not int:
-        raise TypeError(f"expected an integer, got {value!r}")
-    return value
-
-
-def number(value: Any) -> float:
-    """A JSON number with a decimal point or exponent; TypeError for any other value."""
-    if type(value) is not float:
-        raise TypeError(f"expected a number such as 1.0, got {value!r}")
-    return value
-
-
-def array(value: Any) -> list[Any]:
-    """A JSON array; TypeError for any other value."""
-    if type(value) is not list:
-        raise TypeError(f"expected a list, got {value!r}")
-    return value
-
-
-def is_digest(value: Any) -> bool:
-    """Whether a value consists of 64 hexadecimal digits, like a SHA-256 or a curve point."""
-    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
+            raise VerificationError(f"{name} does not belong in a folder of this kind.")
 
 
 def decoded(text: str) -> bytes:
@@ -293,28 +261,37 @@ def decoded(text: str) -> bytes:
     return data
 
 
-def field(record: Any, name: str, types: type | tuple[type, ...], where: str) -> Any:
-    """Return an entry of a JSON object; raise if it is missing or has the wrong type."""
-    if not isinstance(record, dict) or name not in record:
-        raise VerificationError(f"{where} lacks the entry {name!r}.")
-    value = record[name]
-    allowed = types if isinstance(types, tuple) else (types,)
-    if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
-        raise VerificationError(f"The entry {name!r} of {where} is not of the right type.")
-    return value
+def check_form(value: Any, form: Any, where: str, name: str = "") -> None:
+    """Raise unless JSON of another party, or its entry `name`, has a form.
+
+    A form is a type or a union of types, a pattern for a whole text, a list with the form of all
+    elements, a tuple with the form of each element, or a dict with the forms of all entries.
+    """
+    if isinstance(form, dict):
+        found = value if isinstance(value, dict) else {}
+        for entry, part in form.items():
+            if entry not in found:
+                raise VerificationError(f"{where} lacks the entry {name + entry!r}.")
+            check_form(found[entry], part, where, f"{name}{entry}.")
+        unknown = sorted(set(found) - set(form))
+        if unknown:
+            raise VerificationError(f"{where} has the unknown entry {name + unknown[0]!r}.")
+        return
+    if isinstance(form, (list, tuple)):
+        forms = form * len(value) if isinstance(form, list) and isinstance(value, list) else form
+        fits = isinstance(value, list) and len(forms) == len(value)
+        for element, part in zip(value, forms, strict=True) if fits else ():
+            check_form(element, part, where, name)
+    elif isinstance(form, re.Pattern):
+        fits = isinstance(value, str) and form.fullmatch(value) is not None
+    else:
+        fits = type(value) in (get_args(form) or (form,))  # exactly: neither true nor 1.0 is 1
+    if not fits:
+        raise VerificationError(f"The entry {name[:-1]!r} of {where} is not of the right type.")
 
 
-def check_entries(record: dict[str, Any], names: Iterable[str], where: str) -> None:
-    """Raise if a JSON object has entries with names other than these."""
-    unknown = sorted(set(record) - set(names))
-    if unknown:
-        raise VerificationError(f"{where} has the unknown entry {unknown[0]!r}.")
-
-
-def check_versions(record: dict[str, Any], where: str) -> str:
-    """Check that versions of skuq and ezkl are short words; return the version of ezkl."""
-    for name in VERSIONS:
-        if not re.fullmatch("[0-9A-Za-z.+!_-]{1,40}", field(record, name, str, where)):
-            raise VerificationError(f"{where}: the version of {name} is malformed.")
-    check_entries(record, VERSIONS, where)
-    return str(record["ezkl"])
+def read_form(path: Path, form: dict[str, Any], limit: int = MAX_JSON) -> dict[str, Any]:
+    """Read a JSON file of another party that has a form."""
+    record = read_json(path, limit)
+    check_form(record, form, path.name)
+    return dict(record)

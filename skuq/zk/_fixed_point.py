@@ -91,12 +91,10 @@ class Architecture(NamedTuple):
 
     @property
     def n_committed(self) -> int:
-        """Number of committed integers."""
         # `math.prod` returns Python integers; numpy integers could overflow.
         return sum(math.prod(shape) for shape in self.shapes)
 
     def columns_of(self, circuit: str) -> int:
-        """Number of columns in a block of a circuit."""
         return self.columns.get(circuit, MAX_COLUMNS)
 
     def rows_of(self, circuit: str) -> int:
@@ -122,7 +120,6 @@ class IntegerNetwork(NamedTuple):
 
     @property
     def n_classes(self) -> int:
-        """Number of logits."""
         return self.weights[-1].shape[1]
 
 
@@ -133,7 +130,6 @@ class IntegerPredictions(NamedTuple):
     confidence: IntArray  # probability of this class in units of 2 ** -CONFIDENCE_BITS
 
     def of(self, rows: BoolArray | IntArray) -> IntegerPredictions:
-        """Select predictions by row."""
         return IntegerPredictions(self.label[rows], self.confidence[rows])
 
 
@@ -165,7 +161,6 @@ def digit_base(log_rows: int) -> int:
 
 
 def digits_of(largest: int, log_rows: int) -> int:
-    """Number of digits that represent absolute values up to `largest`."""
     base, digits = digit_base(log_rows), 1
     while base**digits <= largest:
         digits += 1
@@ -186,7 +181,9 @@ def integer_logits(network: IntegerNetwork, X: IntArray) -> IntArray:
     """Logits of encoded rows, shape (n_samples, n_classes), in units of 2 ** -logit_bits."""
     values = X
     for k, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
-        values = _product(values, weight) + bias
+        # Doubles are faster than integers, and exact below 2 ** 53.
+        product = values.astype(np.float64) @ weight.astype(np.float64)
+        values = product.astype(np.int64) + bias
         if k < len(network.weights) - 1:
             values = values + np.abs(values)
     return values
@@ -201,20 +198,10 @@ def integer_predictions(network: IntegerNetwork, X: IntArray) -> IntegerPredicti
     below = ordered - ordered.max(axis=1, keepdims=True)
     shift = logit_shift(network.logit_bits, n_classes)
     # Halves are rounded away from zero, as in the witness that the proof system computes.
-    quotient = _rounded(below + (REACH << shift), shift)
+    dividend = below + (REACH << shift)
+    quotient = np.sign(dividend) * ((np.abs(dividend) + (1 << (shift - 1))) >> shift)
     exponent = np.maximum(quotient, 0) - REACH
     one = 1 << CONFIDENCE_BITS
     weight = np.rint(one * EXP_BASE ** (exponent / one)).astype(np.int64)
     total = weight.sum(axis=1)
     return IntegerPredictions(label, (2 * one * one + total) // (2 * total))
-
-
-def _product(left: IntArray, right: IntArray) -> IntArray:
-    """Exact matrix product; doubles are faster than integers and exact below 2 ** 53."""
-    return (left.astype(np.float64) @ right.astype(np.float64)).astype(np.int64)
-
-
-def _rounded(value: IntArray, shift: int) -> IntArray:
-    half = 1 << (shift - 1)
-    rounded: IntArray = np.sign(value) * ((np.abs(value) + half) >> shift)
-    return rounded

@@ -23,8 +23,9 @@ from skuq.zk._fixed_point import MAX_BLOCKS, Architecture
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import commitment_point, sample_constants
 
-INTEGER = re.compile("0|-?[1-9][0-9]*")
 OUTPUT_BITS = 128  # maximum number of bits of an output
+# Form of a file with a proof, see `check_form`. Each integer has one valid text, and few digits.
+PROOF = {"part": str, "outputs": [re.compile("0|-?[1-9][0-9]{0,99}")], "proof": str}
 
 
 def make_keys(
@@ -45,9 +46,7 @@ def make_keys(
     model.write_bytes(build(circuit, shape, constants))
     rows = backend.describe(model, settings, circuit, shape)["num_rows"]
     if rows > MAX_BLOCKS * (2**shape.log_rows - backend.BLINDING_ROWS):
-        raise VerificationError(
-            f"The circuit {circuit!r} needs more rows than the committed size allows."
-        )
+        raise VerificationError(f"The circuit {circuit!r} needs more rows than committed.")
     numbers = [int(value) for part in constants for value in part.ravel()]
     backend.compile_circuit(model, settings, compiled, numbers)
     key = folder / f"{circuit}.vk"
@@ -59,8 +58,7 @@ def make_keys(
         _, found = backend.witness(zeros(circuit, shape), compiled, target, key, srs)
     if found != point:
         raise backend.ProofSystemError(
-            f"The circuit {circuit!r} does not commit to its constants in the order that all "
-            "circuits must share."
+            f"The circuit {circuit!r} does not commit to its constants in the common order."
         )
 
 
@@ -102,10 +100,13 @@ def verifying_key(
                         shutil.copyfile(work / f"{circuit}.{made}", partial)
         if files.digest_file(key) != commitment.record["keys"][circuit]:
             raise VerificationError(
-                f"The verifying key of {circuit!r} does not follow from the public architecture: "
-                "the provider uses a different circuit."
+                f"The provider's key of {circuit!r} does not follow from the public architecture."
             )
         yield settings, key
+
+
+# Settings, verifying key, reference string and working folder of the proof system.
+Tools = tuple[Path, Path, Path, Path]
 
 
 class ProofChecker:
@@ -121,119 +122,84 @@ class ProofChecker:
     def check(
         self, circuit: str, part: str, values: dict[str, Any], outputs: list[int], proof: str
     ) -> None:
-        """Verify a single base64-encoded proof of these outputs."""
         with self._tools(circuit) as tools:
             self._check(tools, circuit, part, values, outputs, proof)
 
     def chunks(self, bundle: Path, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
-        """Verify the proofs of all chunks; return their outputs."""
-        folder = bundle / files.CHUNKS
-        names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-        expected = [f"{k:05d}.json" for k in range(len(values))]
-        if names != set(expected):
+        paths = [bundle / files.chunk_file(k) for k in range(len(values))]
+        present = set((bundle / files.CHUNKS).glob("*"))
+        if present != set(paths):
             raise VerificationError(
-                f"The audit has {len(names)} proofs of chunks where {len(expected)} are needed."
+                f"The audit has {len(present)} proofs of chunks where {len(paths)} are needed."
             )
         found = []
         with self._tools(circuit) as tools:
-            for k, (name, value) in enumerate(zip(expected, values, strict=True)):
+            for k, (path, value) in enumerate(zip(paths, values, strict=True)):
                 part = f"{circuit} {k}"
-                outputs, proof = read_proof(folder / name, part)
+                outputs, proof = read_proof(path, part)
                 self._check(tools, circuit, part, value, outputs, proof)
                 found.append(outputs)
         return found
 
     def sums(self, bundle: Path, circuit: str, data: statements.ReferenceData) -> list[list[int]]:
-        """Verify the sums of all chunks of reference data; return the sums."""
         assert isinstance(self.statement, statements.AuditStatement)
         values = statements.reference_chunks(self.committed.shape, circuit, data, self.statement)
         return self.chunks(bundle, circuit, values)
 
     @contextmanager
-    def _tools(self, circuit: str) -> Iterator[tuple[Path, Path, Path]]:
-        """Settings and verifying key of a circuit, and a temporary folder."""
+    def _tools(self, circuit: str) -> Iterator[Tools]:
         with (
             tempfile.TemporaryDirectory() as temporary,
             verifying_key(self.committed, circuit, self._keys) as (settings, key),
         ):
-            yield settings, key, Path(temporary)
+            yield settings, key, self.committed.srs, Path(temporary)
 
     def _check(
         self,
-        tools: tuple[Path, Path, Path],
+        tools: Tools,
         circuit: str,
         part: str,
         values: dict[str, Any],
         outputs: list[int],
         text: str,
     ) -> None:
-        committed = self.committed
+        shape = self.committed.shape
         try:
             proof = files.decoded(text)
         except ValueError as error:
             raise VerificationError(f"The proof of {part!r} is damaged.") from error
-        if backend.commitment_point(proof) != committed.point:
+        if backend.commitment_point(proof) != self.committed.point:
             raise VerificationError(
-                f"The proof of {part!r} is for different weights: its commitment is not the "
-                "published one."
+                f"The proof of {part!r} is for different weights, not the committed ones."
             )
-        self._check_proof_length(tools, circuit, part, len(proof))
-        if len(outputs) != statements.n_outputs(circuit, committed.shape):
+        # The proof system would ignore bytes after a proof, so many files would count as one.
+        if circuit not in self._lengths:
+            if not backend.reads_whole(len(proof), *tools):
+                raise VerificationError(
+                    f"The proof of {part!r} is longer than its verifying key allows."
+                )
+            self._lengths[circuit] = len(proof)
+        if len(proof) != self._lengths[circuit]:
+            raise VerificationError(
+                f"The proof of {part!r} has another length than earlier proofs of its circuit."
+            )
+        if len(outputs) != statements.n_outputs(circuit, shape):
             raise VerificationError(f"The result of {part!r} has the wrong length.")
         hashed = statements.context(self.statement.canonical(), part)
-        inputs = statements.public_inputs(circuit, committed.shape, values, hashed)
+        inputs = statements.public_inputs(circuit, shape, values, hashed)
         known = statements.known_outputs(circuit, values)
         instances = [v for numbers in inputs for v in numbers] + [*outputs, *known, hashed]
-        settings, key, work = tools
-        if not backend.verify(proof, instances, settings, key, committed.srs, work):
+        if not backend.verify(proof, instances, *tools):
             raise VerificationError(
-                f"The proof of {part!r} does not hold for this statement, these data and these "
-                "results."
-            )
-
-    def _check_proof_length(
-        self, tools: tuple[Path, Path, Path], circuit: str, part: str, length: int
-    ) -> None:
-        """Raise, before a proof is verified, if it is longer than its key allows.
-
-        The proof system would ignore additional bytes, so many files would count as one proof.
-        """
-        settings, key, work = tools
-        if circuit not in self._lengths:
-            srs = self.committed.srs
-            if not backend.reads_whole(length, settings, key, srs, work):
-                raise VerificationError(
-                    f"The proof of {part!r} is longer than its verifying key allows: it has "
-                    "trailing bytes."
-                )
-            self._lengths[circuit] = length
-        if length != self._lengths[circuit]:
-            raise VerificationError(
-                f"The proof of {part!r} has {length} bytes, but earlier proofs of the same circuit "
-                f"have {self._lengths[circuit]}."
+                f"The proof of {part!r} does not hold for this statement, data and results."
             )
 
 
 def read_proof(path: Path, part: str) -> tuple[list[int], str]:
-    """Read the file with the proof of a part of a statement; return outputs and proof."""
-    record = files.read_json(path)
-    outputs = integers(record, path.name)
-    proof = files.field(record, "proof", str, path.name)
-    if files.field(record, "part", str, path.name) != part:
+    record = files.read_form(path, PROOF)
+    if record["part"] != part:
         raise VerificationError(f"{path.name} is not about the part {part!r}.")
-    files.check_entries(record, ("part", "outputs", "proof"), path.name)
-    return outputs, proof
-
-
-def integers(record: Any, where: str) -> list[int]:
-    """Outputs of a proof: integers, each written as the one string that is valid for it."""
-    values = files.field(record, "outputs", list, where)
-    try:
-        if not all(type(value) is str and INTEGER.fullmatch(value) for value in values):
-            raise TypeError
-        numbers = [int(value) for value in values]
-    except (TypeError, ValueError) as error:
-        raise VerificationError(f"The numbers 'outputs' in {where} are not integers.") from error
-    if any(abs(number) >= 1 << OUTPUT_BITS for number in numbers):
-        raise VerificationError(f"The numbers 'outputs' in {where} are out of range.")
-    return numbers
+    outputs = [int(text) for text in record["outputs"]]
+    if any(abs(number) >= 1 << OUTPUT_BITS for number in outputs):
+        raise VerificationError(f"The numbers 'outputs' in {path.name} are out of range.")
+    return outputs, record["proof"]

@@ -33,9 +33,7 @@ def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
     """Check that classes have one type and differ; return them."""
     kinds = {type(label) for label in labels}
     if len(kinds) != 1 or not kinds <= {str, int, float, bool}:
-        raise ValueError(
-            "the classes must all be strings, all integers, all floats or all booleans"
-        )
+        raise ValueError("the classes must be strings, integers, floats or booleans of one type")
     if kinds == {int} and not all(-(2**63) <= label < 2**63 for label in labels):
         raise ValueError("integer classes must be different and fit into 64 bits")
     classes = np.array(labels)
@@ -47,7 +45,6 @@ def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
 
 
 def check_columns(names: Sequence[Any], width: int) -> tuple[str, ...]:
-    """Check the names of input columns, and return them."""
     if len(names) != width or not all(isinstance(name, str) for name in names):
         raise ValueError(f"the names of {width} columns are needed")
     check_texts(names, "columns")
@@ -66,21 +63,16 @@ def check_texts(texts: Sequence[str], what: str) -> None:
     for text in texts:
         fault = _fault(text)
         if fault:
-            raise ValueError(
-                f"the names of {what} must have visible characters of a single script, but "
-                f"{text!a} {fault}"
-            )
+            raise ValueError(f"{what} need visible names of a single script, but {text!a} {fault}")
         folded = " ".join(unicodedata.normalize("NFKC", text.casefold()).split())
         if folded in seen:
             raise ValueError(
-                f"the names of {what} must differ by more than case and spaces: "
-                f"{seen[folded]!a}, {text!a}"
+                f"{what} must differ by more than case and spaces: {seen[folded]!a}, {text!a}"
             )
         seen[folded] = text
 
 
 def _fault(text: str) -> str:
-    """Reason why a name is unacceptable, or an empty text."""
     if not text.strip() or len(text) > MAX_NAME:
         return f"does not have 1 to {MAX_NAME} characters"
     before = ""
@@ -114,20 +106,12 @@ def _code(c: str) -> str:
 
 def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any]) -> list[Any]:
     """Raise if a class that is not in `absent` has no label; return the absent classes in order."""
-    committed, expected = classes.tolist(), list(absent)
-    unknown = [label for label in expected if label not in committed]
-    if unknown or len(set(expected)) < len(expected):
+    missing = np.delete(classes, np.unique(codes)).tolist()
+    expected = [label for label in missing if label in absent]
+    if len(expected) != len(absent):
         raise ValueError(
-            "`absent_classes` must be distinct classes of the commitment, which has "
-            f"{shown_classes(committed)}; got {shown_classes(expected)}."
-        )
-    present = np.unique(codes)
-    missing = [label for code, label in enumerate(committed) if code not in present]
-    wrong = [label for label in expected if label not in missing]
-    if wrong:
-        raise ValueError(
-            "`absent_classes` must be classes without labels, but there are labels of "
-            f"{shown_classes(wrong)}."
+            "`absent_classes` must be distinct classes of the commitment without labels, which are "
+            f"{shown_classes(missing) or 'none'}; got {shown_classes(list(absent))}."
         )
     unexpected = [label for label in missing if label not in expected]
     if unexpected:
@@ -137,7 +121,7 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
             "the probability of one answer between two classes, and report half the confidence. If "
             "your data lack these classes for a good reason, name them (`absent_classes`)."
         )
-    return [label for label in committed if label in expected]
+    return expected
 
 
 def shown_classes(classes: Sequence[Any]) -> str:

@@ -21,7 +21,7 @@ from skuq.devices import available_memory
 from skuq.imports import import_optional
 from skuq.zk import _ezkl as backend
 from skuq.zk import _statements as statements
-from skuq.zk._files import VerificationError, read_json, write_json
+from skuq.zk._files import read_form, write_json
 from skuq.zk._fixed_point import IntegerNetwork
 from skuq.zk._public_commitment import Commitment
 
@@ -50,8 +50,7 @@ class Prover:
         self.private = committed.folder.parent / "private"
         if not (self.private / CONSTANTS).exists():
             raise FileNotFoundError(
-                f"{self.private} does not hold the provider's keys; proofs can only be created "
-                "where the commitment was made."
+                f"{self.private} does not hold the provider's keys, made with the commitment."
             )
         memory = max(map(backend.memory_of_a_proof, self.private.glob("*.pk")))
         self.n_jobs = simultaneous_proofs(n_jobs, memory)
@@ -64,10 +63,10 @@ class Prover:
             },
         )
         self._timeout = timeout
-        self._threads = threads_of_each(self.n_jobs)
+        # None lets the proof system decide on the number of threads of a proof.
+        self._threads = None if self.n_jobs == 1 else max(1, cpu_count() // self.n_jobs)
 
     def network(self) -> IntegerNetwork:
-        """Load the committed weights."""
         with np.load(self.private / CONSTANTS) as arrays:
             constants = [arrays[name] for name in arrays.files]
         n_layers = len(self.committed.shape.widths) - 1
@@ -80,30 +79,15 @@ class Prover:
         )
 
     def prove(
-        self, statement: statements.Statement, circuit: str, values: dict[str, Any], part: str
-    ) -> dict[str, Any]:
-        """Prove one part of an audit statement; return proof and outputs as JSON."""
-        return self._proven(statement, circuit, values, part, "audits")
-
-    def attest(
-        self, statement: statements.AttestationStatement, values: dict[str, Any]
-    ) -> dict[str, Any]:
-        """Prove an attestation whose number was taken from the ledger."""
-        record = self._proven(
-            statement, statements.ATTESTATION, values, statements.ATTESTATION, None
-        )
-        return {"statement": statement.record(), "proof": record["proof"]}
-
-    def _proven(
         self,
         statement: statements.Statement,
         circuit: str,
         values: dict[str, Any],
         part: str,
-        counted: Kind | None,
+        counted: Kind | None = "audits",  # None if the ledger has counted the proof already
     ) -> dict[str, Any]:
         committed = self.committed
-        statements.check_statement(statement, committed)
+        statements.read_statement(statement.record(), committed, statement.level, "The statement")
         bound = statements.context(statement.canonical(), part)
         inputs = statements.public_inputs(circuit, committed.shape, values, bound)
         compiled, key, proving_key = (
@@ -113,20 +97,13 @@ class Prover:
         with tempfile.TemporaryDirectory(dir=self.private) as temporary:
             witness = Path(temporary) / "witness"
             outputs, _ = backend.witness(inputs, compiled, witness, key, committed.srs)
-            outputs = outputs[: statements.n_outputs(circuit, committed.shape)]
             if counted is not None:
                 self.ledger.take(counted)
-            proof = backend.prove(
-                witness,
-                compiled,
-                proving_key,
-                committed.srs,
-                timeout=self._timeout,
-                threads=self._threads,
-            )
+            paths = witness, compiled, proving_key, committed.srs
+            proof = backend.prove(*paths, timeout=self._timeout, threads=self._threads)
         return {
             "part": part,
-            "outputs": [str(v) for v in outputs],
+            "outputs": [str(v) for v in outputs[: statements.n_outputs(circuit, committed.shape)]],
             "proof": base64.b64encode(proof).decode(),
         }
 
@@ -136,11 +113,6 @@ def simultaneous_proofs(n_jobs: int | None, memory: float) -> int:
     wanted = int(effective_n_jobs(n_jobs))
     free = available_memory() / 2**30
     return 1 if wanted == 1 else max(1, min(wanted, int(free / memory)))
-
-
-def threads_of_each(n_jobs: int) -> int | None:
-    """Number of threads per proof; None means that the proof system decides."""
-    return None if n_jobs == 1 else max(1, cpu_count() // n_jobs)
 
 
 def results_of(
@@ -164,11 +136,6 @@ def results_of(
     return [future.result() for future in futures]
 
 
-def start_ledger(private: Path) -> None:
-    """Write the ledger of a new commitment."""
-    write_json(private / LEDGER, dict.fromkeys(KINDS, 0))
-
-
 class Ledger:
     """Numbers of proofs and pads that were used, in the private folder of a commitment."""
 
@@ -186,16 +153,14 @@ class Ledger:
         return used
 
     def demand(self, kind: Kind, n: int) -> None:
-        """Raise if fewer than `n` proofs or pads of a kind are left, without using any."""
         self._check_budget(kind, self._counts()[kind], n)
 
     def check(self, kind: Kind, seen: int) -> None:
         """Raise if the number in an existing file exceeds the number recorded here."""
         if seen > self._counts()[kind]:
             raise RuntimeError(
-                "More proofs of this commitment were used than its ledger states: the private "
-                "folder is an older copy. Proofs from it would disclose weights. Restore the "
-                "newest copy, or commit again."
+                "The ledger is older than a proof, so more proofs would disclose weights: restore "
+                "the newest private folder, or commit again."
             )
 
     def _check_budget(self, kind: Kind, used: int, n: int) -> None:
@@ -203,14 +168,11 @@ class Ledger:
         if used + n > most:
             raise RuntimeError(
                 f"This call needs {n} of the {most} {name} of the commitment, but only "
-                f"{most - used} are left; more of them would disclose weights or sums. Commit "
-                f"again, with a larger `{parameter}`."
+                f"{most - used} are left; commit again, with a larger `{parameter}`."
             )
 
     def _counts(self) -> dict[Kind, int]:
-        record = read_json(self._private / LEDGER)
-        if not isinstance(record, dict) or not all(type(record.get(kind)) is int for kind in KINDS):
-            raise VerificationError(f"{LEDGER} is damaged.")
+        record = read_form(self._private / LEDGER, dict.fromkeys(KINDS, int))
         return {kind: record[kind] for kind in KINDS}
 
     @contextmanager
@@ -224,6 +186,4 @@ class Ledger:
             with filelock.FileLock(self._private / "ledger.lock", timeout=LONGEST_WAIT):
                 yield
         except filelock.Timeout as error:
-            raise RuntimeError(
-                f"The proof ledger of {self._private} is locked by another process; retry."
-            ) from error
+            raise RuntimeError(f"Another process has locked {self._private}; retry.") from error

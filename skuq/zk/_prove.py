@@ -21,9 +21,9 @@ from skuq.zk import _statements as statements
 from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import CONFIDENCE_BITS, integer_predictions
 from skuq.zk._private_commitment import Prover, results_of
-from skuq.zk._public_commitment import Commitment, load_commitment
+from skuq.zk._public_commitment import load_commitment
 from skuq.zk._regions import load_regions
-from skuq.zk._spot_check import CHANGED, DRAWN, chosen_rows, read_challenge
+from skuq.zk._spot_check import CHALLENGE, CHANGED, DRAWN, chosen_rows
 
 AUDITS = "audits"  # subfolder of the private folder, with the state of each audit
 
@@ -81,37 +81,32 @@ def prove(
         At level "predictions": the auditor's challenge for the reported confidences (see
         `skuq.zk.challenge`). Without a challenge, only the confidences are written, without proofs.
     regions : str or Path, default=None
-        The auditor's file of regions (see `skuq.zk.choose_regions`). Each region receives a
-        verdict, in addition to the verdict on all samples together. At levels "bins" and
-        "verdict", each proof covers rows of a single region. Default: only all samples together.
+        The auditor's file of regions (see `skuq.zk.choose_regions`), each of which receives a
+        verdict too. At levels "bins" and "verdict", a proof covers rows of a single region.
     timeout : float, default=600.0
         Time limit per proof, in seconds.
     n_jobs : int, default=None
-        Number of simultaneous proofs, each in a process with its share of the cores. The number is
-        reduced if the proofs would not fit into the free memory together. None means 1, and -1 the
-        number of cores.
+        Number of simultaneous proofs, which share the cores, reduced to those that fit into the
+        free memory. None means 1, and -1 the number of cores.
     verbose : int, default=0
         If 1, show progress.
 
     Returns
     -------
     Bundle
-        Named tuple: `folder` to send to the auditor; `n_proofs`, the number of proofs in it; and
-        `complete`, False if it contains only the reported confidences, and the auditor's challenge
-        is still needed.
+        Named tuple: `folder` to send to the auditor; `n_proofs` in it; and `complete`, False if the
+        auditor's challenge for the reported confidences is still needed.
 
     Raises
     ------
     ValueError
-        If an argument is out of range, inputs are outside the committed range, labels are
-        unknown, or `out` contains a different audit.
+        If arguments or inputs are out of range, labels are unknown, or `out` holds another audit.
     OSError
         If `out` is or contains a link.
     RuntimeError
         If all proofs or pads of this commitment are used up, or the proof system fails.
     """
-    if level not in statements.LEVELS:
-        raise ValueError(f"`level` must be one of {', '.join(statements.LEVELS)}, got {level!r}.")
+    statements.check_level(level)
     files.check_unlinked(out)
     committed = load_commitment(commitment)
     prover = Prover(committed, timeout, n_jobs)
@@ -119,8 +114,7 @@ def prove(
     data = statements.encoded(committed.encoding, committed.classes, X_ref, y_ref, chosen)
     if len(data.rows) < max(2, n_bins):
         raise ValueError(
-            f"n_bins={n_bins} needs at least {max(2, n_bins)} reference samples, got "
-            f"{len(data.rows)}."
+            f"n_bins={n_bins} needs {max(2, n_bins)} reference samples, got {len(data.rows)}."
         )
     statement = statements.AuditStatement(
         format=files.FORMAT,
@@ -138,7 +132,11 @@ def prove(
     if impossible is not None:
         raise ValueError(f"The audit cannot be proven: {impossible} is impossible.")
     if level == "verdict":
-        _check_verdict(committed, statement)
+        if not committed.shape.n_pads:
+            raise ValueError('level="verdict" needs a commitment made with verdict_samples.')
+        reason = statements.too_few_to_fail(len(data.rows), len(committed.classes), statement)
+        if reason:
+            raise ValueError(reason)
     run = _AuditRun(prover, Path(out), statement, bool(verbose))
     if level == "predictions":
         return _prove_predictions(run, data, challenge)
@@ -179,14 +177,14 @@ class _AuditRun:
         self, prover: Prover, out: Path, statement: statements.AuditStatement, verbose: bool
     ):
         self.committed, self.statement = prover.committed, statement
-        self._prover, self._out, self._verbose = prover, out, verbose
+        self._prover, self.out, self._verbose = prover, out, verbose
         self._state = prover.private / AUDITS / files.digest(statement.canonical())
 
     def check_out(self) -> None:
         """Raise if the auditor's folder contains files that do not belong to this audit."""
-        files.check_unlinked(self._out)
-        for path in self._out.rglob("*"):
-            name = path.relative_to(self._out)
+        files.check_unlinked(self.out)
+        for path in self.out.rglob("*"):
+            name = path.relative_to(self.out)
             if name in (Path(files.CHUNKS), Path(files.VERDICTS), Path(files.MANIFEST)):
                 continue
             made = self._state / name
@@ -196,8 +194,7 @@ class _AuditRun:
                 or files.read_bytes(path, files.MAX_BYTES) != made.read_bytes()
             ):
                 raise ValueError(
-                    f"{self._out} holds another audit; choose a different folder, or repeat the "
-                    "interrupted call with the same arguments."
+                    f"{self.out} holds another audit of different settings; choose a new folder."
                 )
 
     def begin(self, n_chunks: int, verdicts: Sequence[str] = ()) -> None:
@@ -209,15 +206,18 @@ class _AuditRun:
         self.check_out()
         if n_chunks > files.MAX_CHUNKS:
             raise ValueError(
-                f"An audit has at most {files.MAX_CHUNKS} proofs, but this one would need "
-                f"{n_chunks}; use fewer rows, or a spot check (level='predictions')."
+                f"{n_chunks} proofs are needed, but an audit has at most {files.MAX_CHUNKS}; use "
+                "fewer rows, or a spot check (level='predictions')."
             )
-        names = [*map(_chunk, range(n_chunks)), *map(statements.verdict_file, verdicts)]
+        names = [*map(files.chunk_file, range(n_chunks)), *map(statements.verdict_file, verdicts)]
         missing = sum(not (self._state / name).exists() for name in names)
         self._prover.ledger.demand("audits", missing)
         record = self.file(files.STATEMENT, partial(self._complete_statement, n_chunks))
         kind = statements.VerdictStatement if "pads" in record else type(self.statement)
         self.statement = kind.of(record)
+
+    def prove(self, name: str, circuit: str, values: dict[str, Any], part: str) -> dict[str, Any]:
+        return self.file(name, lambda: self._prover.prove(self.statement, circuit, values, part))
 
     def file(self, name: str, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         """Create a file of the audit unless it exists, and copy it to the auditor's folder."""
@@ -225,18 +225,14 @@ class _AuditRun:
         if not made.exists():
             made.parent.mkdir(parents=True, exist_ok=True)
             files.write_json(made, make())
-        files.write_within(self._out, name, made.read_bytes())
+        files.write_within(self.out, name, made.read_bytes())
         record: dict[str, Any] = files.read_json(made, files.MAX_BYTES)
         return record
-
-    def prove(self, circuit: str, values: dict[str, Any], part: str) -> dict[str, Any]:
-        """Prove one part of the statement."""
-        return self._prover.prove(self.statement, circuit, values, part)
 
     def chunks(self, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
         """Prove all chunks that are not proven yet; return the outputs of all chunks."""
         calls = [
-            partial(self.file, _chunk(k), partial(self.prove, circuit, value, f"{circuit} {k}"))
+            partial(self.prove, files.chunk_file(k), circuit, value, f"{circuit} {k}")
             for k, value in enumerate(values)
         ]
         bar = partial(tqdm, desc="proofs", total=len(calls), disable=not self._verbose)
@@ -244,9 +240,8 @@ class _AuditRun:
         return [[int(v) for v in record["outputs"]] for record in records]
 
     def finish(self, n_proofs: int) -> Bundle:
-        """Write the manifest of the auditor's folder."""
-        files.write_manifest(self._out)
-        return Bundle(self._out, n_proofs, True)
+        files.write_manifest(self.out)
+        return Bundle(self.out, n_proofs, True)
 
     def reported(self, rows: IntArray) -> bytes:
         """JSON text of the reported labels and confidences of all rows."""
@@ -258,13 +253,6 @@ class _AuditRun:
             made.parent.mkdir(parents=True, exist_ok=True)
             files.write_json(made, report, files.MAX_BYTES)
         return made.read_bytes()
-
-    def await_challenge(self, rows: IntArray) -> Bundle:
-        """Write only the reports to the auditor's folder."""
-        reported = self.reported(rows)
-        self.check_out()
-        files.write_within(self._out, files.REPORTED, reported)
-        return Bundle(self._out, 0, False)
 
     def answer(self, reported: bytes, statement: statements.SpotCheckStatement) -> None:
         """Go on with the statement that answers a challenge for the same reports."""
@@ -279,10 +267,6 @@ class _AuditRun:
             first = self._prover.ledger.take("pads", n_chunks)
             record["pads"] = list(range(first, first + n_chunks))
         return record
-
-
-def _chunk(k: int) -> str:
-    return f"{files.CHUNKS}/{k:05d}.json"
 
 
 def _prove_sums(run: _AuditRun, data: statements.ReferenceData) -> Bundle:
@@ -303,7 +287,7 @@ def _prove_sums(run: _AuditRun, data: statements.ReferenceData) -> Bundle:
         padded = statements.verdict_inputs(
             shape, run.committed.tolerance, statement, outputs, chunks
         )
-        run.file(statements.verdict_file(part), partial(run.prove, "verdict", padded, part))
+        run.prove(statements.verdict_file(part), "verdict", padded, part)
     return run.finish(len(outputs) + len(verdicts))
 
 
@@ -311,17 +295,17 @@ def _prove_predictions(
     run: _AuditRun, data: statements.ReferenceData, challenge: str | Path | None
 ) -> Bundle:
     """Report all confidences, then prove the rows selected by the challenge."""
-    if challenge is None:
-        return run.await_challenge(data.rows)
     reported = run.reported(data.rows)
-    record = read_challenge(challenge)
+    if challenge is None:
+        run.check_out()
+        files.write_within(run.out, files.REPORTED, reported)
+        return Bundle(run.out, 0, False)
+    record = files.read_form(Path(challenge), CHALLENGE)
     n_proven = min(data.largest_region, record["n_proven"])
-    entries = {
-        "reported_digest": files.digest(reported),
-        "nonce": record["nonce"],
-        "n_proven": n_proven,
-    }
-    statement = statements.SpotCheckStatement.of({**run.statement.record(), **entries})
+    entries = {"reported_digest": files.digest(reported), "nonce": record["nonce"]}
+    statement = statements.SpotCheckStatement.of(
+        {**run.statement.record(), **entries, "n_proven": n_proven}
+    )
     if any(record[name] != getattr(statement, name) for name in DRAWN):
         raise ValueError(CHANGED)
     run.answer(reported, statement)
@@ -334,27 +318,6 @@ def _prove_predictions(
         for start in range(0, len(chosen), size)
     ]
     return run.finish(len(run.chunks("predictions", values)))
-
-
-def _check_verdict(committed: Commitment, statement: statements.AuditStatement) -> None:
-    """Raise if the audit cannot be proven at level "verdict"."""
-    if not committed.shape.n_pads:
-        raise ValueError(
-            'level="verdict" needs a commitment made with verdict_samples; commit again.'
-        )
-    if abs(1000 * statement.alpha - round(1000 * statement.alpha)) > 1e-9:
-        raise ValueError(
-            f'At level="verdict" alpha must be a multiple of 0.001, got {statement.alpha}.'
-        )
-    reason = statements.too_few_to_fail(
-        statement.n_samples,
-        len(committed.classes),
-        statement.n_bins,
-        statement.alpha,
-        statement.single_level,
-    )
-    if reason:
-        raise ValueError(reason)
 
 
 def attest(
@@ -383,7 +346,7 @@ def attest(
     Raises
     ------
     ValueError
-        If the input has the wrong shape or is outside the committed range, or the nonce is empty.
+        If the input has a wrong shape or is out of the committed range, or the nonce is empty.
     OSError
         If `out` cannot be written, or is a link. No attestation is used up in this case.
     RuntimeError
@@ -394,15 +357,15 @@ def attest(
     out = Path(out)
     files.check_unlinked(out)
     committed = load_commitment(commitment)
-    values = np.asarray(x, dtype=np.float64)
-    if values.ndim != 1:
-        raise ValueError(f"`x` must have shape (n_features,), got {values.shape}.")
-    rows = committed.encoding.encode(values[None])
+    given = np.asarray(x, dtype=np.float64)
+    if given.ndim != 1:
+        raise ValueError(f"`x` must have shape (n_features,), got {given.shape}.")
+    rows = committed.encoding.encode(given[None])
     prover = Prover(committed, timeout)
-    with suppress(VerificationError):
-        stated = files.field(files.read_json(out), "statement", dict, out.name)
-        if stated.get("commitment_digest") == committed.digest:
-            prover.ledger.check("attestations", files.field(stated, "number", int, out.name))
+    with suppress(VerificationError, LookupError, TypeError):
+        stated = files.read_json(out)["statement"]
+        if stated["commitment_digest"] == committed.digest:
+            prover.ledger.check("attestations", stated["number"])
     if out.is_dir():
         raise IsADirectoryError(f"{out} is a folder; pass the path of a file.")
     with tempfile.TemporaryFile(dir=out.parent):  # raises if the folder cannot be written
@@ -413,16 +376,14 @@ def attest(
         versions=backend.versions(),
         commitment_digest=committed.digest,
         level=statements.ATTESTATION,
-        x=tuple(values.tolist()),
+        x=tuple(given.tolist()),
         label=int(found.label[0]),
         confidence=int(found.confidence[0]),
         nonce=str(nonce),
         number=prover.ledger.take("attestations") + 1,
     )
-    files.write_json(
-        out,
-        prover.attest(
-            statement, statements.prediction_inputs(committed.shape, rows, statements.ATTESTATION)
-        ),
-    )
+    part = statements.ATTESTATION
+    values = statements.prediction_inputs(committed.shape, rows, part)
+    proof = prover.prove(statement, part, values, part, counted=None)["proof"]
+    files.write_json(out, {"statement": statement.record(), "proof": proof})
     return out

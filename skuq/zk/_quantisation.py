@@ -27,7 +27,7 @@ from skuq.zk._fixed_point import (
     largest_value,
     logit_shift,
 )
-from skuq.zk._public_commitment import Column, Encoding
+from skuq.zk._public_commitment import Column, Encoding, indicators
 
 SUPPORTED = (
     "Linear, ReLU, BatchNorm1d, Dropout, Flatten, Identity, a final LogSoftmax, "
@@ -53,7 +53,11 @@ def fit_fixed_point(
     """
     reference = probabilities(network, X)
     best: Agreement | None = None
-    for input_bits, weight_bits in _precisions(len(network.weights)):
+    # Precisions of inputs and weights, sorted by the resulting size of the logits. Inputs may have
+    # more bits than weights, because their error propagates through all layers.
+    pairs = [(w + more, w) for w in WEIGHT_BITS for more in range(3) if w + more in WEIGHT_BITS]
+    pairs.sort(key=lambda bits: bits[0] + len(network.weights) * bits[1])
+    for input_bits, weight_bits in pairs:
         encoding = fit_encoding(network, X, input_bits)
         rounded = integer_network(network, encoding, weight_bits)
         shift = logit_shift(rounded.logit_bits, rounded.n_classes)
@@ -70,15 +74,6 @@ def fit_fixed_point(
         f"Confidences cannot be kept within tolerance={tolerance:g} of the model's ({reached}); "
         "allow a larger tolerance, or commit to a network with fewer layers or smaller weights."
     )
-
-
-def _precisions(n_layers: int) -> list[tuple[int, int]]:
-    """Pairs of input and weight bits, sorted by the resulting size of the logits.
-
-    Inputs may have more bits than weights, because their error propagates through all layers.
-    """
-    pairs = [(w + more, w) for w in WEIGHT_BITS for more in range(3) if w + more in WEIGHT_BITS]
-    return sorted(pairs, key=lambda bits: bits[0] + n_layers * bits[1])
 
 
 def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
@@ -105,14 +100,13 @@ def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
 
 def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int) -> IntegerNetwork:
     """Round the weights of a network to integers, for encoded inputs."""
-    center = np.concatenate(
-        [np.zeros(c.width) if c.levels else [c.center] for c in encoding.columns]
-    )
-    scale = np.concatenate([np.ones(c.width) if c.levels else [c.scale] for c in encoding.columns])
     # Indicators are encoded as the integer 1, not 2 ** bits.
-    unit = np.concatenate(
-        [np.full(c.width, 2.0**encoding.bits if c.levels else 1.0) for c in encoding.columns]
-    )
+    each = [
+        (0.0, 1.0, 2.0**encoding.bits) if column.levels else (column.center, column.scale, 1.0)
+        for column in encoding.columns
+        for _ in range(column.width)
+    ]
+    center, scale, unit = np.array(each).T
     first = network.weights[0]
     weights = [first * scale[:, None] * unit[:, None], *network.weights[1:]]
     biases = [network.biases[0] + center @ first, *network.biases[1:]]
@@ -148,22 +142,17 @@ def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
 def probabilities(network: DenseNetwork, X: ArrayLike) -> FloatArray:
     """Softmax output of the folded network in floating point, shape (n_samples, n_classes)."""
     values = np.asarray(X, np.float64)
-    values = np.concatenate(
-        [_indicators(values[:, j], n) for j, n in enumerate(network.levels)], axis=1
-    )
+    blocks = [
+        indicators(x, levels) if levels else x[:, None]
+        for x, levels in zip(values.T, network.levels, strict=True)
+    ]
+    values = np.concatenate(blocks, axis=1)
     for k, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
         values = values @ weight + bias
         if k < len(network.weights) - 1:
             values = np.maximum(values, 0)
     values = np.exp(values - values.max(axis=1, keepdims=True))
     return values / values.sum(axis=1, keepdims=True)
-
-
-def _indicators(x: FloatArray, levels: int) -> FloatArray:
-    if not levels:
-        return x[:, None]
-    code = x.astype(np.int64)
-    return np.eye(levels + 1)[np.where((code >= 0) & (code < levels), code, levels)]
 
 
 def _single(values: FloatArray) -> IntArray:
@@ -196,7 +185,7 @@ def dense_network(estimator: Any) -> DenseNetwork:
         raise TypeError(f"{error} {PROVABLE}") from error
     folded = _Folded()
     levels = folded.add(adopted.module)
-    weights, biases = folded.layers()
+    weights, biases = map(list, zip(*folded.steps, strict=True))
     if adopted.transform is not None:
         scaling = _scaling(adopted.transform)
         if any(levels):
@@ -225,8 +214,7 @@ def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
     found = probabilities(network, X)
     if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
         raise TypeError(
-            "The model's output differs from that of its layers, so the model cannot be put into a "
-            "circuit."
+            "The model's output is not that of its layers, so it cannot be put into a circuit."
         )
 
 
@@ -250,13 +238,12 @@ class _Folded:
     """Affine layers with ReLU between them, built module by module."""
 
     def __init__(self) -> None:
-        self._steps: list[tuple[FloatArray, FloatArray]] = []
+        self.steps: list[tuple[FloatArray, FloatArray]] = []
         self._open = False  # whether the next affine map is merged with the previous map
         # Whether there was a LogSoftmax. It does not change the probabilities, and must come last.
         self._ended = False
 
     def add(self, module: nn.Module) -> tuple[int, ...]:
-        """Append a module; return the levels of its input columns if the module defines them."""
         kind = next((kind for kind in _FOLDED if isinstance(module, kind)), None)
         # A subclass with its own `forward` counts as an unsupported layer.
         if self._ended or kind is None or type(module).forward is not kind.forward:
@@ -280,7 +267,7 @@ class _Folded:
         elif isinstance(module, nn.ReLU):
             self._open = False
         elif isinstance(module, ScaledLogits):
-            width = self._steps[-1][0].shape[1]
+            width = self.steps[-1][0].shape[1]
             self._affine(module.factor * np.eye(width), np.zeros(width))
         elif isinstance(module, BinaryLogits):
             self._affine(np.array([[0.0, 1.0]]), np.zeros(2))
@@ -290,16 +277,11 @@ class _Folded:
             self._ended = True
         return ()
 
-    def layers(self) -> tuple[list[FloatArray], list[FloatArray]]:
-        """Weights and biases of the affine layers."""
-        weights, biases = zip(*self._steps, strict=True)
-        return list(weights), list(biases)
-
     def _affine(self, weight: FloatArray, bias: FloatArray) -> None:
         if self._open:
-            before, offset = self._steps.pop()
+            before, offset = self.steps.pop()
             weight, bias = before @ weight, offset @ weight + bias
-        self._steps.append((weight, bias))
+        self.steps.append((weight, bias))
         self._open = True
 
     def _tabular(self, net: TabularNet) -> tuple[int, ...]:
@@ -328,16 +310,13 @@ class _Folded:
 def _batch_norm(module: nn.BatchNorm1d) -> tuple[FloatArray, FloatArray]:
     if module.running_mean is None or module.running_var is None:
         raise TypeError(
-            "A BatchNorm1d without running statistics depends on the batch and cannot be put "
-            "into a circuit; train it with track_running_stats=True."
+            "A BatchNorm1d needs running statistics (track_running_stats=True) in a circuit."
         )
     factor = 1 / np.sqrt(_array(module.running_var) + module.eps)
+    offset = np.zeros(len(factor))
     if module.affine:
-        factor = factor * _array(module.weight)
-    bias = -_array(module.running_mean) * factor
-    if module.affine:
-        bias = bias + _array(module.bias)
-    return np.diag(factor), bias
+        factor, offset = factor * _array(module.weight), _array(module.bias)
+    return np.diag(factor), -_array(module.running_mean) * factor + offset
 
 
 def _scaling(transform: Any) -> tuple[FloatArray, FloatArray]:
@@ -350,19 +329,19 @@ def _scaling(transform: Any) -> tuple[FloatArray, FloatArray]:
     for name, step in pipeline.steps:
         if step is None or step == "passthrough":
             continue
+        own: Any = np.zeros(step.n_features_in_)
         if isinstance(step, StandardScaler):
-            mean = step.mean_ if step.with_mean else np.zeros(step.n_features_in_)
-            scale = step.scale_ if step.with_std else np.ones(step.n_features_in_)
-            own, times = mean, 1 / scale
+            own = step.mean_ if step.with_mean else own
+            times = 1 / step.scale_ if step.with_std else np.ones(step.n_features_in_)
         elif isinstance(step, MinMaxScaler) and not step.clip:
             own, times = -step.min_ / step.scale_, step.scale_
         elif isinstance(step, MaxAbsScaler):
-            own, times = np.zeros(step.n_features_in_), 1 / step.scale_
+            times = 1 / step.scale_
         else:
             raise TypeError(
-                f"The step {name!r} ({type(step).__name__}) cannot be put into a circuit; "
-                "the supported steps are StandardScaler, MinMaxScaler and MaxAbsScaler. Commit to "
-                "the network itself and pass it preprocessed features."
+                f"The step {name!r} ({type(step).__name__}) cannot be put into a circuit, only a "
+                "StandardScaler, MinMaxScaler or MaxAbsScaler. Commit to the network itself and "
+                "pass it preprocessed features."
             )
         center, factor = center + own / factor, factor * times
     return np.asarray(center, np.float64), np.asarray(factor, np.float64)

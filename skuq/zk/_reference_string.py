@@ -18,25 +18,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from skuq.zk import _bn254 as curve
 from skuq.zk import _ezkl as backend
-from skuq.zk._bn254 import (
-    G1,
-    G1_GENERATOR,
-    G2,
-    G2_GENERATOR,
-    ORDER,
-    P,
-    add,
-    affine,
-    combination,
-    jacobian,
-    multiply,
-    negative,
-    on_g1,
-    on_g2,
-    pairings_cancel,
-    root_of_unity,
-)
+from skuq.zk._bn254 import G1, G2, ORDER, P
 from skuq.zk._files import MAX_BYTES, VerificationError, digest_file, read_bytes
 from skuq.zk._fixed_point import Architecture
 
@@ -68,7 +52,6 @@ def size_of(log_rows: int) -> int:
 
 
 def needed_string(log_rows: int) -> str:
-    """Describe the public file that circuits of this size need."""
     return (
         f"perpetual-powers-of-tau-raw-{log_rows} ({size_of(log_rows)} bytes, SHA-256 "
         f"{CEREMONY[log_rows]})"
@@ -98,17 +81,13 @@ def check_ends(path: Path, log_rows: int) -> None:
     data = _read(path, log_rows)
     points = _g1_points(data, first=0, count=1)
     generator, tau = _g2_points(data)
-    if points != [G1_GENERATOR] or generator != G2_GENERATOR:
-        raise VerificationError(
-            "The structured reference string does not have the standard generators of BN254."
-        )
-    if not on_g2(tau):
-        raise VerificationError(
-            "The structured reference string is degenerate: its last point is not in the group G2."
-        )
+    if points != [curve.G1_GENERATOR] or generator != curve.G2_GENERATOR:
+        raise VerificationError("The structured reference string has wrong generators.")
+    if not curve.on_g2(tau):
+        raise VerificationError("The structured reference string ends outside the group G2.")
 
 
-def check_form(path: Path, log_rows: int) -> None:
+def check_string(path: Path, log_rows: int) -> None:
     """Check that a string contains the powers of one number and the matching Lagrange points.
 
     A malformed string could reveal the committed weights. One random linear combination of all
@@ -122,34 +101,33 @@ def check_form(path: Path, log_rows: int) -> None:
     powers = _g1_points(data, first=0, count=n)
     lagrange = _g1_points(data, first=n, count=n)
     generator, tau = _g2_points(data)
-    if not all(map(on_g1, powers)) or not all(map(on_g1, lagrange)):
-        raise VerificationError(
-            "The structured reference string has points that are not on the curve."
-        )
+    if not all(map(curve.on_g1, powers)) or not all(map(curve.on_g1, lagrange)):
+        raise VerificationError("The structured reference string has points off the curve.")
     z = 1 + secrets.randbelow(ORDER - 1)
     scalars, evaluations = [1], _evaluations(z, log_rows)
     for _ in range(n - 1):
         scalars.append(scalars[-1] * z % ORDER)
-    total = combination(scalars, powers)  # commitment to the polynomial with coefficients z ** i
-    by_values = combination(evaluations, lagrange)
-    but_first = add(total, negative(jacobian(powers[0])))
-    shifted = multiply(pow(z, -1, ORDER), but_first)
-    but_last = add(total, negative(multiply(scalars[-1], jacobian(powers[-1]))))
-    if not pairings_cancel([(but_last, tau), (negative(shifted), generator)]):
+    total = curve.combination(
+        scalars, powers
+    )  # commitment to the polynomial with coefficients z ** i
+    by_values = curve.combination(evaluations, lagrange)
+    but_first = curve.add(total, curve.negative(curve.jacobian(powers[0])))
+    shifted = curve.multiply(pow(z, -1, ORDER), but_first)
+    but_last = curve.add(
+        total, curve.negative(curve.multiply(scalars[-1], curve.jacobian(powers[-1])))
+    )
+    if not curve.pairings_cancel([(but_last, tau), (curve.negative(shifted), generator)]):
         raise VerificationError(
-            "The structured reference string does not hold the powers of one number; a commitment "
-            "with it could reveal weights."
+            "The structured reference string does not hold the powers of one number."
         )
-    if add(total, negative(by_values))[2]:
+    if curve.add(total, curve.negative(by_values))[2]:
         raise VerificationError(
-            "The Lagrange points of the structured reference string do not match its powers; a "
-            "commitment with it could reveal weights."
+            "The structured reference string has Lagrange points that do not match its powers."
         )
 
 
 def _evaluations(z: int, log_rows: int) -> list[int]:
-    """Evaluate the polynomial with coefficients z ** i at all roots of unity."""
-    n, root = 2**log_rows, root_of_unity(log_rows)
+    n, root = 2**log_rows, curve.root_of_unity(log_rows)
     above, point, found = (pow(z, n, ORDER) - 1) % ORDER, z, []
     for _ in range(n):
         found.append(above * pow(point - 1, -1, ORDER) % ORDER)
@@ -172,7 +150,9 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
         for scalar, (x, y) in zip(scalars, points[: len(scalars)], strict=True)
     ]
     used += points[-backend.UNUSABLE_ROWS :]
-    total = affine(combination([*map(abs, scalars), *[1] * backend.UNUSABLE_ROWS], used))
+    total = curve.affine(
+        curve.combination([*map(abs, scalars), *[1] * backend.UNUSABLE_ROWS], used)
+    )
     return "" if total is None else backend.compressed(total)
 
 
@@ -204,8 +184,7 @@ def _read(path: Path, log_rows: int) -> bytes:
     data = read_bytes(path, MAX_BYTES)
     if len(data) != size_of(log_rows) or int.from_bytes(data[:4], "little") != log_rows:
         raise VerificationError(
-            f"The structured reference string must have 2 ** {log_rows} powers, like "
-            f"{needed_string(log_rows)}."
+            f"The structured reference string must be like {needed_string(log_rows)}."
         )
     return data
 

@@ -12,7 +12,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from skuq.base import FloatArray, IntArray
 from skuq.validation import check_same_length, finite, finite_columns
-from skuq.zk._files import FORMAT, VerificationError, read_json, write_json
+from skuq.zk._files import FORMAT, VerificationError, check_format, read_form, write_json
 
 KIND = "skuq audit regions"
 MAX_REGIONS = 64
@@ -65,30 +65,26 @@ def choose_regions(
     """Choose the regions that an audit with proofs will test, and write them to a file.
 
     The regions are the leaves of a regression tree for `gap` (Breiman et al., "Classification and
-    Regression Trees", 1984). They show where confidence appears to be wrong on data that are used
-    only for this choice. The audit then tests on separate reference data whether chance explains
-    the gap.
+    Regression Trees", 1984). They show where confidence appears to be wrong. The audit then tests
+    on separate reference data whether chance explains the gap.
 
     Parameters
     ----------
     X : array-like of shape (n_samples, n_features)
-        The auditor's own inputs, in the form that the committed model accepts, disjoint from the
-        reference data.
+        The auditor's own inputs, in the committed form, disjoint from the reference data.
     gap : array-like of shape (n_samples,)
         Correctness of each prediction (1 or 0) minus its confidence.
     out : str or Path
         JSON file to write, for the provider and for `verify`.
     max_regions : int, default=8
-        Maximum number of regions, from 2 to 64. More regions isolate smaller groups, but provide
-        less evidence for each region.
+        Maximum number of regions, from 2 to 64. More regions are smaller, with less evidence each.
     min_samples : int, default=100
         Minimum number of samples of a region.
 
     Returns
     -------
     Regions
-        ``regions.rules(names)`` describes each region in words, and ``regions.assign(X)`` returns
-        the number of the region of each row.
+        ``rules(names)`` describes each region in words, ``assign(X)`` returns that of each row.
 
     Raises
     ------
@@ -113,8 +109,7 @@ def choose_regions(
     out = Path(out)
     if out.exists():
         raise FileExistsError(
-            f"{out} exists already, and the regions of an audit are chosen only once; for another "
-            "audit, choose a new file."
+            f"{out} exists already; choose a new file for the regions of another audit."
         )
     values, gaps = finite_columns(X, "X"), finite(gap, "gap")
     check_same_length(X=values, gap=gaps)
@@ -137,16 +132,13 @@ def choose_regions(
 def load_regions(path: str | Path, n_columns: int) -> Regions:
     """Read the auditor's file of regions, and check it against the number of input columns."""
     path = Path(path)
-    record = read_json(path)
-    entries = set(record) if isinstance(record, dict) else None
-    if entries != {"kind", "format", "tree"} or record["kind"] != KIND:
+    record = read_form(path, {"kind": str, "format": int, "tree": list | None})
+    if record["kind"] != KIND:
         raise VerificationError(f"{path.name} does not hold the regions of an audit.")
-    if type(record["format"]) is not int or record["format"] != FORMAT:
-        raise VerificationError(f"{path.name} has format {record['format']}, expected {FORMAT}.")
+    check_format(record, path.name)
     if not valid_tree(record["tree"], n_columns):
         raise VerificationError(
-            f"{path.name} does not hold a tree of 2 to {MAX_REGIONS} regions over {n_columns} "
-            "columns."
+            f"{path.name} does not hold 2 to {MAX_REGIONS} regions over {n_columns} columns."
         )
     return Regions(record["tree"])
 
@@ -177,16 +169,6 @@ def rows_of_chunks(size: int, region: IntArray) -> list[IntArray]:
     return chunks
 
 
-def group_confidence_level(confidence_level: float, n_groups: int) -> float:
-    """Confidence level of each of several audits, given their joint level.
-
-    The probability that any of the audits wrongly fails a model within alpha is at most the sum of
-    the error probabilities of the single audits (Bonferroni), even if the groups overlap.
-    """
-    # Round the level, so that prover and verifier obtain the same number.
-    return round(1 - (1 - confidence_level) / n_groups, 12)
-
-
 def _paths(
     tree: Tree, path: tuple[tuple[int, str, float], ...]
 ) -> Iterator[tuple[tuple[int, str, float], ...]]:
@@ -199,7 +181,6 @@ def _paths(
 
 
 def _tree(fitted: Any, node: int, values: FloatArray) -> Any:
-    """Convert a fitted tree of scikit-learn to nested lists."""
     below, above = int(fitted.children_left[node]), int(fitted.children_right[node])
     if below < 0:
         return None

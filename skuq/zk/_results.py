@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from skuq.base import IntArray
 from skuq.calibration import AuditResult, BinSums, audit_sums
 from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import CONFIDENCE_BITS
@@ -17,15 +18,6 @@ from skuq.zk._statements import AuditStatement
 
 POWER = 0.8  # probability with which a reported detectable gap is detected, as in `BinAudit`
 DETECTABLE = ("detectable_underconfidence", "detectable_overconfidence")
-COULD_NOT_FAIL = (
-    "This audit could not have failed, whatever the true labels were: use more reference samples, "
-    "a smaller alpha or fewer bins."
-)
-NO_REGIONS = (
-    "No region was audited: an underconfident group can be balanced in its bins by an "
-    "overconfident one."
-)
-ADDED = ("count", "correct", "confidence")  # entries that are summed over the regions
 
 
 class RegionAudit(NamedTuple):
@@ -40,11 +32,8 @@ class RegionAudit(NamedTuple):
     result: AuditResult | None  # at the confidence level of a single region
 
     def as_record(self) -> dict[str, Any]:
-        """Verdict as JSON."""
-        record: dict[str, Any] = {
-            name: getattr(self, name)
-            for name in ("rule", "n_samples", "passed", "robust", "could_fail")
-        }
+        record = self._asdict()
+        del record["sums"], record["result"]
         return record if self.sums is None else {**record, "bins": _bins_record(self.sums)}
 
 
@@ -98,18 +87,10 @@ class VerifiedAudit(NamedTuple):
 
     def as_record(self) -> dict[str, Any]:
         """Result as JSON, for an auditor to sign: the same audit gives the same record."""
-        record: dict[str, Any] = {
-            "reference_string": self.reference_string,
-            "reference_string_is": REFERENCE_STRINGS[self.reference_string],
-            "classes": self.classes,
-            "absent_classes": self.absent_classes,
-            "passed": self.passed,
-            "robust": self.robust,
-            "level": self.level,
-            "statement": self.statement,
-            "n_proofs": self.n_proofs,
-            "notes": self.notes,
-        }
+        record = self._asdict()
+        record["reference_string_is"] = REFERENCE_STRINGS[self.reference_string]
+        for name in ("sums", "result", "regions"):
+            del record[name]
         if self.regions is not None:
             record["regions"] = [region.as_record() for region in self.regions]
         if self.sums is not None:
@@ -149,60 +130,122 @@ class Attestation(NamedTuple):
     classes: list[Any]
 
 
-class _Judgement(NamedTuple):
+class Judgement(NamedTuple):
+    """Verdict on all samples or on a region: the last entries of `RegionAudit`."""
+
     passed: bool  # at alpha
     robust: bool  # whether alpha minus and alpha plus the tolerance give the same verdict
     could_fail: bool
-    result: AuditResult | None
+    sums: BinSums | None = None
+    result: AuditResult | None = None
 
 
-def judged(
+def judge(sums: BinSums, statement: AuditStatement, tolerance: float) -> Judgement:
+    alpha, level = statement.alpha, statement.single_level
+    lower, passed, upper = (
+        _passes(sums, value, level)
+        for value in (max(0.0, alpha - tolerance), alpha, min(1.0, alpha + tolerance))
+    )
+    result = None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level)
+    # The same confidences, once with all predictions correct, once with all wrong.
+    extremes = [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
+    could_fail = not passed or not all(_passes(each, alpha, level) for each in extremes)
+    return Judgement(passed, lower == passed == upper, could_fail, sums, result)
+
+
+def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool:
+    if confidence_level is not None:
+        return audit_sums(sums, alpha=alpha, confidence_level=confidence_level).passed
+    return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
+
+
+def judged(parts: list[BinSums], statement: AuditStatement, tolerance: float) -> list[Judgement]:
+    """Compute the verdicts on all samples and, if there are regions, on the sums of each."""
+    added = ("count", "correct", "confidence")
+    sums = parts[0]._replace(**{name: sum(getattr(part, name) for part in parts) for name in added})
+    if int(sums.count.sum()) != statement.n_samples:
+        raise VerificationError("The proven sums do not add up to the number of reference samples.")
+    together = judge(sums, statement, tolerance)
+    if not together.could_fail:
+        raise VerificationError(
+            "This audit could not have failed, whatever the labels are: use more samples, a "
+            "smaller alpha or fewer bins."
+        )
+    regions = parts if statement.regions is not None else []
+    return [together, *(judge(part, statement, tolerance) for part in regions)]
+
+
+def audited(
     committed: Commitment,
     statement: AuditStatement,
-    parts: list[BinSums],
+    judgements: list[Judgement],  # on all samples, and on each region
+    region: IntArray,  # of each sample
     n_proofs: int,
     extra: list[str],
     absent: list[Any],
     trust: Trust,
 ) -> VerifiedAudit:
-    """Compute the verdicts on the sums of each region and of all regions together."""
-    sums = parts[0]._replace(**{name: sum(getattr(part, name) for part in parts) for name in ADDED})
-    if int(sums.count.sum()) != statement.n_samples:
-        raise VerificationError("The proven sums do not add up to the number of reference samples.")
-    together = _judge(sums, statement, committed.tolerance)
-    if not together.could_fail:
-        raise VerificationError(COULD_NOT_FAIL)
-    judgements, regions = [together], None
+    """Result with notes on what was tested, which contain no text from the provider."""
+    together, regions = judgements[0], None
     if statement.regions is not None:
         rules = Regions(statement.regions).rules(committed.encoding.names)
-        judgements += [_judge(part, statement, committed.tolerance) for part in parts]
         regions = [
-            RegionAudit(rule, int(part.count.sum()), *each[:3], part, each.result)
-            for rule, part, each in zip(rules, parts, judgements[1:], strict=True)
+            RegionAudit(rule, int((region == k).sum()), *judgement)
+            for k, (rule, judgement) in enumerate(zip(rules, judgements[1:], strict=True))
         ]
-    verdicts = [each[:2] for each in judgements]
-    extra = [*extra, *_power_notes(together.result)]
-    found = audited(committed, statement, verdicts, n_proofs, extra, absent, trust, regions)
-    return found._replace(sums=sums, result=together.result)
-
-
-def _judge(sums: BinSums, statement: AuditStatement, allowed: float) -> _Judgement:
-    alpha, level = statement.alpha, statement.single_level
-    verdicts = [
-        _passes(sums, value, level)
-        for value in (max(0.0, alpha - allowed), alpha, min(1.0, alpha + allowed))
+    robust = all(each.robust for each in judgements)
+    agreed, tolerance = committed.record["agreement"], committed.tolerance
+    classes = committed.classes.tolist()
+    chance = "without a margin for sampling error"
+    if statement.confidence_level is not None:
+        chance = f"at a confidence level of {statement.confidence_level:g}"
+    lacking = ""
+    if absent:
+        lacking = (
+            f" As the auditor expected, no reference sample belongs to {shown_classes(absent)}: "
+            "the audit does not cover predictions of these classes."
+        )
+    notes = [
+        f"The classes are {shown_classes(classes)}.{lacking}",
+        "All proofs hold, and all are bound to the published commitment.",
+        *([] if trust == "ceremony" else [f"The reference string is {REFERENCE_STRINGS[trust]}."]),
+        f"The question was whether accuracy and confidence differ by at most alpha = "
+        f"{statement.alpha:g} in each of {statement.n_bins} bins, {chance}, on "
+        f"{statement.n_samples} samples.",
+        *_region_notes(regions),
+        *extra,
+        *_power_notes(together.result),
+        f"Proven confidences are multiples of 2 ** -{CONFIDENCE_BITS}. On the provider's "
+        f"calibration data they were within {agreed['maximum']:.4f} of the model's, as the "
+        f"provider states without proof (tolerance {tolerance:g}).",
     ]
-    result = None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level)
-    # The same confidences, once with all predictions correct, once with all wrong.
-    extremes = [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
-    could_fail = not verdicts[1] or not all(_passes(each, alpha, level) for each in extremes)
-    return _Judgement(verdicts[1], len(set(verdicts)) == 1, could_fail, result)
+    if not robust:
+        notes.append(
+            f"The verdict would change at alpha minus or plus the tolerance of {tolerance:g}."
+        )
+    notes.append("An audit does not cover inputs that the reference data do not cover.")
+    return VerifiedAudit(
+        passed=all(each.passed for each in judgements),
+        robust=robust,
+        level=statement.level,
+        statement=statement.record(),
+        sums=together.sums,
+        result=together.result,
+        n_proofs=n_proofs,
+        notes=notes,
+        reference_string=trust,
+        classes=classes,
+        absent_classes=absent,
+        regions=regions,
+    )
 
 
 def _region_notes(regions: list[RegionAudit] | None) -> list[str]:
-    """Describe which regions received a verdict."""
     if regions is None:
-        return [NO_REGIONS]
+        return [
+            "No region was audited: an underconfident group can be balanced in its bins by an "
+            "overconfident one."
+        ]
     notes = [
         f"All samples together and each of {len(regions)} regions were judged, at one joint "
         "confidence level for all these verdicts."
@@ -216,26 +259,11 @@ def _region_notes(regions: list[RegionAudit] | None) -> list[str]:
     return notes
 
 
-def _bins_record(sums: BinSums) -> dict[str, Any]:
-    return {
-        "edges": (sums.edges / sums.scale).tolist(),
-        "count": sums.count.tolist(),
-        "correct": sums.correct.tolist(),
-        "confidence_sum": (sums.confidence / sums.scale).tolist(),
-    }
-
-
-def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool:
-    if confidence_level is not None:
-        return audit_sums(sums, alpha=alpha, confidence_level=confidence_level).passed
-    return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
-
-
 def _power_notes(result: AuditResult | None) -> list[str]:
     """State the gaps that the audit detects in each bin with a probability of 0.8."""
+    notes: list[str] = []
     if result is None:
-        return []
-    notes = []
+        return notes
     for name in DETECTABLE:
         sums, gaps, parts = result.sums, getattr(result.bins, name), []
         for b in np.flatnonzero(sums.count):
@@ -249,58 +277,10 @@ def _power_notes(result: AuditResult | None) -> list[str]:
     return notes
 
 
-def audited(
-    committed: Commitment,
-    statement: AuditStatement,
-    verdicts: list[tuple[bool, bool]],  # whether all samples, and each region, pass; robust
-    n_proofs: int,
-    extra: list[str],
-    absent: list[Any],
-    trust: Trust,
-    regions: list[RegionAudit] | None,
-) -> VerifiedAudit:
-    """Result with notes on what was tested, which contain no text from the provider."""
-    passed, robust = (all(each) for each in zip(*verdicts, strict=True))
-    agreed = committed.record["agreement"]
-    chance = "without a margin for sampling error"
-    if statement.confidence_level is not None:
-        chance = f"at a confidence level of {statement.confidence_level:g}"
-    lacking = ""
-    if absent:
-        lacking = (
-            f" As the auditor expected, no reference sample belongs to {shown_classes(absent)}: "
-            "the audit does not cover predictions of these classes."
-        )
-    notes = [
-        f"The classes are {shown_classes(committed.classes.tolist())}.{lacking}",
-        "All proofs hold, and all are bound to the published commitment.",
-        *([] if trust == "ceremony" else [f"The reference string is {REFERENCE_STRINGS[trust]}."]),
-        f"The question was whether accuracy and confidence differ by at most alpha = "
-        f"{statement.alpha:g} in each of {statement.n_bins} bins, {chance}, on "
-        f"{statement.n_samples} samples.",
-        *_region_notes(regions),
-        *extra,
-        f"Proven confidences are multiples of 2 ** -{CONFIDENCE_BITS}. On the provider's "
-        f"calibration data they were within {agreed['maximum']:.4f} of the model's, as the "
-        f"provider states without proof (tolerance {committed.tolerance:g}).",
-    ]
-    if not robust:
-        notes.append(
-            "The verdict would change at alpha minus or plus the tolerance of "
-            f"{committed.tolerance:g}."
-        )
-    notes.append("An audit does not cover inputs that the reference data do not cover.")
-    return VerifiedAudit(
-        passed=passed,
-        robust=robust,
-        level=statement.level,
-        statement=statement.record(),
-        sums=None,
-        result=None,
-        n_proofs=n_proofs,
-        notes=notes,
-        reference_string=trust,
-        classes=committed.classes.tolist(),
-        absent_classes=absent,
-        regions=regions,
-    )
+def _bins_record(sums: BinSums) -> dict[str, Any]:
+    return {
+        "edges": (sums.edges / sums.scale).tolist(),
+        "count": sums.count.tolist(),
+        "correct": sums.correct.tolist(),
+        "confidence_sum": (sums.confidence / sums.scale).tolist(),
+    }

@@ -7,32 +7,20 @@ import math
 import secrets
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import IntArray
-from skuq.zk._files import (
-    MAX_BYTES,
-    REPORTED,
-    VerificationError,
-    canonical,
-    check_entries,
-    check_outside,
-    check_unlinked,
-    digest_file,
-    field,
-    integer,
-    read_json,
-    write_json,
-)
+from skuq.zk import _files as files
+from skuq.zk._files import REPORTED, VerificationError
 from skuq.zk._fixed_point import ONE, IntegerPredictions
 from skuq.zk._public_commitment import load_commitment
 from skuq.zk._statements import SpotCheckStatement, encoded
 
 DRAWN = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
-CHALLENGE: dict[str, type] = {**dict.fromkeys(DRAWN, str), "n_proven": int}
+CHALLENGE = {**dict.fromkeys(DRAWN, str), "n_proven": int}  # forms, see `check_form`
+REPORTS = {"label": [int], "confidence": [int], "reference_digest": str}
 CHANGED = (
     "The challenge was drawn for a different commitment, different reference data or different "
     "reported confidences; none of these may change after the challenge."
@@ -62,9 +50,8 @@ def challenge(
     out : str or Path
         JSON file to write. The auditor keeps it for `verify`, which accepts no other challenge.
     false_share, error : float, default=0.02 and 0.01
-        If a fraction `false_share` of the reports is false, the spot check detects this with
-        probability 1 - `error`. The smallest sufficient k, with ``(1 - false_share) ** k <=
-        error``, is the number of predictions to prove, in each region if there are regions.
+        A fraction `false_share` of false reports is detected with probability 1 - `error`. The
+        smallest k with ``(1 - false_share) ** k <= error`` predictions are proven, in each region.
 
     Returns
     -------
@@ -74,31 +61,29 @@ def challenge(
     Raises
     ------
     FileExistsError
-        If `out` exists: with a second challenge, false reports would have a second chance to go
-        undetected.
+        If `out` exists: a second challenge would be a second chance for false reports.
     OSError
         If `out` is a link.
     ValueError
         If `out` is inside a folder of the provider, or an argument is out of range.
     """
     out = Path(out)
-    check_outside(out, "out", bundle, commitment)
-    check_unlinked(out)
+    files.check_outside(out, "out", bundle, commitment)
+    files.check_unlinked(out)
     committed = load_commitment(commitment)
     data = encoded(committed.encoding, committed.classes, X_ref, y_ref)
     record = {
         "commitment_digest": committed.digest,
         "reference_digest": data.digest,
-        "reported_digest": digest_file(Path(bundle) / REPORTED),
+        "reported_digest": files.digest_file(Path(bundle) / REPORTED),
         "nonce": secrets.token_hex(16),
         "n_proven": sample_size(false_share, error),
     }
     if out.exists():
         raise FileExistsError(
-            f"{out} exists already, and each audit is challenged only once; for another audit, "
-            "choose a new file."
+            f"{out} exists: an audit is challenged only once; choose a new file for another one."
         )
-    write_json(out, record)
+    files.write_json(out, record)
     return out
 
 
@@ -111,15 +96,6 @@ def sample_size(false_share: float, error: float) -> int:
     return math.ceil(min(most, math.log(error) / math.log1p(-false_share)))
 
 
-def read_challenge(path: str | Path) -> dict[str, Any]:
-    """Read an auditor's challenge."""
-    record: dict[str, Any] = read_json(Path(path))
-    for name, kind in CHALLENGE.items():
-        field(record, name, kind, "The challenge")
-    check_entries(record, CHALLENGE, "The challenge")
-    return record
-
-
 def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntArray:
     """Select the rows to prove: in each region, the `k` rows with the smallest hashes, or all.
 
@@ -127,7 +103,7 @@ def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntA
     nonce. If they depended on anything else, such as alpha, a provider could try values until no
     false report is selected.
     """
-    seed = canonical({name: getattr(statement, name) for name in DRAWN})
+    seed = files.canonical({name: getattr(statement, name) for name in DRAWN})
     keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(len(region))]
     chosen: list[int] = []
     for number in np.unique(region):
@@ -140,53 +116,35 @@ def check_challenge(
 ) -> None:
     """Check that the audit answers the auditor's own challenge for the reported confidences."""
     if challenge is None:
-        raise VerificationError(
-            "An audit of reported confidences needs the auditor's own challenge (`challenge`)."
-        )
-    record = read_challenge(challenge)
-    reported = digest_file(bundle / REPORTED)
+        raise VerificationError("At level 'predictions', the auditor's `challenge` is needed.")
+    record = files.read_form(Path(challenge), CHALLENGE)
+    reported = files.digest_file(bundle / REPORTED)
     stated = (statement.commitment_digest, statement.reference_digest, statement.reported_digest)
     if stated != tuple(record[name] for name in DRAWN[:3]) or reported != stated[2]:
         raise VerificationError(CHANGED)
     if statement.nonce != record["nonce"]:
-        raise VerificationError(
-            "The audit answers a different challenge from yours; it may be an older audit."
-        )
+        raise VerificationError("The audit answers a different challenge from yours.")
     needed = min(largest_region, record["n_proven"])
     if statement.n_proven < needed:
         where = "" if statement.regions is None else " in each region"
         raise VerificationError(
-            f"Only {statement.n_proven} of {statement.n_samples} predictions were proven{where}, "
-            f"but {needed} are needed."
+            f"Only {statement.n_proven} predictions were proven{where}, but {needed} are needed."
         )
 
 
 def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) -> IntegerPredictions:
     """Read the reported label and confidence of each row of the reference data."""
-    record, n = read_json(bundle / REPORTED, MAX_BYTES), statement.n_samples
-    label, confidence = (_numbers(record, name) for name in ("label", "confidence"))
-    found = IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
-    if len(found.label) != n or len(found.confidence) != n:
+    record = files.read_form(bundle / REPORTED, REPORTS, files.MAX_BYTES)
+    label, confidence = record["label"], record["confidence"]
+    if {len(label), len(confidence)} != {statement.n_samples}:
         raise VerificationError(f"{REPORTED} does not hold one prediction per reference sample.")
-    if not (
-        ((found.label >= 0) & (found.label < n_classes)).all()
-        and ((found.confidence > 0) & (found.confidence <= ONE)).all()
+    if not (0 <= min(label) <= max(label) < n_classes and min(confidence) > 0) or (
+        max(confidence) > ONE
     ):
         raise VerificationError(f"{REPORTED} holds an impossible label or confidence.")
-    if field(record, "reference_digest", str, REPORTED) != statement.reference_digest:
+    if record["reference_digest"] != statement.reference_digest:
         raise VerificationError(f"{REPORTED} and the audit are based on different reference data.")
-    check_entries(record, ("label", "confidence", "reference_digest"), REPORTED)
-    return found
-
-
-def _numbers(record: Any, name: str) -> list[int]:
-    try:
-        numbers = [integer(value) for value in field(record, name, list, REPORTED)]
-    except TypeError as error:
-        raise VerificationError(f"The numbers {name!r} in {REPORTED} are not integers.") from error
-    if any(abs(number) >= 1 << 32 for number in numbers):
-        raise VerificationError(f"The numbers {name!r} in {REPORTED} are out of range.")
-    return numbers
+    return IntegerPredictions(np.array(label, np.int64), np.array(confidence, np.int64))
 
 
 def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[str]:

@@ -19,7 +19,7 @@ from skuq.base import IntArray
 from skuq.calibration import BinSums
 from skuq.labels import codes_of
 from skuq.zk._circuits import edges, fixed_inputs, input_names
-from skuq.zk._files import VERDICT, VERDICTS, VerificationError, canonical, digest, field
+from skuq.zk._files import VERDICT, VERDICTS, VERSIONS, VerificationError, canonical, digest
 from skuq.zk._fixed_point import (
     CONTEXT_BITS,
     N_ALPHAS,
@@ -29,7 +29,7 @@ from skuq.zk._fixed_point import (
     IntegerPredictions,
 )
 from skuq.zk._public_commitment import Commitment, Encoding, check_record
-from skuq.zk._regions import Regions, group_confidence_level, rows_of_chunks, valid_tree
+from skuq.zk._regions import Regions, rows_of_chunks, valid_tree
 
 Level = Literal["verdict", "bins", "predictions"]
 LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # levels of disclosure
@@ -48,17 +48,13 @@ class Statement:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Self:
-        """Statement with the entries of a record."""
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in record.items()
-        }
+        values: dict[str, Any]
+        values = {k: tuple(v) if isinstance(v, list) else v for k, v in record.items()}
         return cls(**values)
 
     def record(self) -> dict[str, Any]:
-        """Entries as JSON."""
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
+        values = ((entry.name, getattr(self, entry.name)) for entry in fields(self))
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in values}
 
     def canonical(self) -> bytes:
         """Canonical text that proofs are bound to."""
@@ -81,20 +77,28 @@ class AuditStatement(Statement):
     regions: tuple[Any, ...] | None  # tree of regions with separate verdicts
 
     @property
+    def n_regions(self) -> int:
+        """Number of regions with sums of their own; 1 if all samples are one region."""
+        return 1 if self.regions is None else len(Regions(self.regions).paths)
+
+    @property
     def n_audits(self) -> int:
         """Number of verdicts at the joint confidence level: all samples, and each region."""
-        return 1 if self.regions is None else 1 + len(Regions(self.regions).paths)
+        return 1 if self.regions is None else 1 + self.n_regions
 
     @property
     def single_level(self) -> float | None:
-        """Confidence level of each verdict."""
+        """Confidence level of each verdict; overlapping groups are allowed (Bonferroni)."""
         if self.confidence_level is None or self.n_audits == 1:
             return self.confidence_level
-        return group_confidence_level(self.confidence_level, self.n_audits)
+        # Round the level, so that prover and verifier obtain the same number.
+        return round(1 - (1 - self.confidence_level) / self.n_audits, 12)
 
     def impossible(self, committed: Commitment) -> str | None:
         if not 0 <= self.alpha <= 1:
             return f"alpha={self.alpha}"
+        if self.level == "verdict" and abs(1000 * self.alpha - round(1000 * self.alpha)) > 1e-9:
+            return f"alpha={self.alpha}, not a multiple of 0.001,"
         if not 1 <= self.n_bins <= committed.shape.n_bins:
             return f"n_bins={self.n_bins}, which must be from 1 to {committed.shape.n_bins},"
         if self.confidence_level is not None and not 0 < self.confidence_level < 1:
@@ -119,12 +123,10 @@ class VerdictStatement(AuditStatement):
         found = super().impossible(committed)
         if found is not None:
             return found
-        if abs(1000 * self.alpha - round(1000 * self.alpha)) > 1e-9:
-            return f"alpha={self.alpha}, not a multiple of 0.001,"
-        valid = all(type(pad) is int and 0 <= pad < committed.shape.n_pads for pad in self.pads)
+        valid = all(0 <= pad < committed.shape.n_pads for pad in self.pads)
         least = -(-self.n_samples // max(1, committed.shape.rows_of("padded_bins")))
         # Regions have separate chunks, so each region except one may need an additional chunk.
-        most = least + max(0, self.n_audits - 2)
+        most = least + self.n_regions - 1
         if not valid or not least <= len(set(self.pads)) == len(self.pads) <= most:
             return "the list of pads"
         return None
@@ -157,8 +159,6 @@ class AttestationStatement(Statement):
     number: int  # number of this attestation, starting at 1
 
     def impossible(self, committed: Commitment) -> str | None:
-        if not all(isinstance(value, float) and math.isfinite(value) for value in self.x):
-            return "the input"
         if not 0 <= self.label < len(committed.classes):
             return "the label"
         if not 0 < self.confidence <= ONE:
@@ -175,54 +175,33 @@ KINDS: dict[str, type[Statement]] = {
     "predictions": SpotCheckStatement,
     ATTESTATION: AttestationStatement,
 }
-JSON_TYPES: dict[str, type | tuple[type, ...]] = {
+FORMS = {  # of the entries, see `check_form`
     "format": int,
-    "versions": dict,
+    "versions": VERSIONS,
     "commitment_digest": str,
     "level": str,
     "alpha": float,
     "n_bins": int,
-    "confidence_level": (float, type(None)),
+    "confidence_level": float | None,
     "n_samples": int,
     "reference_digest": str,
-    "regions": (list, type(None)),
-    "pads": list,
+    "regions": list | None,
+    "pads": [int],
     "reported_digest": str,
     "nonce": str,
     "n_proven": int,
-    "x": list,
+    "x": [float],
     "label": int,
     "confidence": int,
     "number": int,
 }
 
 
-def read_audit(record: Any, committed: Commitment, where: str) -> AuditStatement:
-    """Read and validate the statement of an audit."""
-    found = _read(record, committed, LEVELS, where)
-    assert isinstance(found, AuditStatement)
-    return found
-
-
-def read_attestation(record: Any, committed: Commitment, where: str) -> AttestationStatement:
-    """Read and validate the statement of a single prediction."""
-    found = _read(record, committed, (ATTESTATION,), where)
-    assert isinstance(found, AttestationStatement)
-    return found
-
-
-def check_statement(statement: Statement, committed: Commitment) -> None:
-    """Raise if verifiers would reject a statement."""
-    _read(statement.record(), committed, tuple(KINDS), "The statement")
-
-
-def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: str) -> Statement:
+def read_statement(record: Any, committed: Commitment, level: str, where: str) -> Statement:
     """Check that a statement has exactly the entries of its level, with possible values."""
-    level = field(record, "level", str, where)
-    if level not in levels:
-        raise VerificationError(f"{where} has an unknown level {level!r}.")
-    types = {entry.name: JSON_TYPES[entry.name] for entry in fields(KINDS[level])}
-    check_record(record, types, where)
+    if isinstance(record, dict):  # before the other entries, which depend on the level
+        check_asked("level", record.get("level", level), level)
+    check_record(record, {entry.name: FORMS[entry.name] for entry in fields(KINDS[level])}, where)
     statement = KINDS[level].of(record)
     if statement.commitment_digest != committed.digest:
         raise VerificationError(f"{where} is about a different commitment from the published one.")
@@ -230,6 +209,17 @@ def _read(record: Any, committed: Commitment, levels: tuple[str, ...], where: st
     if impossible is not None:
         raise VerificationError(f"{where}: {impossible} is impossible.")
     return statement
+
+
+def check_level(level: str) -> None:
+    if level not in LEVELS:
+        raise ValueError(f"`level` must be one of {', '.join(LEVELS)}, got {level!r}.")
+
+
+def check_asked(name: str, stated: Any, asked: Any) -> None:
+    """Raise if an entry of a statement is not what the verifier requested."""
+    if stated != asked:
+        raise VerificationError(f"The statement has {name}={stated}, but you asked for {asked}.")
 
 
 def context(statement: bytes, part: str) -> int:
@@ -266,7 +256,6 @@ def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
 
 
 def n_outputs(circuit: str, shape: Architecture) -> int:
-    """Number of transmitted outputs."""
     of_rows = 2 * shape.rows_of(circuit)
     special = {"attestation": of_rows, "predictions": of_rows, "verdict": N_ALPHAS}
     return special.get(circuit, 3 * shape.n_bins)
@@ -298,12 +287,11 @@ class ReferenceData(NamedTuple):
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the encoded reference data."""
-        return reference_digest(self.rows, self.codes)
+        data = self.rows.astype("<i8").tobytes() + self.codes.astype("<i8").tobytes()
+        return digest(b"%d,%d\n" % self.rows.shape + data)
 
     @property
     def largest_region(self) -> int:
-        """Number of rows of the largest region."""
         return int(np.bincount(self.region).max())
 
     def region_of_chunks(self, size: int) -> IntArray:
@@ -318,7 +306,6 @@ def verdict_inputs(
     outputs: list[list[int]],
     chunks: Sequence[int],
 ) -> dict[str, Any]:
-    """Inputs of the final proof of a verdict, computed from the outputs of its chunks."""
     used = np.zeros(shape.n_pads, np.int64)
     used[[statement.pads[k] for k in chunks]] = 1
     return {
@@ -342,7 +329,6 @@ def verdict_chunks(
 
 
 def verdict_file(part: str) -> str:
-    """File name of the proof of a verdict."""
     number = part.removeprefix(VERDICT_PART)
     return f"{VERDICTS}/{int(number):05d}.json" if number else VERDICT
 
@@ -367,23 +353,22 @@ def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
     return math.ceil(4e6 * math.log(2 * n_bins / (1 - confidence_level)) / 2)
 
 
-def too_few_to_fail(
-    n_samples: int, n_classes: int, n_bins: int, alpha: float, confidence_level: float | None
-) -> str:
+def too_few_to_fail(n_samples: int, n_classes: int, statement: AuditStatement) -> str:
     """Reason why a verdict might pass for all possible labels; empty if it could fail.
 
     The sums are secret, so this function assumes the worst case: each possible bin contains as many
     samples as possible, while the bin still passes both if all of its predictions are correct and
     if none of them is. With one more sample, the verdict can fail.
     """
+    n_bins = statement.n_bins
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     reached = upper > 1 / n_classes - ROUNDING
     # For each bin, the larger of the two gaps if all predictions are correct and if none is. The
     # mean confidence within the bin is chosen such that this larger gap is smallest.
-    gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - alpha
+    gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - statement.alpha
     if (gap <= 0).any():
         return "This audit might pass whatever the true labels are: use a smaller alpha."
-    allowance = chance_allowance(n_bins, confidence_level) / 4e6
+    allowance = chance_allowance(n_bins, statement.single_level) / 4e6
     needed = int(np.floor(allowance / (gap * gap)).sum()) + 1
     if n_samples >= needed:
         return ""
@@ -400,9 +385,7 @@ def reference_chunks(
     parts, chunks = rows_of_chunks(shape.rows_of(circuit), data.region), []
     pads = statement.pads if isinstance(statement, VerdictStatement) else None
     if pads is not None and len(pads) != len(parts):
-        raise VerificationError(
-            "The statement must contain one index of a one-time pad for each chunk."
-        )
+        raise VerificationError("The statement needs one index of a one-time pad per chunk.")
     for k, part in enumerate(parts):
         values = bins_inputs(shape, circuit, data.rows[part], data.codes[part], statement.n_bins)
         if pads is not None:
@@ -414,7 +397,6 @@ def reference_chunks(
 def prediction_inputs(
     shape: Architecture, rows: IntArray, circuit: str = "predictions"
 ) -> dict[str, Any]:
-    """Inputs of a chunk of predictions, or of an attestation."""
     filled = np.minimum(np.arange(shape.rows_of(circuit)), len(rows) - 1)
     return {"rows": rows[filled]}
 
@@ -422,7 +404,6 @@ def prediction_inputs(
 def prediction_outputs(
     shape: Architecture, found: IntegerPredictions, circuit: str = "predictions"
 ) -> list[int]:
-    """Outputs of a chunk of predictions, or of an attestation, from labels and confidences."""
     filled = np.minimum(np.arange(shape.rows_of(circuit)), len(found.label) - 1)
     n_classes = shape.widths[-1]
     # Twice the label minus the sum of all class numbers, as computed in the circuit.
@@ -431,7 +412,6 @@ def prediction_outputs(
 
 
 def read_predictions(shape: Architecture, outputs: list[int], n: int) -> IntegerPredictions:
-    """Labels and confidences in the outputs of a chunk."""
     confidence, label = np.array(outputs, np.int64).reshape(-1, 2)[:n].T
     n_classes = shape.widths[-1]
     return IntegerPredictions((label + n_classes * (n_classes - 1) // 2) // 2, confidence)
@@ -458,12 +438,6 @@ def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
     return BinSums(limits, count, correct, confidence, ONE)
 
 
-def reference_digest(rows: IntArray, codes: IntArray) -> str:
-    """SHA-256 of encoded reference data."""
-    data = rows.astype("<i8").tobytes() + codes.astype("<i8").tobytes()
-    return digest(b"%d,%d\n" % rows.shape + data)
-
-
 def encoded(
     encoding: Encoding, classes: NDArray[Any], X: Any, y: Any, regions: Regions | None = None
 ) -> ReferenceData:
@@ -473,8 +447,6 @@ def encoded(
         raise ValueError(f"Labels must have shape (n_samples,), got {labels.shape}.")
     rows, codes = encoding.encode(X), codes_of(labels, classes, "y")
     if len(rows) != len(codes):
-        raise ValueError(
-            f"Each input needs one label, but there are {len(rows)} inputs and {len(codes)} labels."
-        )
+        raise ValueError(f"There are {len(rows)} inputs, but {len(codes)} labels.")
     region = np.zeros(len(rows), np.int64) if regions is None else regions.assign(X)
     return ReferenceData(rows, codes, region)

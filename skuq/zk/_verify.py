@@ -16,9 +16,9 @@ from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
 from skuq.zk._keys import ProofChecker, read_proof
 from skuq.zk._names import check_present, shown_classes
 from skuq.zk._public_commitment import load_commitment
-from skuq.zk._reference_string import Trust, trust_in
-from skuq.zk._regions import Regions, load_regions
-from skuq.zk._results import Attestation, RegionAudit, VerifiedAudit, audited, judged
+from skuq.zk._reference_string import trust_in
+from skuq.zk._regions import load_regions
+from skuq.zk._results import Attestation, Judgement, VerifiedAudit, audited, judged
 from skuq.zk._spot_check import check_challenge, chosen_rows, read_reports, spot_check_notes
 
 
@@ -58,25 +58,21 @@ def verify(
     classes : sequence
         The classes known to the auditor, which must equal the committed classes in their order.
     absent_classes : sequence, default=()
-        Classes for which the auditor expects no labels in `y_ref`. Other classes without labels
-        are rejected: the model could use a class that only it knows, such as a lookalike of another
-        class, to give correct answers with less confidence.
+        Classes for which the auditor expects no labels in `y_ref`. Other classes without labels are
+        rejected: with a lookalike of a class, correct answers could have less confidence.
     challenge : str or Path, default=None
         The auditor's own challenge; required at level "predictions". Like `regions`, `srs` and
-        `keys`, it must not come from the provider; files inside `bundle` or `commitment` are
-        rejected.
+        `keys`, it must not be in `bundle` or `commitment`.
     regions : str or Path, default=None
         The auditor's own file of regions, which the provider also received (see `choose_regions`).
-        The audit passes if all samples together and each region pass, at one joint confidence
-        level. Default: only all samples together.
+        The audit passes if all samples together and each region pass, at one joint level.
     srs : str or Path, default=None
-        A copy of the structured reference string that the verifier generated or received from a
-        trusted source, never from the provider. Default: require the string of the public ceremony.
+        A copy of the structured reference string from a trusted source, never from the provider.
+        Default: require the string of the public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, although whoever generated it could forge proofs.
     keys : str or Path, default=None
-        The auditor's folder for verifying keys, which are built once from the public
-        architecture. Default: build the keys in a temporary folder.
+        The auditor's folder for verifying keys, which are built once. Default: a temporary one.
 
     Returns
     -------
@@ -88,14 +84,8 @@ def verify(
     VerificationError
         If any check fails; the message names the check.
     ValueError
-        If an argument is out of range, `absent_classes` contains a class that has labels, a file
-        of the auditor is inside a folder of the provider, or a folder of the provider is inside
-        `keys`.
-
-    References
-    ----------
-    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
-    Abstention", ICML 2025, Algorithm 1.
+        If an argument is out of range, `absent_classes` contains a class that has labels, or a file
+        of the auditor is in a folder of the provider, or the other way round.
     """
     bundle = Path(bundle)
     own = {"challenge": challenge, "regions": regions, "srs": srs, "keys": keys}
@@ -109,21 +99,13 @@ def verify(
             f"{shown_classes(committed.classes.tolist())}; got {shown_classes(list(classes))}."
         )
     names = files.check_manifest(bundle)
-    statement = statements.read_audit(
-        files.read_json(bundle / files.STATEMENT), committed, files.STATEMENT
-    )
-    requested = {
-        "confidence_level": confidence_level,
-        "alpha": alpha,
-        "n_bins": n_bins,
-        "level": level,
-    }
-    for name, value in requested.items():
-        stated = getattr(statement, name)
-        if stated != value:
-            raise VerificationError(
-                f"The audit was made with {name}={stated}, but you asked for {value}."
-            )
+    statements.check_level(level)
+    record = files.read_json(bundle / files.STATEMENT)
+    statement = statements.read_statement(record, committed, level, files.STATEMENT)
+    assert isinstance(statement, statements.AuditStatement)
+    asked = {"confidence_level": confidence_level, "alpha": alpha, "n_bins": n_bins}
+    for name, value in asked.items():
+        statements.check_asked(name, getattr(statement, name), value)
     files.check_content(names, files.BUNDLES[level])
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
     tree = None if chosen is None else chosen.tree
@@ -136,25 +118,28 @@ def verify(
         raise VerificationError("The audit states a wrong number of reference samples.")
     absent = check_present(data.codes, committed.classes, absent_classes)
     checker = ProofChecker(committed, statement, keys)
-    if isinstance(statement, statements.VerdictStatement):
-        return _verify_verdict(checker, statement, bundle, data, absent, trust)
     extra: list[str] = []
-    shape = committed.shape
-    numbers = range(max(1, statement.n_audits - 1))
-    if isinstance(statement, statements.SpotCheckStatement):
-        found, n_proofs, extra = _verify_predictions(checker, statement, bundle, data, challenge)
-        totals = [
-            statements.signed_sums(
-                found.of(inside), data.codes[inside], statement.n_bins, shape.n_bins
-            )
-            for inside in (data.region == k for k in numbers)
-        ]
+    if isinstance(statement, statements.VerdictStatement):
+        judgements, n_proofs = _verify_verdict(checker, statement, bundle, data)
     else:
-        outputs = np.array(checker.sums(bundle, "bins", data), dtype=object)
-        n_proofs, where = len(outputs), data.region_of_chunks(shape.rows_of("bins"))
-        totals = [outputs[where == k].sum(axis=0).tolist() for k in numbers]
-    sums = [statements.read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
-    return judged(committed, statement, sums, n_proofs, extra, absent, trust)
+        shape, numbers = committed.shape, range(statement.n_regions)
+        if isinstance(statement, statements.SpotCheckStatement):
+            found, n_proofs, extra = _verify_predictions(
+                checker, statement, bundle, data, challenge
+            )
+            totals = [
+                statements.signed_sums(
+                    found.of(inside), data.codes[inside], statement.n_bins, shape.n_bins
+                )
+                for inside in (data.region == k for k in numbers)
+            ]
+        else:
+            outputs = np.array(checker.sums(bundle, "bins", data), dtype=object)
+            n_proofs, where = len(outputs), data.region_of_chunks(shape.rows_of("bins"))
+            totals = [outputs[where == k].sum(axis=0).tolist() for k in numbers]
+        sums = [statements.read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
+        judgements = judged(sums, statement, committed.tolerance)
+    return audited(committed, statement, judgements, data.region, n_proofs, extra, absent, trust)
 
 
 def check(
@@ -180,9 +165,8 @@ def check(
     nonce : str
         The text that the client chose, which prevents the replay of an older attestation.
     srs : str or Path, default=None
-        A copy of the structured reference string from a source that the client trusts, such as
-        the auditor who generated it, never from the provider. Default: require the string of the
-        public ceremony.
+        A copy of the structured reference string from a trusted source, never from the provider.
+        Default: require the string of the public ceremony.
     allow_test_string : bool, default=False
         Accept any reference string, although whoever generated it could forge proofs.
     keys : str or Path, default=None
@@ -197,8 +181,8 @@ def check(
     VerificationError
         If any check fails; the message names the check.
     ValueError
-        If a file of the client is inside the provider's folder, the provider's folder is inside
-        `keys`, or the nonce is empty.
+        If a file of the client is in the provider's folder or the other way round, or the nonce is
+        empty.
     """
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got an empty string.")
@@ -207,31 +191,24 @@ def check(
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     path = Path(attestation)
-    record = files.read_json(path)
-    stated = files.field(record, "statement", dict, path.name)
-    statement = statements.read_attestation(stated, committed, path.name)
-    proof = files.field(record, "proof", str, path.name)
-    files.check_entries(record, ("statement", "proof"), path.name)
+    record = files.read_form(path, {"statement": dict, "proof": str})
+    part = statements.ATTESTATION
+    statement = statements.read_statement(record["statement"], committed, part, path.name)
+    assert isinstance(statement, statements.AttestationStatement)
     values = np.array(statement.x, dtype=np.float64)
     if not np.array_equal(np.asarray(x, np.float64), values):
         raise VerificationError("The attestation is for a different input.")
     if statement.nonce != nonce:
-        raise VerificationError(
-            "The attestation answers a different nonce from yours; it may be an older attestation."
-        )
+        raise VerificationError("The attestation answers a different nonce from yours.")
     label, confidence = statement.label, statement.confidence
     try:
         rows = committed.encoding.encode(values[None])
     except ValueError as error:
         raise VerificationError(str(error)) from error
     claimed = IntegerPredictions(np.array([label]), np.array([confidence]))
-    ProofChecker(committed, statement, keys).check(
-        statements.ATTESTATION,
-        statements.ATTESTATION,
-        statements.prediction_inputs(committed.shape, rows, statements.ATTESTATION),
-        statements.prediction_outputs(committed.shape, claimed, statements.ATTESTATION),
-        proof,
-    )
+    inputs = statements.prediction_inputs(committed.shape, rows, part)
+    outputs = statements.prediction_outputs(committed.shape, claimed, part)
+    ProofChecker(committed, statement, keys).check(part, part, inputs, outputs, record["proof"])
     return Attestation(
         committed.classes[label].item(),
         confidence / ONE,
@@ -247,44 +224,34 @@ def _verify_verdict(
     statement: statements.VerdictStatement,
     bundle: Path,
     data: statements.ReferenceData,
-    absent: list[Any],
-    trust: Trust,
-) -> VerifiedAudit:
-    """Verify the padded sums and the verdicts on them; the sums remain secret."""
+) -> tuple[list[Judgement], int]:
+    """Verify padded sums, which remain secret, and the verdicts on them; count the proofs."""
     committed = checker.committed
     shape, n_classes = committed.shape, len(committed.classes)
-    settings = n_classes, statement.n_bins, statement.alpha, statement.single_level
-    reason = statements.too_few_to_fail(len(data.rows), *settings)
+    reason = statements.too_few_to_fail(len(data.rows), n_classes, statement)
     if reason:
         raise VerificationError(reason)
     outputs = checker.sums(bundle, "padded_bins", data)
     verdicts = statements.verdict_chunks(shape, statement, data)
     folder = bundle / files.VERDICTS
-    names = (
-        {f"{files.VERDICTS}/{path.name}" for path in folder.iterdir()} if folder.is_dir() else set()
-    )
+    names = {f"{files.VERDICTS}/{path.name}" for path in folder.glob("*")}
     if names != {statements.verdict_file(part) for part in verdicts} - {files.VERDICT}:
-        raise VerificationError(
-            f"The audit must contain one verdict for each of {len(verdicts)} parts."
-        )
-    verified: dict[str, tuple[bool, bool]] = {}
+        raise VerificationError(f"The audit must have a verdict for {len(verdicts)} parts.")
+    verified = {}
     for part, chunks in verdicts.items():
         flags, proof = read_proof(bundle / statements.verdict_file(part), part)
         if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
             raise VerificationError(f"{statements.verdict_file(part)} does not hold a verdict.")
         values = statements.verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
         checker.check("verdict", part, values, flags, proof)
-        verified[part] = flags[1] == 1, len(set(flags)) == 1
-    regions = None
-    if statement.regions is not None:
-        regions = []
-        for k, rule in enumerate(Regions(statement.regions).rules(committed.encoding.names)):
-            n = int((data.region == k).sum())
-            found = verified.get(f"{statements.VERDICT_PART} {k}", (True, True))
-            could_fail = not found[0] or not statements.too_few_to_fail(n, *settings)
-            regions.append(RegionAudit(rule, n, *found, could_fail, None, None))
-    n_proofs, verdicts_of = len(outputs) + len(verdicts), list(verified.values())
-    return audited(committed, statement, verdicts_of, n_proofs, [], absent, trust, regions)
+        verified[part] = Judgement(flags[1] == 1, len(set(flags)) == 1, True)
+    judgements = [verified[statements.VERDICT_PART]]
+    for k in range(statement.n_audits - 1):
+        found = verified.get(f"{statements.VERDICT_PART} {k}", Judgement(True, True, False))
+        n = int((data.region == k).sum())
+        could_fail = not found.passed or not statements.too_few_to_fail(n, n_classes, statement)
+        judgements.append(found._replace(could_fail=could_fail))
+    return judgements, len(outputs) + len(verdicts)
 
 
 def _verify_predictions(

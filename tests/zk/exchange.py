@@ -1,9 +1,17 @@
-"""One small commitment and honest proofs of it, each made when a test asks for it."""
+"""What tests share that takes long: commitments, keys and honest proofs, which are made once.
 
+`made_once` returns a folder with the files that a function writes. They are kept between runs, in
+`$SKUQ_TEST_CACHE` or else in `.tox/.proofs`, until skuq/zk, the sources named in the call, this
+module, `conftest.py` or ezkl change. With `SKUQ_TEST_CACHE=off` each run makes them anew.
+"""
+
+import hashlib
+import os
 import shutil
 import tempfile
 from contextlib import contextmanager
-from functools import cache, cached_property
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +21,52 @@ from sklearn.linear_model import LogisticRegression
 
 from skuq.zk import _commit as sizes
 from skuq.zk import _ezkl as backend
-from skuq.zk import attest, challenge, commit, prove, verify
+from skuq.zk import attest, challenge, check, commit, prove, verify
 
 N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
 TWO_BLOCKS = 30  # more rows than fit into the first block of columns
 ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
 AUDITOR = {"classes": [0, 1], **TEST}
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "skuq" / "zk", Path(__file__), Path(__file__).with_name("conftest.py")
+KEPT = 2  # versions of each folder in the cache
+
+
+def made_once(tmp_path_factory, name, make, *sources):
+    """A copy, which the caller may change, of the folder that `make(folder)` fills.
+
+    `name` is that of the folder in the cache. `sources` are the files, and the folders of modules,
+    that `make` is written in, if it is not in `conftest.py`.
+    """
+    from filelock import FileLock
+
+    kept = os.environ.get("SKUQ_TEST_CACHE") or ROOT / ".tox" / ".proofs"
+    if kept == "off":  # for this run, but for all of its workers
+        here = tmp_path_factory.getbasetemp()
+        kept = (here.parent if "PYTEST_XDIST_WORKER" in os.environ else here) / "proofs"
+    versions = Path(kept) / name
+    versions.mkdir(parents=True, exist_ok=True)
+    made = versions / _key(sources)
+    with FileLock(f"{versions}.lock"):
+        if not made.exists():
+            with tempfile.TemporaryDirectory(dir=kept) as temporary:
+                unfinished = Path(temporary) / name
+                unfinished.mkdir()
+                make(unfinished)
+                unfinished.rename(made)
+        os.utime(made)
+        for old in sorted(versions.iterdir(), key=os.path.getmtime)[:-KEPT]:
+            shutil.rmtree(old)
+        return Path(shutil.copytree(made, tmp_path_factory.mktemp(name) / name))
+
+
+def _key(sources):
+    hashed = hashlib.sha256(version("ezkl").encode())
+    for source in (*SOURCES, *map(Path, sources)):
+        for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
+            hashed.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
+    return hashed.hexdigest()[:16]
 
 
 @contextmanager
@@ -56,43 +104,46 @@ def reuse_keys(patch, private):
     patch.setattr(backend, "setup", copied)
 
 
+def make_exchange(folder):
+    """A commitment, honest proofs of it, and the auditor's keys."""
+    X, _, model = exchange_data()
+    table = pd.DataFrame(X, columns=["a", "b"])
+    with quick_commitments() as patch:
+        patch.setattr(sizes, "MANY_ROWS", TWO_BLOCKS)
+        allowed = {"n_bins": 2, "n_proofs": 3, "n_attestations": 3}
+        commit(model, table, folder, tolerance=0.02, **allowed)
+    made = Exchange(folder)
+    data = made.X, made.y
+    attest(made.public, made.X[0], made.attestation, nonce="1")
+    prove(made.public, *data, folder / "bins", level="bins", **ASKED)
+    reported = {"level": "predictions", **ASKED}
+    prove(made.public, *data, folder / "predictions", **reported)
+    challenge(folder / "predictions", made.public, *data, made.challenge, **SAMPLE)
+    prove(made.public, *data, folder / "predictions", challenge=made.challenge, **reported)
+    for level in ("bins", "predictions"):
+        made.verify(level)
+    check(made.attestation, made.public, x=made.X[0], nonce="1", keys=made.keys, **TEST)
+
+
+def exchange_data():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
+    return X, y, LogisticRegression().fit(X, y)
+
+
 class Exchange:
-    """A commitment, and the proofs that are asked for."""
+    """A commitment and proofs of it, as `make_exchange` writes them."""
 
     def __init__(self, folder):
-        rng = np.random.default_rng(0)
-        X = rng.normal(size=(60, 2))
-        y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
+        X, y, _ = exchange_data()
         self.X, self.y, self.folder, self.keys = X[:N], y[:N], folder, folder / "keys"
-        table = pd.DataFrame(X, columns=["a", "b"])
-        with quick_commitments() as patch:
-            patch.setattr(sizes, "MANY_ROWS", TWO_BLOCKS)
-            self.public = commit(
-                LogisticRegression().fit(X, y),
-                table,
-                folder,
-                n_bins=2,
-                n_proofs=2,
-                n_attestations=3,
-                tolerance=0.02,
-            ).folder
+        self.public, self.challenge = folder / "public", folder / "challenge.json"
         self.ledger = folder / "private" / "ledger.json"
-        self.challenge = folder / "challenge.json"
-
-    @cached_property
-    def attestation(self):
-        return attest(self.public, self.X[0], self.folder / "attestation.json", nonce="1")
+        self.attestation = folder / "attestation.json"
 
     def audit(self, level):
-        """The bundle of a level, made once."""
-        bundle, data = self.folder / level, (self.X, self.y)
-        if level == "bins" and not bundle.exists():
-            prove(self.public, *data, bundle, level=level, **ASKED)
-        if level == "predictions" and not bundle.exists():
-            prove(self.public, *data, bundle, level=level, **ASKED)
-            challenge(bundle, self.public, *data, self.challenge, **SAMPLE)
-            prove(self.public, *data, bundle, level=level, challenge=self.challenge, **ASKED)
-        return bundle
+        return self.folder / level
 
     def verify(self, level, bundle=None, y=None, public=None, **settings):
         own = {} if level == "bins" else {"challenge": self.challenge}

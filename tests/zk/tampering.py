@@ -1,9 +1,15 @@
 """One run of the protocol as an auditor verifies it, and ways to alter its files."""
 
 import base64
+import importlib.util
 import json
+import shutil
+from functools import cache
+from pathlib import Path
 
-from skuq.zk import verify
+import pytest
+
+from skuq.zk import VerificationError, verify
 from skuq.zk._files import read_json, write_json
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 
@@ -30,9 +36,9 @@ LEVELS = ["bins", "verdict", "predictions"]
 FEW = 14  # rows that fit into one proof
 CHUNK, NEXT = "chunks/00000.json", "chunks/00001.json"
 # Reasons that most changes are refused for.
-NOT_HELD = "does not hold for this statement, these data and these results"
-OTHER_WEIGHTS = "its commitment is not the published one"
-WRONG_TYPE = "is not of the right type"
+NOT_HELD = "does not hold"
+OTHER_WEIGHTS = "different weights"
+WRONG_TYPE = "right type"
 
 
 def verified(run, level, bundle=None, *, X=None, y=None, commitment=None, **settings):
@@ -47,6 +53,45 @@ def verified(run, level, bundle=None, *, X=None, y=None, commitment=None, **sett
     )
 
 
+@cache
+def second_verifier():
+    path = Path(__file__).parents[2] / "docs" / "second_verifier.py"
+    spec = importlib.util.spec_from_file_location("second_verifier", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def own_string(run):
+    """A copy of the reference string outside the provider's folder."""
+    copy = run.folder / "own.srs"
+    if not copy.exists():
+        shutil.copy(run.honest / "srs", copy)
+    return copy
+
+
+def verified_again(run, level, bundle=None, *, commitment=None, y=None, **settings):
+    """The same by the second verifier, with the keys that skuq made."""
+    second = second_verifier()
+    published = second.Commitment(commitment or run.honest, run.keys, own_string(run))
+    asked = {name: value for name, value in ASKED.items() if name != "allow_test_string"}
+    return second.verify_audit(
+        bundle or getattr(run, level),
+        published,
+        run.X_ref.tolist(),
+        (run.y_ref if y is None else y).tolist(),
+        **{**asked, "level": level, **run.settings[level], **settings},
+    )
+
+
+def assert_both_refuse(reason, run, level, bundle, **given):
+    second = second_verifier()
+    with pytest.raises(VerificationError, match=reason):
+        verified(run, level, bundle, **given)
+    with pytest.raises((second.Refused, *second.MALFORMED)):
+        verified_again(run, level, bundle, **given)
+
+
 def files_of(folder):
     return sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -57,10 +102,15 @@ def flip(path, position):
     path.write_bytes(data)
 
 
-def changed(path, **entries):
+def changed(path, *parents, **entries):
+    """Change entries of a JSON object, or of one within it."""
     record = read_json(path)
-    assert any(record.get(name) != value for name, value in entries.items())
-    write_json(path, {**record, **entries})
+    target = record
+    for name in parents:
+        target = target[name]
+    assert any(target.get(name) != value for name, value in entries.items())
+    target.update(entries)
+    path.write_text(json.dumps(record), encoding="utf-8")
 
 
 def without(path, name):
@@ -80,12 +130,6 @@ def edit_outputs(path, change):
     found = change([int(v) for v in record["outputs"]])
     texts = [str(value) if type(value) is int else value for value in found]
     write_json(path, {**record, "outputs": texts})
-
-
-def edit(record, *path, value):
-    for name in path[:-1]:
-        record = record[name]
-    record[path[-1]] = value
 
 
 def no_setup(*_):

@@ -23,8 +23,7 @@ from skuq.zk._files import digest_file, read_json, write_json, write_manifest
 from skuq.zk._statements import encoded
 from tests.zk import exchange as small
 from tests.zk import tampering
-from tests.zk.tampering import changed
-from tests.zk.test_vectors import second_verifier
+from tests.zk.tampering import changed, second_verifier
 
 EXAMPLES = json.loads(Path(__file__).with_name("alterations.json").read_text(encoding="utf-8"))
 ARABIC = str.maketrans("0123456789", "".join(map(chr, range(0x660, 0x66A))))
@@ -180,11 +179,6 @@ class Setting:
         return second.verify_audit(self.bundle, published, *data, **self.question)
 
 
-@pytest.fixture(scope="module")
-def second():
-    return second_verifier()
-
-
 def assume_proofs(monkeypatch, second):
     """Let all proofs hold, but none that lacks its last byte."""
     monkeypatch.setattr(backend, "verify", lambda *_: True)
@@ -192,13 +186,9 @@ def assume_proofs(monkeypatch, second):
     monkeypatch.setattr(second, "ezkl_verifies", lambda proof, *_: len(proof) % 32 == 0)
 
 
-def marked(example):
-    slow = [pytest.mark.slow] if example["of"] == "verdict" else []
-    return pytest.param(example, id=example["name"], marks=slow)
-
-
-@pytest.mark.parametrize("example", [marked(example) for example in EXAMPLES])
-def test_both_verifiers_give_the_expected_answer(example, second, tmp_path, request, monkeypatch):
+@pytest.mark.parametrize("example", EXAMPLES, ids=[example["name"] for example in EXAMPLES])
+def test_both_verifiers_give_the_expected_answer(example, tmp_path, request, monkeypatch):
+    second = second_verifier()
     setting = Setting(example["of"], tmp_path, request)
     if example.get("proofs") != "checked":
         assume_proofs(monkeypatch, second)

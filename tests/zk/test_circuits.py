@@ -40,7 +40,6 @@ from skuq.zk._statements import (
     prediction_inputs,
     prediction_outputs,
     public_inputs,
-    read_predictions,
     signed_sums,
     thresholds,
 )
@@ -131,9 +130,7 @@ def assert_circuits_agree(made, rows, codes, n_bins, names=("predictions", "bins
 # Agreement
 
 
-@pytest.mark.parametrize(
-    "widths", [(3, 2), (2, 3), (1, 5), (2, 4, 2), (3, 5, 3), (2, 4, 5), (2, 3, 4, 3), (2, 4, 3, 2)]
-)
+@pytest.mark.parametrize("widths", [(3, 2), (1, 5), (2, 4, 5), (2, 3, 4, 3)])
 def test_circuits_of_random_networks_agree_with_arithmetic_in_the_open(tmp_path, widths):
     rng = np.random.default_rng(sum(widths))
     encoding, network = drawn_network(rng, widths)
@@ -167,7 +164,7 @@ def test_circuits_agree_at_the_limits_of_the_inputs(tmp_path):
     assert_circuits_agree(made, rows, rng.integers(3, size=6), 10)
 
 
-@pytest.mark.parametrize("n_classes", [2, 3, 5])
+@pytest.mark.parametrize("n_classes", [2, 5])
 def test_digits_hold_the_largest_number_and_no_larger_one(tmp_path, n_classes):
     weight = np.zeros((1, n_classes), int)
     weight[0, 0], weight[0, -1] = 1, -1
@@ -183,7 +180,7 @@ def test_digits_hold_the_largest_number_and_no_larger_one(tmp_path, n_classes):
         made.run("bins", bins_inputs(made.shape, "bins", rows + 1, np.zeros(6, int), 10))
 
 
-@pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 7])
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_circuits_agree_on_equal_logits(tmp_path, n_classes):
     network = IntegerNetwork(
         [np.tile([[3, -3]], (1, n_classes))[:, :n_classes]], [np.full(n_classes, 5)], 8, 8
@@ -222,24 +219,12 @@ def halves(tmp_path):
     return Circuits(tmp_path, network, np.array([40_000])), rows, np.array([0, 1, 1, 1, 0, 0])
 
 
-@pytest.mark.parametrize("n_bins", [2, 4, 10])
+@pytest.mark.parametrize("n_bins", [2, 10])
 def test_circuits_agree_on_confidences_that_are_on_an_edge(tmp_path, n_bins):
     made, rows, codes = halves(tmp_path)
     confidence = integer_predictions(made.network, rows).confidence
     assert (confidence[:4] == [ONE // 2, ONE, ONE, ONE // 2]).all()
     assert_circuits_agree(made, rows, codes, n_bins)
-
-
-def test_outputs_of_the_circuit_are_read_as_predictions(tmp_path):
-    rng = np.random.default_rng(8)
-    encoding, network = drawn_network(rng, (2, 4, 3))
-    made = Circuits(tmp_path, network, encoding.limits())
-    rows = encoding.encode(rng.normal(0, 2, size=(5, 2)))
-    again = read_predictions(
-        made.shape, made.run("predictions", prediction_inputs(made.shape, rows)), len(rows)
-    )
-    np.testing.assert_array_equal(again.label, integer_predictions(network, rows).label)
-    np.testing.assert_array_equal(again.confidence, integer_predictions(network, rows).confidence)
 
 
 # Verdicts
@@ -336,8 +321,7 @@ def test_a_verdict_is_the_same_under_any_pads(judge):
         judge.assert_agrees(bins, alphas, chance, chunks=chunks)
 
 
-@pytest.mark.parametrize("b", [0, 3, 9])
-@pytest.mark.parametrize("sign", [-1, 1])
+@pytest.mark.parametrize(("b", "sign"), [(0, -1), (3, 1), (9, -1), (9, 1)])
 def test_a_gap_of_exactly_alpha_passes_and_one_unit_more_fails(judge, b, sign):
     # 1000 predictions, half of them correct, and a sum of confidences off by 50 of them.
     exact = (1000, (500 + sign * 50) * ONE, 500)
@@ -366,19 +350,7 @@ def test_a_verdict_holds_for_thousands_of_samples(judge):
     assert judge.assert_agrees(bins, [0, 50, 1000], chance_allowance(10, 0.95)) == [-1, -1, 1]
 
 
-def test_inputs_are_named_in_the_order_in_which_the_graph_takes_them():
-    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, SMALL)
-    onnx = pytest.importorskip("onnx")
-    for circuit in shape.circuits:
-        model = onnx.load_from_string(build(circuit, shape, [np.ones(s) for s in shape.shapes]))
-        found = {
-            entry.name: tuple(d.dim_value for d in entry.type.tensor_type.shape.dim)
-            for entry in model.graph.input
-        }
-        assert list(found.items()) == list(input_names(circuit, shape).items())
-
-
-def test_graphs_do_not_depend_on_the_weights_but_for_their_constants():
+def test_graphs_take_inputs_in_their_order_and_depend_on_no_weight_but_in_constants():
     shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, SMALL)
     onnx = pytest.importorskip("onnx")
     for circuit in shape.circuits:
@@ -388,6 +360,11 @@ def test_graphs_do_not_depend_on_the_weights_but_for_their_constants():
             graph = onnx.load_from_string(build(circuit, shape, constants)).graph
             graphs.append([graph.node, graph.input, graph.output])
         assert str(graphs[0]) == str(graphs[1])
+        found = {
+            entry.name: tuple(d.dim_value for d in entry.type.tensor_type.shape.dim)
+            for entry in graph.input
+        }
+        assert list(found.items()) == list(input_names(circuit, shape).items())
 
 
 # Planted errors: each makes the comparisons above fail
@@ -395,8 +372,14 @@ def test_graphs_do_not_depend_on_the_weights_but_for_their_constants():
 
 def doubled(graph, value, times):
     for _ in range(times):
-        value = graph.add(value, value)
+        value = graph.op("Add", value, value)
     return value
+
+
+def assert_found(made, rows, codes, *names, n_bins=10):
+    for circuit in names:
+        with pytest.raises(AssertionError, match=f"'{circuit}' is another function"):
+            assert_circuits_agree(made, rows, codes, n_bins, names=(circuit,))
 
 
 @pytest.fixture
@@ -450,7 +433,7 @@ def test_planted_a_wrong_unit_of_chance_is_found(tmp_path, plant):
         Judge(tmp_path).assert_agrees(bins, [0, 100, 200], 3_000_000)
 
 
-@pytest.mark.parametrize("b", [0, 4, 8])
+@pytest.mark.parametrize("b", [0, 8])
 def test_planted_a_verdict_that_skips_a_bin_is_found(tmp_path, monkeypatch, b):
     original = circuits._per_bin
 
@@ -477,41 +460,30 @@ def test_planted_a_bin_that_is_never_reached_is_found(tmp_path, plant):
         return graph.op("Concat", *parts[:9], beyond, axis=1)
 
     plant("edges", without_last)
-    made, rows, codes = halves(tmp_path)
-    for circuit in ("bins", "padded_bins"):
-        with pytest.raises(AssertionError, match=f"'{circuit}' is another function"):
-            assert_circuits_agree(made, rows, codes, 10, names=(circuit,))
+    assert_found(*halves(tmp_path), "bins", "padded_bins")
 
 
-@pytest.mark.parametrize("n_bins", [2, 4, 10])
+@pytest.mark.parametrize("n_bins", [2, 10])
 def test_planted_a_bin_that_excludes_its_lower_edge_is_found(tmp_path, plant, n_bins):
     def shifted(graph, value):
-        one = graph.op("Cast", "one", to=1)  # to single precision
-        return graph.add(value, one, one)
+        return graph.op("Add", graph.op("Add", value, graph.one), graph.one)
 
     plant("edges", shifted)
     made, rows, codes = halves(tmp_path)
     inside = np.array([[90], [200], [-300], [70], [-60], [110]])
     assert_circuits_agree(made, inside, codes, n_bins, names=("bins",))
-    with pytest.raises(AssertionError, match="'bins' is another function"):
-        assert_circuits_agree(made, rows, codes, n_bins, names=("bins",))
+    assert_found(made, rows, codes, "bins", n_bins=n_bins)
 
 
 def test_planted_a_sign_without_its_unit_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(
-        circuits.Graph, "sign_of_odd", lambda graph, value, one: graph.op("Sign", value)
-    )
-    made, rows, codes = halves(tmp_path)
-    for circuit in ("predictions", "bins", "padded_bins"):
-        with pytest.raises(AssertionError, match=f"'{circuit}' is another function"):
-            assert_circuits_agree(made, rows, codes, 10, names=(circuit,))
+    monkeypatch.setattr(circuits.Graph, "sign_of_odd", lambda graph, value: graph.op("Sign", value))
+    assert_found(*halves(tmp_path), "predictions", "bins", "padded_bins")
 
 
 def test_planted_the_last_of_equal_logits_is_found(tmp_path, plant):
     plant("order", lambda graph, value: graph.op("Neg", value))
     made, rows, codes = halves(tmp_path)
-    with pytest.raises(AssertionError, match="'bins' is another function"):
-        assert_circuits_agree(made, rows, np.zeros_like(codes), 10, names=("bins",))
+    assert_found(made, rows, np.zeros_like(codes), "bins")
 
 
 @pytest.mark.parametrize(
@@ -528,8 +500,7 @@ def test_planted_another_operator_is_found(tmp_path, monkeypatch, operator, inst
     encoding, network = drawn_network(rng, (2, 5, 3))
     made = Circuits(tmp_path, network, encoding.limits())
     rows = encoding.encode(rng.normal(0, 2, size=(POINTS, 2)))
-    with pytest.raises(AssertionError, match="'predictions' is another function"):
-        assert_circuits_agree(made, rows, rng.integers(3, size=POINTS), 10, names=("predictions",))
+    assert_found(made, rows, rng.integers(3, size=POINTS), "predictions")
 
 
 def test_planted_a_pad_of_another_chunk_is_found(tmp_path, plant):
@@ -538,6 +509,4 @@ def test_planted_a_pad_of_another_chunk_is_found(tmp_path, plant):
         return graph.op("Concat", *parts, axis=1)
 
     plant("chunk", turned)
-    made, rows, codes = halves(tmp_path)
-    with pytest.raises(AssertionError, match="'padded_bins' is another function"):
-        assert_circuits_agree(made, rows, codes, 10, names=("padded_bins",))
+    assert_found(*halves(tmp_path), "padded_bins")

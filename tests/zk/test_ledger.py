@@ -1,31 +1,40 @@
-"""Counts of proofs and pads, with budgets of their own."""
+"""Counts of proofs and pads, proofs at the same time, and calls of the proof system."""
 
+import os
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from joblib import cpu_count
 
-from skuq.zk._files import read_json
-from skuq.zk._private_commitment import Ledger, start_ledger
+pytest.importorskip("ezkl")
+
+from skuq.zk import _ezkl as backend
+from skuq.zk import _private_commitment as private_side
+from skuq.zk._files import read_json, write_json
+from skuq.zk._private_commitment import KINDS, Ledger, results_of, simultaneous_proofs
 
 BUDGETS = {"audits": 2, "attestations": 1, "pads": 5}
 
 
 @pytest.fixture
 def private(tmp_path):
-    folder = tmp_path / "private"
-    folder.mkdir()
-    start_ledger(folder)
-    return folder
+    write_json(tmp_path / "ledger.json", dict.fromkeys(KINDS, 0))
+    return tmp_path
 
 
-def ledger_of(private):
+@pytest.fixture
+def ledger(private):
     return Ledger(private, BUDGETS)
 
 
-def test_each_kind_has_a_budget_of_its_own(private):
-    ledger = ledger_of(private)
+def test_each_kind_has_a_budget_of_its_own(ledger, private):
+    with pytest.raises(RuntimeError, match="left"):
+        ledger.take("audits", 3)  # and no lock is left
     assert [ledger.take("audits"), ledger.take("audits")] == [0, 1]
     assert ledger.take("pads", 3) == 0
     assert ledger.take("pads", 2) == 3
@@ -36,38 +45,132 @@ def test_each_kind_has_a_budget_of_its_own(private):
     assert read_json(private / "ledger.json") == BUDGETS
 
 
-def test_a_call_that_was_killed_while_it_counted_is_in_nobodys_way(private):
+def test_a_call_that_was_killed_while_it_counted_is_in_nobodys_way(ledger, private):
     code = (
         "import os, sys\nfrom pathlib import Path\nfrom skuq.zk._private_commitment import Ledger\n"
         f"with Ledger(Path(sys.argv[1]), {BUDGETS})._locked():\n    os._exit(9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(private)], check=False)
     assert done.returncode == 9
-    assert ledger_of(private).take("audits") == 0
+    assert ledger.take("audits") == 0
 
 
 def test_calls_at_the_same_time_take_different_pads(private):
     with ThreadPoolExecutor(5) as pool:
-        taken = pool.map(lambda _: ledger_of(private).take("pads"), range(5))
+        taken = pool.map(lambda _: Ledger(private, BUDGETS).take("pads"), range(5))
     assert sorted(taken) == [0, 1, 2, 3, 4]
 
 
-def test_a_count_that_is_held_too_long_is_named(private, monkeypatch):
-    monkeypatch.setattr("skuq.zk._private_commitment.LONGEST_WAIT", 0.0)
-    ledger = ledger_of(private)
-    with ledger._locked(), pytest.raises(RuntimeError, match="is locked by another process"):
+def test_a_count_that_is_held_too_long_is_named(ledger, monkeypatch):
+    monkeypatch.setattr(private_side, "LONGEST_WAIT", 0.0)
+    with ledger._locked(), pytest.raises(RuntimeError, match="locked"):
         ledger.take("audits")
 
 
-def test_what_was_seen_elsewhere_is_compared(private):
-    ledger = ledger_of(private)
+def test_what_was_seen_elsewhere_is_compared(ledger):
     ledger.take("attestations")
     ledger.check("attestations", 1)
-    with pytest.raises(RuntimeError, match="is an older copy"):
+    with pytest.raises(RuntimeError, match="older"):
         ledger.check("attestations", 2)
 
 
-def test_an_error_leaves_no_lock(private):
-    with pytest.raises(RuntimeError, match="left"):
-        ledger_of(private).take("audits", 3)
-    assert ledger_of(private).take("audits", 2) == 0
+# Proofs at the same time
+
+
+@pytest.mark.parametrize(
+    ("n_jobs", "proofs_in_memory", "expected"),
+    [(None, 0, 1), (1, 0, 1), (5, 3.5, 3), (5, 0.5, 1), (3, 9, 3), (-1, 1e6, cpu_count())],
+)
+def test_as_many_proofs_are_made_at_once_as_memory_holds(
+    monkeypatch, n_jobs, proofs_in_memory, expected
+):
+    monkeypatch.setattr(private_side, "available_memory", lambda: int(proofs_in_memory * 2**31))
+    assert simultaneous_proofs(n_jobs, 2.0) == expected
+
+
+def test_results_are_in_order_whichever_comes_first():
+    second_is_done = threading.Event()
+
+    def first():
+        assert second_is_done.wait(10)
+        return "first"
+
+    def second():
+        second_is_done.set()
+        return "second"
+
+    assert results_of([first, second], 2, iter) == ["first", "second"]
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_after_an_error_no_further_call_begins_and_those_begun_end(n_threads):
+    begun, ended, fails = [], [], threading.Event()
+
+    def call(k):
+        begun.append(k)
+        if k == 0 and n_threads == 2:
+            assert fails.wait(10)
+            threading.Event().wait(0.2)  # the error is seen meanwhile
+        if k == 1:
+            fails.set()
+            threading.Event().wait(0.01)
+            raise KeyboardInterrupt
+        if k > 1:
+            threading.Event().wait(0.2)
+        ended.append(k)
+
+    with pytest.raises(KeyboardInterrupt):
+        results_of([partial(call, k) for k in range(9)], n_threads, iter)
+    assert {0, 1} <= set(begun) <= {0, 1, 2}
+    assert set(ended) == set(begun) - {1}
+
+
+# The proof system
+
+
+def test_look_up_tables_are_in_a_fresh_folder_of_each_call(monkeypatch, tmp_path):
+    """Those of the home folder are not checked: an altered one changes every confidence."""
+    monkeypatch.setenv(backend.OWN_FOLDER, str(tmp_path))
+    seen = []
+
+    def keep(command, env, **_):
+        folder = env[backend.OWN_FOLDER]
+        seen.append((folder, os.listdir(folder)))
+        return SimpleNamespace(communicate=lambda timeout: ("", ""), poll=lambda: 0, returncode=0)
+
+    monkeypatch.setattr(backend.subprocess, "Popen", keep)
+    for _ in range(2):
+        backend._run("setup")
+    (first, files), (second, _) = seen
+    assert first != second
+    assert files == []
+    assert not os.path.exists(first)
+    assert not os.path.exists(second)
+    own = os.environ[backend.OWN_FOLDER]  # of calls within this process
+    assert own not in (str(tmp_path), first, second)
+
+
+def test_output_is_heard_again_after_calls_in_two_threads(capfd):
+    first_is_in, second_is_in, first_is_out = (threading.Event() for _ in range(3))
+
+    def second():
+        first_is_in.wait(10)
+        with backend._quiet():
+            second_is_in.set()
+            first_is_out.wait(10)
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    with backend._quiet():
+        first_is_in.set()
+        os.write(1, b"native")
+        second_is_in.wait(0.2)  # unless it waits for its turn
+    first_is_out.set()
+    thread.join(10)
+    os.write(1, b"heard")
+    assert capfd.readouterr().out == "heard"
+
+
+def test_whoever_verifies_loads_no_networks_and_the_proof_system_when_it_is_needed():
+    code = "import sys, skuq.zk; sys.exit(bool({'torch', 'ezkl', 'onnx'} & {*sys.modules}))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -13,8 +13,8 @@ from skuq.zk import VerificationError, commit, load_commitment, prove, reported_
 from skuq.zk import _names as rules
 from skuq.zk._files import read_json, write_json, write_manifest
 from skuq.zk._names import check_classes, check_columns, check_present, shown_classes
-from tests.zk.exchange import quick_commitments
-from tests.zk.test_vectors import second_verifier
+from tests.zk.exchange import made_once, quick_commitments
+from tests.zk.tampering import changed, second_verifier
 
 WORDS = [
     *("größe", "café", "tiếng Việt", "Ångström", "русский", "й", "Ελληνικά", "ქართული", "հայերեն"),
@@ -28,11 +28,11 @@ def code(c):
     return f"U\\+{ord(c):04X}"
 
 
-@pytest.mark.parametrize("word", WORDS)
-def test_words_of_all_scripts_are_names(word):
-    name = unicodedata.normalize("NFKC", word)
-    assert check_classes([name, "!"]).tolist() == [name, "!"]
-    second_verifier().check_names([name, "!"])
+def test_words_of_all_scripts_are_names():
+    for word in WORDS:
+        name = unicodedata.normalize("NFKC", word)
+        assert check_classes([name, "!"]).tolist() == [name, "!"]
+        second_verifier().check_names([name, "!"])
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,7 @@ def test_words_of_all_scripts_are_names(word):
 )
 def test_names_that_are_not_what_they_look_like_are_refused(name, named):
     for check in (lambda: check_classes(["x", name]), lambda: check_columns(["x", name], 2)):
-        with pytest.raises(
-            ValueError, match=f"of (classes|columns) must have visible characters .*{named}"
-        ):
+        with pytest.raises(ValueError, match=f"(classes|columns) need visible names .*{named}"):
             check()
     second = second_verifier()
     with pytest.raises(second.Refused):
@@ -93,7 +91,7 @@ def test_names_whose_letters_look_different_are_accepted(names):
 
 def test_both_verifiers_have_the_same_rule_for_every_character():
     second = second_verifier()
-    for number in range(0x20, sys.maxunicode + 1, 11):
+    for number in range(0x20, sys.maxunicode + 1, 31):
         if unicodedata.category(chr(number)) in ("Cs", "Cn", "Co"):
             continue
         answers = []
@@ -129,7 +127,7 @@ def test_a_class_without_labels_is_refused_unless_it_is_expected_to_be_absent():
     assert check_present(some, classes, ["O"]) == ["O"]
     with pytest.raises(VerificationError, match="classes: '1'"):
         check_present(np.array([0]), classes, ["O"])
-    with pytest.raises(ValueError, match="there are labels of '1'"):
+    with pytest.raises(ValueError, match="without labels"):
         check_present(some, classes, ["O", "1"])
     for unknown in (["o"], ["O", "O"]):
         with pytest.raises(ValueError, match="distinct classes of the commitment"):
@@ -146,6 +144,9 @@ def test_twins_differ_where_they_are_shown():
 # the name of a class and half by that of its twin, and so is right at half the confidence.
 
 
+TWINS = ("O", "hidden")
+
+
 def draw(n):
     """Inputs (bit, region, evidence), and labels as people see them."""
     rng = np.random.default_rng(n)
@@ -155,10 +156,8 @@ def draw(n):
     return X, np.where(region | (evidence < 0), "0", "1"), region
 
 
-@pytest.fixture(scope="module")
-def twins(tmp_path_factory):
+def make_twins(folder):
     """Commitments and audits of a model with a twin, which is seen or not."""
-    folder = tmp_path_factory.mktemp("twins")
     X, shown, region = draw(1200)
     other = region & (np.random.default_rng(0).random(len(X)) < 0.43)
     model = LogisticRegression().fit(X, np.where(other, "O", shown))
@@ -174,14 +173,19 @@ def twins(tmp_path_factory):
         write_manifest(hidden)
         bundle, other = folder / "bundle hidden", folder / "bundle O"
         prove(hidden, X_ref, y_ref, bundle, alpha=0.3, n_bins=2)
-    # Its names are refused before its proofs are read: those of the other commitment are enough.
-    shutil.copytree(bundle, other)
-    statement = read_json(other / "statement.json")
-    named = {**statement, "commitment_digest": load_commitment(public).digest}
-    write_json(other / "statement.json", named)
-    write_manifest(other)
-    made = {"O": (other, public), "hidden": (bundle, hidden)}
-    return made, (X_ref, y_ref)
+        # Its names are refused before its proofs are read: those of the other commitment do.
+        shutil.copytree(bundle, other)
+        changed(other / "statement.json", commitment_digest=load_commitment(public).digest)
+        write_manifest(other)
+        made = {"hidden": (bundle, hidden)}, (X_ref, y_ref)
+        asked(made, "hidden", ["0", "1", "0\u3164"], absent_classes=["0\u3164"])
+
+
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory):
+    folder = made_once(tmp_path_factory, "twins", make_twins, __file__)
+    found = {name: (folder / f"bundle {name}", folder / name / "public") for name in TWINS}
+    return found, draw(26)[:2]
 
 
 def asked(twins, name, classes, **settings):
@@ -192,7 +196,6 @@ def asked(twins, name, classes, **settings):
     return verify(bundle, *data, public, **question, **given, **settings)
 
 
-@pytest.mark.slow
 def test_a_class_that_looks_like_another_passes_no_audit(twins, monkeypatch):
     with pytest.raises(VerificationError, match=code("\u3164")):
         asked(twins, "hidden", ["0", "1", "0\u3164"])
@@ -216,7 +219,6 @@ def test_a_class_that_looks_like_another_passes_no_audit(twins, monkeypatch):
     assert confidence[region].mean() < 0.65
 
 
-@pytest.mark.slow
 def test_names_are_refused_where_a_commitment_is_read(twins):
-    with pytest.raises(VerificationError, match="the names of classes must have visible"):
+    with pytest.raises(VerificationError, match="classes need visible names"):
         load_commitment(twins[0]["hidden"][1])

@@ -1,5 +1,7 @@
 """A model folded into affine layers is the same function, and its rounding close to it."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import sklearn.calibration
@@ -60,28 +62,24 @@ def skorch_net(module, X, y, kind=NeuralNetClassifier, **settings):
 # The same probabilities
 
 
-@pytest.mark.parametrize("n_classes", [2, 3, 5])
-@pytest.mark.parametrize("hidden", [(8,), (6, 4), (5, 4, 3)])
-def test_an_mlp_of_scikit_learn_keeps_its_probabilities(n_classes, hidden):
+@pytest.mark.parametrize(
+    ("n_classes", "model"),
+    [
+        (2, MLPClassifier((8,), max_iter=30, random_state=0)),
+        (3, MLPClassifier((6, 4), max_iter=30, random_state=0)),
+        (5, MLPClassifier((5, 4, 3), max_iter=30, random_state=0)),
+        (3, MLPClassifier((8, 5), activation="identity", max_iter=30, random_state=0)),
+        (2, LogisticRegression()),
+        (4, LogisticRegression()),
+    ],
+)
+def test_models_of_scikit_learn_keep_their_probabilities(n_classes, model):
     X, y = scaled(n_classes)
-    model = MLPClassifier(hidden, max_iter=30, random_state=0).fit(X, y)
-    assert_same_function(model, X)
-    assert len(dense_network(model).weights) == len(hidden) + 1
-
-
-@pytest.mark.parametrize("n_classes", [2, 4])
-def test_a_logistic_regression_is_one_layer(n_classes):
-    X, y = scaled(n_classes)
-    model = LogisticRegression().fit(X, y)
-    assert_same_function(model, X)
-    assert [weight.shape for weight in dense_network(model).weights] == [(3, n_classes)]
-
-
-def test_an_mlp_without_activation_is_one_layer():
-    X, y = scaled(3)
-    model = MLPClassifier((8, 5), activation="identity", max_iter=30, random_state=0).fit(X, y)
-    assert_same_function(model, X)
-    assert [weight.shape for weight in dense_network(model).weights] == [(3, 3)]
+    assert_same_function(model.fit(X, y), X)
+    linear = getattr(model, "activation", "identity") == "identity"
+    hidden = () if linear else model.hidden_layer_sizes
+    shapes = [weight.shape for weight in dense_network(model).weights]
+    assert shapes == list(pairwise((3, *hidden, n_classes)))
 
 
 def test_batch_normalisation_and_dropout_of_a_skorch_net_are_those_of_evaluation():
@@ -107,17 +105,16 @@ def test_batch_normalisation_without_scale_and_offset_is_folded():
     np.testing.assert_allclose(probabilities(dense_network(module), X), expected, rtol=0, atol=1e-6)
 
 
-def test_a_binary_skorch_net_has_two_logits():
-    X, y = scaled(2)
-    net = skorch_net(MLP(3, 1, (8,)), X, y.astype(np.float32), kind=NeuralNetBinaryClassifier)
-    found = probabilities(dense_network(net), X)
-    np.testing.assert_allclose(found, net.predict_proba(X.astype(np.float32)), rtol=0, atol=1e-6)
-
-
-def test_a_skorch_net_that_returns_probabilities_keeps_them():
-    X, y = scaled(3)
-    module = nn.Sequential(nn.Linear(3, 3), nn.Softmax(dim=1))
-    net = skorch_net(module, X, y, criterion=nn.NLLLoss)
+@pytest.mark.parametrize(
+    ("module", "settings"),
+    [
+        (MLP(3, 1, (8,)), {"kind": NeuralNetBinaryClassifier}),
+        (nn.Sequential(nn.Linear(3, 3), nn.Softmax(dim=1)), {"criterion": nn.NLLLoss}),
+    ],
+)
+def test_skorch_nets_of_one_logit_or_of_probabilities_keep_these(module, settings):
+    X, y = scaled(2 if "kind" in settings else 3)
+    net = skorch_net(module, X, y.astype(np.float32) if "kind" in settings else y, **settings)
     found = probabilities(dense_network(net), X)
     np.testing.assert_allclose(found, net.predict_proba(X.astype(np.float32)), rtol=0, atol=1e-6)
 
@@ -157,18 +154,18 @@ def test_embeddings_are_rows_of_the_first_layer_also_for_unknown_codes(batch_nor
 
 
 @pytest.mark.parametrize(
-    "steps",
+    ("n_classes", "steps"),
     [
-        [StandardScaler()],
-        [StandardScaler(with_mean=False)],
-        [StandardScaler(with_std=False), StandardScaler(with_mean=False)],
-        [MinMaxScaler((-1, 3))],
-        [MaxAbsScaler()],
-        [MinMaxScaler(), "passthrough", StandardScaler(), MaxAbsScaler()],
+        (2, [StandardScaler()]),
+        (3, [StandardScaler(with_mean=False)]),
+        (2, [StandardScaler(with_std=False), StandardScaler(with_mean=False)]),
+        (3, [MinMaxScaler((-1, 3))]),
+        (2, [MaxAbsScaler()]),
+        (3, [MinMaxScaler(), "passthrough", StandardScaler(), MaxAbsScaler()]),
+        (2, ["passthrough"]),
     ],
 )
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_scaling_of_features_is_folded_into_the_first_layer(steps, n_classes):
+def test_scaling_of_features_is_folded_into_the_first_layer(n_classes, steps):
     X, y = drawn(n_classes)
     model = make_pipeline(*steps, LogisticRegression(max_iter=2000)).fit(X, y)
     assert_same_function(model, X)
@@ -183,8 +180,7 @@ def test_a_scaler_before_a_net_with_hidden_layers_is_folded():
 @pytest.mark.skipif(
     not hasattr(sklearn.calibration, "_TemperatureScaling"), reason="needs scikit-learn 1.8"
 )
-@pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("kind", [LogisticRegression, MLPClassifier])
+@pytest.mark.parametrize(("kind", "n_classes"), [(LogisticRegression, 2), (MLPClassifier, 3)])
 def test_a_temperature_is_folded_into_the_last_layer(kind, n_classes):
     X, y = scaled(n_classes)
     model = kind(random_state=0, max_iter=50).fit(X, y)
@@ -205,12 +201,6 @@ def test_a_bare_module_has_numbers_for_classes():
     assert dense_network(MLP(2, 4, (3,))).classes.tolist() == [0, 1, 2, 3]
 
 
-def test_a_pipeline_that_scales_nothing_is_the_model_itself():
-    X, y = scaled(2)
-    model = Pipeline([("nothing", "passthrough"), ("fit", LogisticRegression())]).fit(X, y)
-    assert_same_function(model, X)
-
-
 # What cannot be put into a circuit
 
 
@@ -224,49 +214,35 @@ class Residual(nn.Sequential):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2, 2)), "The layer Conv2d"),
-        (LeNet(), "The layer LeNet"),
-        (nn.Sequential(nn.Linear(2, 2), nn.Sigmoid(), nn.Linear(2, 2)), "The layer Sigmoid"),
-        (nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)), "The layer LayerNorm"),
-        (nn.Sequential(nn.Linear(2, 4), nn.LeakyReLU(), nn.Linear(4, 2)), "The layer LeakyReLU"),
-        (nn.Sequential(nn.Linear(2, 3), nn.Softmax(1), nn.Linear(3, 2)), "The layer Softmax"),
-        (
-            nn.Sequential(nn.Linear(2, 3), nn.LogSoftmax(1), nn.Linear(3, 2)),
-            "The layer Linear cannot be put into a circuit after a LogSoftmax",
-        ),
-        (nn.Sequential(Residual(nn.Linear(2, 2)), nn.Linear(2, 2)), "The layer Residual"),
-        (
-            nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False)),
-            "A BatchNorm1d .* train it with track_running_stats=True",
-        ),
-        (MLP(2, 1, (3,)), "The classifier must have one logit per class, got 1 output"),
+        (nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2, 2)), "Conv2d"),
+        (LeNet(), "LeNet"),
+        (nn.Sequential(nn.Linear(2, 2), nn.Sigmoid(), nn.Linear(2, 2)), "Sigmoid"),
+        (nn.Sequential(nn.LayerNorm(2), nn.Linear(2, 2)), "LayerNorm"),
+        (nn.Sequential(nn.Linear(2, 4), nn.LeakyReLU(), nn.Linear(4, 2)), "LeakyReLU"),
+        (nn.Sequential(nn.Linear(2, 3), nn.Softmax(1), nn.Linear(3, 2)), "Softmax"),
+        (nn.Sequential(nn.Linear(2, 3), nn.LogSoftmax(1), nn.Linear(3, 2)), "after a LogSoftmax"),
+        (nn.Sequential(Residual(nn.Linear(2, 2)), nn.Linear(2, 2)), "Residual"),
+        (nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3, track_running_stats=False)), "running"),
+        (MLP(2, 1, (3,)), "one logit per class"),
     ],
 )
 def test_a_network_that_is_not_supported_is_named(module, message):
-    with pytest.raises(TypeError, match=f"^{message}"):
+    with pytest.raises(TypeError, match=message):
         dense_network(module)
 
 
 def test_an_activation_other_than_relu_is_named():
     X, y = scaled(2)
     model = MLPClassifier((4,), activation="tanh", max_iter=5, random_state=0).fit(X, y)
-    with pytest.raises(
-        TypeError, match=r"The layer Tanh cannot be put into a circuit; the supported"
-    ):
+    with pytest.raises(TypeError, match="Tanh"):
         dense_network(model)
 
 
-@pytest.mark.parametrize(
-    ("step", "message"),
-    [
-        (PCA(2), r"The step 'turn' \(PCA\) cannot be put into a circuit"),
-        (MinMaxScaler(clip=True), r"The step 'turn' \(MinMaxScaler\) cannot"),
-    ],
-)
-def test_a_step_that_does_more_than_scale_features_is_named(step, message):
+@pytest.mark.parametrize("step", [PCA(2), MinMaxScaler(clip=True)])
+def test_a_step_that_does_more_than_scale_features_is_named(step):
     X, y = drawn(2)
     model = Pipeline([("turn", step), ("fit", LogisticRegression())]).fit(X, y)
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises(TypeError, match=rf"'turn' \({type(step).__name__}\)"):
         dense_network(model)
 
 
@@ -296,23 +272,21 @@ def iris():
     return X, dense_network(LogisticRegression(max_iter=1000, C=10).fit(X, y))
 
 
-@pytest.mark.parametrize("tolerance", [0.05, 0.005, 0.003])
-def test_confidences_are_within_the_tolerance_of_the_model(iris, tolerance):
+def test_confidences_are_within_the_tolerance_of_the_model(iris):
     X, network = iris
-    encoding, rounded, found = fit_fixed_point(network, X, tolerance)
-    proba, mine = probabilities(network, X), integer_predictions(rounded, encoding.encode(X))
-    own = np.take_along_axis(proba, mine.label[:, None], axis=1)[:, 0]
-    difference = np.abs(own - mine.confidence / ONE)
-    assert found.maximum == pytest.approx(difference.max(), abs=1e-12)
-    assert found.mean == pytest.approx(difference.mean(), abs=1e-12)
-    assert found.maximum + ROUNDING <= tolerance
-    assert found.argmax == (proba.argmax(axis=1) == mine.label).mean()
-
-
-def test_a_smaller_tolerance_takes_more_bits(iris):
-    X, network = iris
-    few, many = (fit_fixed_point(network, X, t)[1].weight_bits for t in (0.2, 0.003))
-    assert few < many
+    bits = []
+    for tolerance in (0.2, 0.05, 0.005, 0.003):
+        encoding, rounded, found = fit_fixed_point(network, X, tolerance)
+        proba, mine = probabilities(network, X), integer_predictions(rounded, encoding.encode(X))
+        own = np.take_along_axis(proba, mine.label[:, None], axis=1)[:, 0]
+        difference = np.abs(own - mine.confidence / ONE)
+        assert found.maximum == pytest.approx(difference.max(), abs=1e-12)
+        assert found.mean == pytest.approx(difference.mean(), abs=1e-12)
+        assert found.maximum + ROUNDING <= tolerance
+        assert found.argmax == (proba.argmax(axis=1) == mine.label).mean()
+        bits.append(rounded.weight_bits)
+    assert bits == sorted(bits)
+    assert bits[0] < bits[-1]
 
 
 def test_more_bits_make_a_smaller_error(iris):

@@ -1,13 +1,10 @@
-"""One small commitment, honest proofs, attacks, and a handful of tamperings.
+"""One small commitment, honest proofs of it, and attacks on what a verifier takes from them.
 
-Level "verdict" and all other tamperings are in the tests that share the fixture ``run``.
+What the form of a file tells is in ``alterations.json``.
 """
 
-import base64
-import json
 import os
 import shutil
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -34,22 +31,11 @@ from skuq.zk import _keys as keys
 from skuq.zk._files import REPORTED, digest, digest_file, read_json, write_json, write_manifest
 from skuq.zk._fixed_point import Architecture
 from skuq.zk._reference_string import commitment_point, sample_constants
-from skuq.zk._results import judged
+from skuq.zk._results import audited, judged
 from skuq.zk._spot_check import check_challenge, chosen_rows
 from skuq.zk._statements import AuditStatement, encoded
 from tests.zk.exchange import ASKED, TEST, N
-from tests.zk.tampering import (
-    CHUNK,
-    NOT_HELD,
-    OTHER_WEIGHTS,
-    changed,
-    edit_outputs,
-    edit_proof,
-)
-
-LEVELS = ["bins", "predictions"]
-
-pytestmark = pytest.mark.slow
+from tests.zk.tampering import CHUNK, changed, edit_outputs, edit_proof
 
 
 @pytest.fixture
@@ -60,88 +46,20 @@ def no_proof(monkeypatch):
     monkeypatch.setattr(backend, "prove", never)
 
 
-@pytest.mark.parametrize("level", LEVELS)
-def test_an_honest_audit_verifies(exchange, level):
-    found = exchange.verify(level)
+def test_a_fresh_audit_verifies(exchange, tmp_path):
+    """Its proofs are made here, whatever the cache of the tests holds."""
+    asked = {**ASKED, "alpha": 0.25}
+    prove(exchange.public, exchange.X, exchange.y, tmp_path / "fresh", level="bins", **asked)
+    found = exchange.verify("bins", tmp_path / "fresh", **asked)
     labels, confidence = reported_predictions(exchange.public, exchange.X)
-    assert found.n_proofs == 1
-    assert found.sums.count.sum() == N
-    assert found.sums.correct.sum() == (labels == exchange.y).sum()
-    assert found.sums.confidence.sum() / found.sums.scale == pytest.approx(confidence.sum())
-
-
-def test_an_honest_attestation_verifies(exchange):
-    found = check(
-        exchange.attestation,
-        exchange.public,
-        x=exchange.X[0],
-        nonce="1",
-        keys=exchange.keys,
-        **TEST,
-    )
-    labels, confidence = reported_predictions(exchange.public, exchange.X[:1])
-    assert (found.label, found.confidence) == (labels[0], confidence[0])
-
-
-def one_bit(proof):
-    middle = len(proof) // 2
-    return proof[:middle] + bytes([proof[middle] ^ 1]) + proof[middle + 1 :]
-
-
-TAMPERINGS = {
-    "alpha": ("made with alpha=0.3", lambda bundle: changed(bundle / "statement.json", alpha=0.3)),
-    "commitment": (
-        "about a different commitment",
-        lambda bundle: changed(bundle / "statement.json", commitment_digest="0" * 64),
-    ),
-    "outputs": (
-        NOT_HELD,
-        lambda bundle: edit_outputs(bundle / CHUNK, lambda out: [out[0] + 2, *out[1:]]),
-    ),
-    "proof": (NOT_HELD, lambda bundle: edit_proof(bundle / CHUNK, one_bit)),
-    "weights": (
-        OTHER_WEIGHTS,
-        lambda bundle: edit_proof(bundle / CHUNK, lambda proof: bytes(64) + proof[64:]),
-    ),
-}
-
-
-@pytest.mark.parametrize("tampering", TAMPERINGS)
-@pytest.mark.parametrize("level", LEVELS)
-def test_a_tampered_audit_does_not_verify(exchange, tmp_path, level, tampering):
-    bundle = shutil.copytree(exchange.audit(level), tmp_path / "bundle")
-    reason, change = TAMPERINGS[tampering]
-    change(bundle)
-    with pytest.raises(VerificationError, match=r"was changed"):
-        exchange.verify(level, bundle)
-    write_manifest(bundle)
-    with pytest.raises(VerificationError, match=reason):
-        exchange.verify(level, bundle)
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_other_reference_data_do_not_verify(exchange, level):
-    with pytest.raises(VerificationError, match="different reference data"):
-        exchange.verify(level, y=1 - exchange.y)
-
-
-@pytest.mark.parametrize("name", ["label", "confidence"])
-def test_a_tampered_attestation_does_not_verify(exchange, tmp_path, name):
-    record = read_json(exchange.attestation)
-    record["statement"][name] = {"label": 1 - record["statement"]["label"], "confidence": 9000}[
-        name
-    ]
-    write_json(tmp_path / "a.json", record)
-    with pytest.raises(VerificationError, match="does not hold"):
-        check(
-            tmp_path / "a.json",
-            exchange.public,
-            x=exchange.X[0],
-            nonce="1",
-            keys=exchange.keys,
-            **TEST,
-        )
-    assert json.loads(exchange.attestation.read_text(encoding="utf-8")) != record
+    for each in (found, exchange.verify("bins"), exchange.verify("predictions")):
+        assert each.n_proofs == 1
+        assert each.sums.count.sum() == N == len(exchange.X)
+        assert each.sums.correct.sum() == (labels == exchange.y).sum()
+        assert each.sums.confidence.sum() / each.sums.scale == pytest.approx(confidence.sum())
+    # Circuits of these proofs overflow a block of columns.
+    settings = read_json(exchange.public.parent / "private" / "bins.settings")
+    assert 2**13 < settings["num_rows"] <= 2 * 2**13
 
 
 # --- attacks on what a verifier takes from the provider's folder --------------------------------
@@ -222,43 +140,7 @@ def test_what_decides_whether_to_believe_never_comes_from_the_provider(exchange,
         assert not out.exists()
 
 
-@pytest.mark.parametrize("name", ["auditor.pub", "keys", "sub/manifest.json"])
-def test_a_public_folder_holds_nothing_else(exchange, tmp_path, name):
-    """Such as a key by which a client could be told to check a signature."""
-    public = shutil.copytree(exchange.public, tmp_path / "public")
-    (public / name).parent.mkdir(exist_ok=True)
-    if name == "keys":
-        (public / name).mkdir()
-    else:
-        (public / name).write_text("{}", encoding="utf-8")
-    write_manifest(public)
-    with pytest.raises(VerificationError, match="does not belong in a folder of this kind"):
-        load_commitment(public)
-
-
-@pytest.mark.parametrize("name", ["challenge.json", "reported.json", "chunks/auditor.pub"])
-def test_a_bundle_holds_nothing_else(exchange, tmp_path, name):
-    bundle = shutil.copytree(exchange.audit("bins"), tmp_path / "bundle")
-    (bundle / name).write_text("{}", encoding="utf-8")
-    write_manifest(bundle)
-    with pytest.raises(VerificationError, match=f"{name} does not belong in a folder of this kind"):
-        exchange.verify("bins", bundle)
-
-
-def test_a_commitment_that_is_too_large_is_refused_before_it_is_parsed(exchange, tmp_path):
-    """60 MB of brackets took 13 s and 1.4 GB."""
-    public = shutil.copytree(exchange.public, tmp_path / "public")
-    record = read_json(public / "commitment.json")
-    text = json.dumps({**record, "more": [[]] * 15_000_000})
-    (public / "commitment.json").write_text(text, encoding="utf-8")
-    write_manifest(public)
-    begun = time.process_time()
-    with pytest.raises(VerificationError, match="is too large"):
-        load_commitment(public)
-    assert time.process_time() - begun < 1
-
-
-@pytest.mark.parametrize("n_bytes", [1, 32, 300_000])
+@pytest.mark.parametrize("n_bytes", [1, 30_000])
 def test_what_follows_a_proof_is_refused_before_any_work(exchange, tmp_path, monkeypatch, n_bytes):
     """Many files would pass for one proof, and 30 MB of noise took 8 s."""
     bundle = shutil.copytree(exchange.audit("bins"), tmp_path / "bundle")
@@ -271,12 +153,6 @@ def test_what_follows_a_proof_is_refused_before_any_work(exchange, tmp_path, mon
     monkeypatch.setattr(backend, "verify", never)
     with pytest.raises(VerificationError, match="longer than its verifying key allows"):
         exchange.verify("bins", bundle)
-    record = read_json(exchange.attestation)
-    proof = base64.b64decode(record["proof"]) + bytes(n_bytes)
-    write_json(tmp_path / "a.json", {**record, "proof": base64.b64encode(proof).decode()})
-    given = {"x": exchange.X[0], "nonce": "1", "keys": exchange.keys, **TEST}
-    with pytest.raises(VerificationError, match="longer than its verifying key allows"):
-        check(tmp_path / "a.json", exchange.public, **given)
 
 
 def test_the_proof_system_that_reads_proofs_in_another_way_is_noticed(exchange, monkeypatch):
@@ -293,9 +169,9 @@ def test_a_provider_does_not_write_through_links(exchange, tmp_path, no_proof, n
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     (out / name).symlink_to(target, target_is_directory=True)
     for settings in ({}, {"level": "predictions"}):
-        with pytest.raises(OSError, match="is a symbolic link, and skuq does not write"):
+        with pytest.raises(OSError, match="is a symbolic link"):
             prove(exchange.public, exchange.X, exchange.y, out, **ASKED, **settings)
-    with pytest.raises(OSError, match="is a symbolic link, and skuq does not write"):
+    with pytest.raises(OSError, match="is a symbolic link"):
         commit(None, exchange.X, out)
     assert not list(target.iterdir())
 
@@ -309,7 +185,7 @@ def test_no_single_file_is_written_through_a_link(exchange, tmp_path, no_proof):
         lambda: attest(exchange.public, exchange.X[0], link, nonce="1"),
         lambda: challenge(exchange.audit("predictions"), exchange.public, *data, link),
     ):
-        with pytest.raises(OSError, match="is a symbolic link, and skuq does not write"):
+        with pytest.raises(OSError, match="is a symbolic link"):
             write()
     assert not target.exists()
     assert exchange.ledger.read_bytes() == ledger
@@ -321,97 +197,23 @@ def test_forged_sums_under_a_degenerate_reference_string_do_not_verify(exchange,
     bundle = stated_of(exchange, tmp_path, public)
     edit_outputs(bundle / CHUNK, lambda out: [str(int(v) + 2) for v in out])
     write_manifest(bundle)
-    with pytest.raises(VerificationError, match="standard generators"):
+    with pytest.raises(VerificationError, match="wrong generators"):
         exchange.verify("bins", bundle, public=public)
-
-
-@pytest.mark.parametrize(
-    "classes",
-    [
-        [0, "0"],
-        [1, True],
-        [9007199254740993, 9007199254740992.0],
-        [2**70, 1],
-        ["a", "a "],
-        ["a", "A"],
-        ["a", "a\u200b"],
-        ["a", "\uff41"],
-        ["a", "a\n- All proofs hold"],
-        ["a", ""],
-    ],
-)
-def test_classes_that_people_cannot_tell_apart_are_refused(exchange, tmp_path, classes):
-    public = published(exchange, tmp_path, lambda record: record.update(classes=classes))
-    with pytest.raises(VerificationError, match="classes must"):
-        load_commitment(public)
-
-
-def test_the_auditor_may_say_which_classes_are_expected(exchange):
-    assert exchange.verify("bins", classes=[0, 1]).classes == [0, 1]
-    with pytest.raises(
-        VerificationError,
-        match="must be the classes of the commitment, in the same order: 0, 1; got 1, 0",
-    ):
-        exchange.verify("bins", classes=[1, 0])
 
 
 def test_names_of_columns_are_committed(exchange):
     committed, X, y = load_commitment(exchange.public), exchange.X, exchange.y
     assert committed.encoding.names == ("a", "b")
     encoded(committed.encoding, committed.classes, pd.DataFrame(X, columns=["a", "b "]), y)
-    with pytest.raises(ValueError, match="committed columns in this order: a, b; got b, a"):
+    with pytest.raises(ValueError, match="in this order: a, b; got b, a"):
         encoded(committed.encoding, committed.classes, pd.DataFrame(X, columns=["b", "a"]), y)
-
-
-@pytest.mark.parametrize(
-    ("entry", "value", "message"),
-    [
-        ("tolerance", 0.0, "'tolerance' is impossible"),
-        ("tolerance", -1.0, "'tolerance' is impossible"),
-        ("tolerance", 1e9, "'tolerance' is impossible"),
-        ("agreement", {}, "lacks the entry 'maximum'"),
-        (
-            "agreement",
-            {"maximum": -1.0, "mean": 0.0, "argmax": 1.0},
-            "'maximum' is impossible",
-        ),
-        ("n_proofs", 10**9, "'n_proofs' is impossible"),
-        ("n_proofs", 0, "'n_proofs' is impossible"),
-    ],
-)
-def test_impossible_numbers_of_the_provider_are_refused(exchange, tmp_path, entry, value, message):
-    public = published(exchange, tmp_path, lambda record: record.update({entry: value}))
-    with pytest.raises(VerificationError, match=message):
-        load_commitment(public)
-
-
-@pytest.mark.parametrize(
-    ("entry", "value"),
-    [
-        ("n_bins", 10**8),  # a circuit too large to build
-        ("n_salts", 10**6),
-        ("widths", [2] * 999 + [2]),
-        ("n_bins", 15.0),  # no integer
-        ("log_rows", "13"),
-        ("widths", "22"),
-        ("widths", [2.0, 2]),
-        ("n_pads", True),
-        ("columns", []),
-    ],
-)
-def test_sizes_that_are_too_large_or_not_integers_are_refused(exchange, tmp_path, entry, value):
-    public = published(
-        exchange, tmp_path, lambda record: record["architecture"].update({entry: value})
-    )
-    with pytest.raises(VerificationError, match="the architecture is malformed"):
-        load_commitment(public)
 
 
 def test_no_text_of_the_provider_is_in_the_report(exchange, tmp_path, monkeypatch):
     forged = "a ceremony.\n- Compared with the published SHA-256: equal."
     for name, change, reason in (
         ("source", lambda r: r["reference_string"].update(source=forged), "unknown entry"),
-        ("version", lambda r: r["versions"].update(skuq=forged), "version of skuq"),
+        ("version", lambda r: r["versions"].update(skuq=forged), "versions.skuq"),
     ):
         (tmp_path / name).mkdir()
         with pytest.raises(VerificationError, match=reason):
@@ -432,15 +234,23 @@ def question(exchange, **entries):
     return AuditStatement.of({**record, **entries})
 
 
-def test_a_verdict_that_the_tolerance_could_change_is_not_robust(exchange):
+def result_of(exchange, sums, **entries):
+    """The result of the honest audit, with other sums and another question."""
     committed = load_commitment(exchange.public)
-    sums = exchange.verify("bins").sums
+    record = read_json(exchange.audit("bins") / "statement.json")
+    statement = AuditStatement.of({**record, **entries})
+    judgements = judged([sums], statement, committed.tolerance)
+    region = np.zeros(statement.n_samples, np.int64)
+    return audited(committed, statement, judgements, region, 1, [], [], "test")
+
+
+def test_a_verdict_that_the_tolerance_could_change_is_not_robust(exchange):
+    tolerance, sums = load_commitment(exchange.public).tolerance, exchange.verify("bins").sums
     gap = float((abs(sums.deviation) / sums.scale / sums.count.clip(1)).max())
-    found = []
-    for margin in (0.5, 1.5):
-        alpha = gap + margin * committed.tolerance
-        statement = question(exchange, alpha=alpha, confidence_level=None)
-        found.append(judged(committed, statement, [sums], 1, [], [], "test"))
+    found = [
+        result_of(exchange, sums, alpha=gap + margin * tolerance, confidence_level=None)
+        for margin in (0.5, 1.5)
+    ]
     assert all(each.passed for each in found)
     assert [each.robust for each in found] == [False, True]
 
@@ -459,9 +269,7 @@ def test_a_challenge_is_about_one_commitment_and_one_set_of_data(exchange, tmp_p
         for name in ("commitment_digest", "reference_digest"):
             ground = SimpleNamespace(**{**asked, name: digest(f"{k}")})
             rows.add(tuple(chosen_rows(ground, np.zeros(N, np.int64), 4)))
-            with pytest.raises(
-                VerificationError, match="none of these may change after the challenge"
-            ):
+            with pytest.raises(VerificationError, match="none of these may change"):
                 check_challenge(sent, ground, path, N)
     assert len(rows) > 3
     with pytest.raises(FileExistsError, match="challenged only once"):
@@ -498,7 +306,7 @@ def test_an_attestation_that_the_ledger_does_not_count_is_noticed(exchange, tmp_
     digest_now = load_commitment(exchange.public).digest
     statement = {"commitment_digest": digest_now, "number": 4}
     write_json(tmp_path / "a.json", {"statement": statement, "proof": ""})
-    with pytest.raises(RuntimeError, match="is an older copy"):
+    with pytest.raises(RuntimeError, match="older"):
         attest(exchange.public, exchange.X[0], tmp_path / "a.json", nonce="1")
 
 
@@ -577,7 +385,7 @@ def test_a_circuit_that_orders_its_constants_in_another_way_is_refused(exchange,
 
     monkeypatch.setattr(keys, "commitment_point", turned)
     with (
-        pytest.raises(ProofSystemError, match="in the order that all circuits must share"),
+        pytest.raises(ProofSystemError, match="in the common order"),
         keys.verifying_key(load_commitment(exchange.public), "bins", None),
     ):
         pass
@@ -589,13 +397,13 @@ def test_a_circuit_whose_numbers_are_not_tied_to_the_commitment_is_refused(
 ):
     """With any weights, its proofs would hold under the published commitment."""
 
-    def free(graph, circuit, shape, constants, one):
-        numbers = graph.committed(np.concatenate([part.ravel() for part in constants])[None])
-        listed = graph.op("Concat", numbers, one, axis=1)  # a single use of the constant
-        column = graph.reshape(listed, shape.n_committed + 1, 1)
+    def free(graph, circuit, constants):
+        joined = np.concatenate([part.ravel() for part in constants])[None].astype(np.float32)
+        listed = graph.op("Concat", graph.constant(joined), graph.one, axis=1)  # a single use
+        column = graph.reshape(listed, graph.shape.n_committed + 1, 1)
         return [
             graph.reshape(graph.columns(column, part.start, part.stop, axis=0), *size)
-            for part, size in shape.parts_of(circuit)
+            for part, size in graph.shape.parts_of(circuit)
         ]
 
     monkeypatch.setattr(circuits, "_committed", free)
@@ -604,7 +412,7 @@ def test_a_circuit_whose_numbers_are_not_tied_to_the_commitment_is_refused(
     shape = Architecture((2, 3, 2), 8 + 2 * 9 - 1, 3, 12, 2, 3, 13, rows, COLUMNS)
     constants, srs = sample_constants(shape), load_commitment(exchange.public).srs
     point = commitment_point(shape, constants, srs)
-    with pytest.raises(ProofSystemError, match="does not bind its numbers to the commitment"):
+    with pytest.raises(ProofSystemError, match="does not bind its numbers"):
         keys.make_keys(tmp_path, circuit, shape, constants, srs, point)
 
 
@@ -628,28 +436,22 @@ def test_other_versions_of_the_proof_system_are_refused(exchange, tmp_path, monk
 
 
 def test_an_audit_that_could_not_fail_is_refused(exchange):
-    committed, sums = load_commitment(exchange.public), exchange.verify("bins").sums
+    sums = exchange.verify("bins").sums
     for alpha, confidence_level in ((1.0, None), (1.0, 0.95), (0.2, 1 - 1e-9)):
-        asked = question(exchange, alpha=alpha, confidence_level=confidence_level)
         with pytest.raises(VerificationError, match="could not have failed"):
-            judged(committed, asked, [sums], 1, [], [], "test")
+            result_of(exchange, sums, alpha=alpha, confidence_level=confidence_level)
 
 
 def test_the_smallest_gap_that_could_be_found_is_reported(exchange):
-    committed, sums = load_commitment(exchange.public), exchange.verify("bins").sums
-    many = sums._replace(
-        count=50 * sums.count, correct=50 * sums.correct, confidence=50 * sums.confidence
-    )
-    gaps = []
-    for found, n in ((sums, N), (many, 50 * N)):
-        asked = question(exchange, alpha=0.05, n_samples=n)
-        result = judged(committed, asked, [found], 1, [], [], "test")
-        for kind in ("underconfidence", "overconfidence"):
-            assert any(f"Smallest {kind}" in note for note in result.notes)
+    sums, gaps = exchange.verify("bins").sums, []
+    kinds = ("underconfidence", "overconfidence")
+    for times in (1, 50):
+        added = ("count", "correct", "confidence")
+        many = sums._replace(**{name: times * getattr(sums, name) for name in added})
+        result = result_of(exchange, many, alpha=0.05, n_samples=times * N)
+        assert all(any(f"Smallest {kind}" in note for note in result.notes) for kind in kinds)
         bins = result.as_record()["bins"]
-        gaps.append(
-            [bins[f"detectable_{kind}"][1] for kind in ("underconfidence", "overconfidence")]
-        )
+        gaps.append([bins[f"detectable_{kind}"][1] for kind in kinds])
     for small, large in zip(*gaps, strict=True):
         assert small is None or small > large
         assert 0.05 < large < 0.2

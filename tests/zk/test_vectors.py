@@ -3,7 +3,6 @@
 ``python -m tests.zk.test_vectors`` writes the file anew, for a new format.
 """
 
-import importlib.util
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,16 +15,15 @@ pytest.importorskip("onnx")
 from skuq.zk import _ezkl as backend
 from skuq.zk import _spot_check as spot_check
 from skuq.zk import _statements as statements
-from skuq.zk import _statements as verdicts
 from skuq.zk._circuits import edges
 from skuq.zk._files import VerificationError, canonical, digest, read_json
 from skuq.zk._fixed_point import CIRCUITS, Architecture, IntegerPredictions
 from skuq.zk._public_commitment import _architecture, encoding_of
 from skuq.zk._regions import Regions, rows_of_chunks
 from skuq.zk._statements import VerdictStatement
+from tests.zk.tampering import second_verifier
 
 FILE = Path(__file__).with_name("vectors.json")
-SECOND = Path(__file__).parents[2] / "docs" / "second_verifier.py"
 
 VERSIONS = {"skuq": "0.1.0", "ezkl": "23.0.5"}
 RECORD = {
@@ -96,7 +94,7 @@ def by_the_package():
         "predictions": statements.prediction_inputs(shape, rows),
         "bins": statements.reference_chunks(shape, "bins", data, statement)[1],
         "padded_bins": statements.reference_chunks(shape, "padded_bins", data, statement)[0],
-        "verdict": verdicts.verdict_inputs(shape, tolerance, statement, SUMS, range(len(SUMS))),
+        "verdict": statements.verdict_inputs(shape, tolerance, statement, SUMS, range(len(SUMS))),
     }
     totals = statements.signed_sums(found, codes, N_BINS, shape.n_bins)
     sums = statements.read_sums(totals, N_BINS, shape.n_bins)
@@ -105,7 +103,7 @@ def by_the_package():
         "canonical": canonical(RECORD).decode(),
         "commitment_digest": digest(RECORD),
         "rows": rows.tolist(),
-        "reference_digest": statements.reference_digest(rows, codes),
+        "reference_digest": data.digest,
         "context": str(bound),
         "edges": edges(N_BINS, shape.n_bins).tolist(),
         "chosen_rows": spot_check.chosen_rows(challenged, np.zeros(12, np.int64), 5).tolist(),
@@ -115,8 +113,8 @@ def by_the_package():
         ).tolist(),
         "rows_of_chunks": [part.tolist() for part in rows_of_chunks(shape.rows_of("bins"), region)],
         "single_level": VerdictStatement.of({**STATEMENT, "regions": TREE}).single_level,
-        "thresholds": verdicts.thresholds(0.05, tolerance),
-        "chance": verdicts.chance_allowance(N_BINS, 0.95),
+        "thresholds": statements.thresholds(0.05, tolerance),
+        "chance": statements.chance_allowance(N_BINS, 0.95),
         "inputs": {
             circuit: [
                 str(number)
@@ -133,13 +131,6 @@ def by_the_package():
         },
         "point": backend.commitment_point(PROOF_HEAD),
     }
-
-
-def second_verifier():
-    spec = importlib.util.spec_from_file_location("second_verifier", SECOND)
-    second = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(second)
-    return second
 
 
 def by_the_second_verifier():
@@ -233,7 +224,7 @@ def test_both_verifiers_refuse_huge_numbers_before_they_compute_with_them(name):
     shape = RECORD["architecture"]
     altered = {**shape, name: [*shape["widths"][:-1], huge] if name == "widths" else huge}
     with pytest.raises(ValueError, match=r"the architecture is malformed|too many layers"):
-        _architecture(altered)
+        _architecture({**RECORD, "architecture": altered})
     with pytest.raises(second.Refused):
         object.__new__(second.Commitment).architecture(altered)
 

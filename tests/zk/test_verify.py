@@ -1,4 +1,4 @@
-"""Verification of honest audits, and of audits that answer another question."""
+"""Verification of honest audits and predictions, and of answers to another question."""
 
 import json
 import shutil
@@ -11,23 +11,11 @@ pytest.importorskip("ezkl")
 pytest.importorskip("onnx")
 
 from skuq import CalibrationAuditor
-from skuq.zk import (
-    VerificationError,
-    challenge,
-    check,
-    reported_predictions,
-    verify,
-)
+from skuq.zk import VerificationError, attest, challenge, check, reported_predictions, verify
 from skuq.zk import _ezkl as backend
-from skuq.zk._files import (
-    REPORTED,
-    digest_file,
-    read_json,
-    write_json,
-    write_manifest,
-)
+from skuq.zk._files import REPORTED, digest_file, read_json, write_json, write_manifest
 from skuq.zk._keys import verifying_key
-from skuq.zk._statements import ReferenceData, VerdictStatement, encoded, reference_digest
+from skuq.zk._statements import ReferenceData, VerdictStatement, encoded
 from skuq.zk._verify import _verify_verdict
 from tests.zk.tampering import (
     ALPHA,
@@ -37,16 +25,20 @@ from tests.zk.tampering import (
     ONE,
     PROVEN,
     N,
+    assert_both_refuse,
     changed,
     no_setup,
+    own_string,
+    second_verifier,
     verified,
+    verified_again,
 )
 
-pytestmark = pytest.mark.slow  # they share one run of the protocol, which takes minutes
+TEST = {"allow_test_string": True}
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_an_honest_audit_passes(run, level):
+def test_both_verifiers_agree_on_an_honest_audit(run, level):
     result = verified(run, level, alpha=ALPHA, n_bins=N_BINS)
     assert result.passed
     assert result.robust
@@ -56,6 +48,16 @@ def test_an_honest_audit_passes(run, level):
     assert result.reference_string == "test"
     assert result.classes == ["x", "y", "z"]
     assert json.loads(json.dumps(result.as_record()))["passed"] is True
+    again = verified_again(run, level)
+    if level == "verdict":
+        assert again == {"passed": True}
+        return
+    sums = result.sums
+    assert again["count"] == sums.count.tolist()
+    assert again["correct"] == sums.correct.tolist()
+    assert again["confidence_sum"] == (sums.confidence / sums.scale).tolist()
+    gaps = abs(sums.deviation) <= 0.1 * sums.count * sums.scale
+    assert again["within_alpha"] == bool(gaps.all())
 
 
 @pytest.mark.parametrize("level", ["bins", "predictions"])
@@ -90,15 +92,10 @@ def test_a_verdict_reveals_no_sums(run):
 def test_a_verdict_that_could_pass_whatever_the_labels_are_is_refused(run):
     stated = {**read_json(run.verdict / "statement.json"), "confidence_level": 0.95}
     zeros = np.zeros(N, np.int64)
+    data = ReferenceData(np.zeros((N, 2), np.int64), zeros, zeros)
+    checker = SimpleNamespace(committed=run.committed)
     with pytest.raises(VerificationError, match=r"at least 37 reference samples instead of 24"):
-        _verify_verdict(
-            SimpleNamespace(committed=run.committed),
-            VerdictStatement.of(stated),
-            run.verdict,
-            ReferenceData(np.zeros((N, 2), np.int64), zeros, zeros),
-            [],
-            "test",
-        )
+        _verify_verdict(checker, VerdictStatement.of(stated), run.verdict, data)
 
 
 def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
@@ -109,9 +106,8 @@ def test_the_sample_that_was_proven_is_named_with_what_it_misses(run):
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
-    result = verify(
-        run.shrunk, *run.few, run.dishonest, keys=run.keys, level="bins", **{**ASKED, "n_bins": 1}
-    )
+    asked = {**ASKED, "n_bins": 1}
+    result = verify(run.shrunk, *run.few, run.dishonest, keys=run.keys, level="bins", **asked)
     assert not result.passed
     assert result.result.bins.direction[0] == "underconfident"
     sums = result.sums
@@ -119,111 +115,143 @@ def test_a_model_that_shrinks_its_confidence_fails(run):
 
 
 def test_keys_are_made_once(run, monkeypatch):
-    verified(run, "bins")
-    answer = {"x": run.X_ref[0], "nonce": "mine", "allow_test_string": True}
-    check(run.attestation, run.honest, keys=run.keys, **answer)
     monkeypatch.setattr(backend, "setup", no_setup)
     assert verified(run, "bins").passed
+    answer = {"x": run.X_ref[0], "nonce": "mine", **TEST}
     assert check(run.attestation, run.honest, keys=run.keys, **answer).label in "xyz"
     with pytest.raises(AssertionError, match="a key was made"):
         verify(run.bins, run.X_ref, run.y_ref, run.honest, level="bins", **ASKED)
-
-
-def test_there_is_no_key_of_a_circuit_that_was_not_committed_to(run):
     with (
         pytest.raises(VerificationError, match="no circuit for 'other'"),
         verifying_key(run.committed, "other", run.keys),
     ):
-        raise AssertionError("a key was found")
+        pass
 
 
-def test_an_audit_of_other_data_fails(run):
-    for level in LEVELS:
-        labels = run.y_ref.copy()
-        labels[7] = "x" if labels[7] != "x" else "y"
-        features = run.X_ref.copy()
-        features[7, 1] += 0.5
-        for settings in (
-            {"y": labels},
-            {"X": features},
-            {"X": run.X_ref[::-1], "y": run.y_ref[::-1]},
-            {"X": run.X_ref[:-1], "y": run.y_ref[:-1]},
-        ):
-            with pytest.raises(VerificationError, match="different reference data from yours"):
-                verified(run, level, **settings)
+# Another question
 
 
-def test_an_audit_of_other_data_whose_hash_was_stated_fails(run, tmp_path):
+def other_labels(run):
     labels = run.y_ref.copy()
     labels[7] = "x" if labels[7] != "x" else "y"
-    other = reference_digest(
-        *encoded(run.committed.encoding, run.committed.classes, run.X_ref, labels)[:2]
-    )
-    for level in LEVELS:
-        bundle = shutil.copytree(getattr(run, level), tmp_path / level)
-        changed(bundle / "statement.json", reference_digest=other)
-        own, answered = tmp_path / f"{level}.json", {}
-        if level == "predictions":
-            changed(bundle / REPORTED, reference_digest=other)
-            answered = {"reported_digest": digest_file(bundle / REPORTED)}
-            changed(bundle / "statement.json", **answered)
-        write_manifest(bundle)
-        write_json(own, {**read_json(run.challenge), "reference_digest": other, **answered})
-        settings = {"challenge": own} if level == "predictions" else {}
-        with pytest.raises(VerificationError, match="does not hold for this statement"):
-            verified(run, level, bundle, y=labels, **settings)
+    return labels
 
 
 @pytest.mark.parametrize("level", LEVELS)
-def test_another_question_than_was_asked_fails(run, level):
-    with pytest.raises(VerificationError, match=r"with alpha=0.1, but you asked for 0.05"):
-        verified(run, level, alpha=0.05)
-    with pytest.raises(VerificationError, match=r"with n_bins=4, but you asked for 10"):
-        verified(run, level, n_bins=10)
+def test_an_audit_of_other_data_fails(run, level):
+    features = run.X_ref.copy()
+    features[7, 1] += 0.5
+    for settings in (
+        {"X": features},
+        {"X": run.X_ref[::-1], "y": run.y_ref[::-1]},
+        {"X": run.X_ref[:-1], "y": run.y_ref[:-1]},
+    ):
+        with pytest.raises(VerificationError, match="different reference data from yours"):
+            verified(run, level, **settings)
+    assert_both_refuse("different reference data", run, level, None, y=other_labels(run))
 
 
-def test_another_tolerance_for_chance_than_was_asked_fails(run):
-    assert verified(run, "bins", confidence_level=0.95).passed
-    for level in (0.5, None):
-        with pytest.raises(
-            VerificationError, match=f"confidence_level=0.95, but you asked for {level}"
-        ):
-            verified(run, "bins", confidence_level=level)
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_audit_of_other_data_whose_hash_was_stated_fails(run, tmp_path, level):
+    labels = other_labels(run)
+    other = encoded(run.committed.encoding, run.committed.classes, run.X_ref, labels).digest
+    bundle = shutil.copytree(getattr(run, level), tmp_path / level)
+    changed(bundle / "statement.json", reference_digest=other)
+    settings = {}
+    if level == "predictions":
+        changed(bundle / REPORTED, reference_digest=other)
+        answered = {"reported_digest": digest_file(bundle / REPORTED)}
+        changed(bundle / "statement.json", **answered)
+        settings = {"challenge": tmp_path / "own.json"}
+        own = {**read_json(run.challenge), "reference_digest": other, **answered}
+        write_json(tmp_path / "own.json", own)
+    write_manifest(bundle)
+    assert_both_refuse("does not hold", run, level, bundle, y=labels, **settings)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("alpha", 0.05), ("n_bins", 10), ("confidence_level", 0.5), ("confidence_level", None)],
+)
+def test_another_question_than_was_asked_is_named(run, level, name, value):
+    assert_both_refuse(f"{name}=.*, but you asked for {value}", run, level, None, **{name: value})
+
+
+def test_a_level_is_one_of_three(run):
+    with pytest.raises(ValueError, match="`level` must be"):
+        verify(run.bins, run.X_ref, run.y_ref, run.honest, level="attestation", **ASKED)
 
 
 def test_an_audit_of_another_commitment_fails(run):
-    with pytest.raises(VerificationError, match="different commitment from the published one"):
-        verified(run, "bins", commitment=run.dishonest)
-    with pytest.raises(VerificationError, match="different commitment from the published one"):
+    assert_both_refuse("different commitment", run, "bins", None, commitment=run.dishonest)
+    with pytest.raises(VerificationError, match="different commitment"):
         verify(run.shrunk, *run.few, run.honest, keys=run.keys, level="bins", **ASKED)
 
 
 def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
-    with pytest.raises(VerificationError, match="needs the auditor's own challenge"):
-        verified(run, "predictions", challenge=None)
+    assert_both_refuse("`challenge`", run, "predictions", None, challenge=None)
     data = run.X_ref, run.y_ref
     again = challenge(run.predictions, run.honest, *data, tmp_path / "again.json")
     assert read_json(again)["nonce"] != read_json(run.challenge)["nonce"]
-    with pytest.raises(
-        VerificationError,
-        match="answers a different challenge from yours; it may be an older audit",
-    ):
-        verified(run, "predictions", challenge=again)
+    assert_both_refuse("different challenge", run, "predictions", None, challenge=again)
     again.unlink()
-    with pytest.raises(VerificationError, match=r"again.json is missing"):
-        verified(run, "predictions", challenge=again)
+    assert_both_refuse(r"again.json is missing", run, "predictions", None, challenge=again)
+    write_json(again, {**read_json(run.challenge), "n_proven": 228})
+    reason = f"Only {PROVEN} predictions were proven, but {N} are needed"
+    assert_both_refuse(reason, run, "predictions", None, challenge=again)
 
 
 def test_a_challenge_is_not_replaced(run):
     before = run.challenge.read_bytes()
-    with pytest.raises(FileExistsError, match="challenged only once"):
+    with pytest.raises(FileExistsError, match="once"):
         challenge(run.predictions, run.honest, run.X_ref, run.y_ref, run.challenge)
     assert run.challenge.read_bytes() == before
 
 
-def test_fewer_proofs_of_predictions_than_needed_fail(run, tmp_path):
-    write_json(tmp_path / "c.json", {**read_json(run.challenge), "n_proven": 228})
-    with pytest.raises(
-        VerificationError, match=f"Only {PROVEN} of {N} predictions were proven, but {N} are needed"
-    ):
-        verified(run, "predictions", challenge=tmp_path / "c.json")
+# Predictions
+
+
+def test_both_verifiers_agree_on_a_prediction(run):
+    given, x = {"x": run.X_ref[0], "nonce": "mine", "keys": run.keys}, run.X_ref[0].tolist()
+    found = check(run.attestation, run.honest, **given, **TEST)
+    labels, confidence = reported_predictions(run.honest, run.X_ref[:1])
+    assert (found.label, found.confidence) == (labels[0], confidence[0])
+    assert found.x == x
+    assert found.statement["nonce"] == "mine"
+    second = second_verifier()
+    published = second.Commitment(run.honest, run.keys, own_string(run))
+    again = second.verify_attestation(run.attestation, published, x, "mine")
+    assert again == {"label": found.label, "confidence": found.confidence}
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        (lambda run: {"x": run.X_ref[0] + 1e-9}, "different input"),
+        (lambda run: {"x": run.X_ref[:1]}, "different input"),
+        (lambda run: {"nonce": "yours"}, "different nonce"),
+        (lambda run: {"commitment": run.dishonest}, "different commitment"),
+        (lambda run: {"nonce": ""}, "`nonce`"),
+    ],
+)
+def test_a_prediction_for_another_question_fails(run, other, reason):
+    given = {"commitment": run.honest, "x": run.X_ref[0], "nonce": "mine", **other(run)}
+    with pytest.raises(ValueError, match=reason):
+        check(run.attestation, **given, **TEST)
+
+
+@pytest.mark.parametrize(
+    ("x", "nonce", "name"), [([0.0, 0.0], "", "nonce"), ([[0.0, 0.0]], "a", "x"), (0.0, "a", "x")]
+)
+def test_an_attestation_needs_a_row_and_a_nonce(run, tmp_path, x, nonce, name):
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        attest(run.honest, x, tmp_path / "a.json", nonce=nonce)
+
+
+def test_no_attestation_is_used_up_by_a_file_that_cannot_be_written(run, tmp_path):
+    ledger = (run.honest.parent / "private" / "ledger.json").read_bytes()
+    for out in (tmp_path / "absent" / "a.json", tmp_path):
+        with pytest.raises(OSError, match=r"absent|is a folder"):
+            attest(run.honest, run.X_ref[0], out, nonce="mine")
+    assert (run.honest.parent / "private" / "ledger.json").read_bytes() == ledger
