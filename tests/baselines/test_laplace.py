@@ -1,7 +1,6 @@
 """Laplace's approximation of the last layer against closed forms."""
 
 import numpy as np
-import pytest
 import torch
 from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
@@ -81,18 +80,6 @@ def test_prior_precision_is_the_one_of_the_largest_evidence(iris):
     )
 
 
-def test_sample_of_weight_zero_is_none_to_laplace(iris, dropped):
-    X, y = iris
-    keep = np.arange(len(X)) % 3 != 0
-    frozen = FrozenEstimator(dropped)
-    weighted = LaplaceClassifier(frozen, random_state=0).fit(X, y, sample_weight=keep * 1.0)
-    removed = LaplaceClassifier(frozen, random_state=0).fit(X[keep], y[keep])
-    assert weighted.prior_precision_ == pytest.approx(removed.prior_precision_)
-    np.testing.assert_allclose(
-        weighted.predict_uncertainty(X[:5]), removed.predict_uncertainty(X[:5])
-    )
-
-
 def with_tail(*tail, n_outputs=3, bias=True):
     return seeded_module(
         lambda: nn.Sequential(
@@ -147,40 +134,6 @@ def test_last_layer_may_have_no_bias_and_one_output(iris):
     model.fit(iris[0][rows], iris[1][rows])
     assert model.posterior_.mean.shape == (1, 5)
     assert (model.predict_uncertainty(iris[0][:5]).epistemic > 0).all()
-
-
-class Functional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 3)
-
-    def forward(self, X):
-        return self.layer(X).tanh()
-
-
-class Pooled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Linear(2, 6)
-        self.head = nn.Sequential(nn.Linear(6, 3), nn.Flatten(), nn.AvgPool1d(2))
-
-    def forward(self, X):
-        return self.head(self.body(X.reshape(-1, 2, 2)))
-
-
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (lambda: with_tail(nn.Tanh()), "linear in the outputs of the last layer"),
-        (lambda: with_tail(nn.BatchNorm1d(3)), r"ends in a torch.nn.Linear; .* BatchNorm1d"),
-        (Functional, "ends in a torch.nn.Linear, optionally followed by"),
-        (Pooled, "several times to each input"),
-    ],
-)
-def test_networks_without_a_linear_last_layer_are_refused(iris, module, message):
-    frozen = FrozenEstimator(seeded_module(lambda: module().double()))
-    with pytest.raises(ValueError, match=message):
-        LaplaceClassifier(frozen).fit(*iris)
 
 
 def test_class_weight_of_a_frozen_model_counts_through_those_of_samples(iris):

@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.fixes import parse_version
 
-from skuq import EvidentialProbe, QUAMClassifier
+from skuq import EvidentialProbe
 from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier
@@ -69,13 +69,6 @@ def test_members_are_compared_as_the_equations_say(ensemble, setting):
     np.testing.assert_allclose(ensemble.predict_proba(OTHERS), predicted)
 
 
-def test_members_may_be_given(classifier, y):
-    members = [clone(classifier).set_params(random_state=seed).fit(NODES, y) for seed in (1, 2)]
-    given = DeepEnsembleClassifier(members=members, setting="expected").fit(NODES, y)
-    mean = sum(member.predict_proba(OTHERS) for member in members) / 2
-    np.testing.assert_allclose(given.predict_proba(OTHERS), mean, atol=1e-6)
-
-
 @pytest.mark.parametrize("given", [True, False])
 def test_members_take_masks_of_nodes(data, classifier, gcn, y, given):
     mask = np.isin(np.arange(150), NODES)
@@ -111,20 +104,16 @@ def test_weights_and_validation_reach_the_members(classifier, y):
     share = (ensemble.fit(NODES, y).predict(OTHERS) == y[0]).mean()
     leaning = clone(ensemble).fit(NODES, y, weight).predict(OTHERS)
     assert (leaning == y[0]).mean() > share + 0.2
-    with pytest.raises(ValueError, match="Node ids must lie between"):
+    with pytest.raises(ValueError, match="Node ids"):
         clone(ensemble).fit(NODES, y, X_val=[150], y_val=[0])
 
 
-def test_nodes_share_dropout_masks(dropout):
+def test_nodes_share_dropout_masks_and_the_network_without_them_may_be_selected(dropout, gcn, y):
     whole = dropout.predict_uncertainty(OTHERS)
     assert (whole.epistemic > 0).all()
     one = dropout.predict_uncertainty(OTHERS[[7]])
     np.testing.assert_allclose(np.array(one)[0], np.array(whole)[7])
-
-
-def test_the_network_without_dropout_may_be_selected(gcn, y):
-    model = MCDropoutClassifier(FrozenEstimator(gcn), setting="selected", random_state=0)
-    proba = model.fit(NODES, y).predict_proba(OTHERS)
+    proba = clone(dropout).set_params(setting="selected").fit(NODES, y).predict_proba(OTHERS)
     np.testing.assert_allclose(proba, gcn.predict_proba(OTHERS), rtol=1e-6)
 
 
@@ -136,7 +125,7 @@ def test_columns_of_ids_pickles_and_text_labels(request, name, y):
     )
     again = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(again.predict_proba(OTHERS), model.predict_proba(OTHERS))
-    with pytest.raises(ValueError, match="Node ids must lie between 0 and 149"):
+    with pytest.raises(ValueError, match="Node ids"):
         model.predict_uncertainty([150])
     text = np.array(["ant", "bee", "cat"])[y]
     trained = clone(model)
@@ -192,7 +181,7 @@ def test_temperature_scaling_keeps_the_graph(gcn, y):
 
 def test_transformers_before_node_ids_are_refused(classifier, y):
     pipeline = make_pipeline(FunctionTransformer(), clone(classifier))
-    with pytest.raises(TypeError, match="node ids, so no transformer can precede it"):
+    with pytest.raises(TypeError, match="transformer"):
         ReferenceClassifier(pipeline).fit(NODES[:, None], y)
 
 
@@ -202,8 +191,3 @@ def test_classifier_is_not_changed(gcn, dropout, y):
     dropout.predict_uncertainty(OTHERS)
     assert all((value == before[name]).all() for name, value in gcn.network_.state_dict().items())
     assert not any(module._forward_hooks for module in gcn.network_.modules())
-
-
-def test_methods_for_rows_alone_refuse_nodes(gcn, y):
-    with pytest.raises(TypeError, match="QUAMClassifier needs a model whose inputs are rows"):
-        QUAMClassifier(gcn).fit(NODES, y)

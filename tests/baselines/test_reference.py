@@ -6,17 +6,14 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.frozen import FrozenEstimator
-from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 
-from skuq.baselines import DeepEnsembleClassifier, ReferenceClassifier
+from skuq.baselines import ReferenceClassifier
 
 LEARNERS = [
     KNeighborsClassifier(),
-    GaussianProcessClassifier(random_state=0),
     LinearDiscriminantAnalysis(),
     DecisionTreeClassifier(max_depth=2, random_state=0),
     CalibratedClassifierCV(LogisticRegression(), cv=2),
@@ -42,15 +39,3 @@ def test_every_classifier_with_probabilities_has_an_entropy(iris, learner):
         reference = ReferenceClassifier(estimator, random_state=0).fit(*iris)
         np.testing.assert_allclose(reference.predict_uncertainty(iris[0]).total, entropy, atol=1e-9)
         np.testing.assert_allclose(reference.predict_proba(iris[0]), p, atol=1e-9)
-
-
-@pytest.mark.parametrize("kind", [ReferenceClassifier, DeepEnsembleClassifier])
-def test_learners_without_probabilities_on_a_device_or_with_unknown_arguments_are_refused(
-    iris, kind
-):
-    with pytest.raises(TypeError, match="SVC does not predict probabilities"):
-        kind(SVC()).fit(*iris)
-    with pytest.raises(ValueError, match="has no effect on KNeighborsClassifier"):
-        kind(KNeighborsClassifier(), device="cpu:0").fit(*iris)
-    with pytest.raises(TypeError, match="X_val"):
-        kind(KNeighborsClassifier()).fit(*iris, X_val=iris[0], y_val=iris[1])

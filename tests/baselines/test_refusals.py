@@ -1,0 +1,127 @@
+"""What the baselines refuse, with a word of the message."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.svm import SVC
+from sklearn.tree import DecisionTreeClassifier
+from torch import nn
+
+from skuq._networks import MLP
+from skuq.baselines import (
+    DeepEnsembleClassifier,
+    FeatureDistanceClassifier,
+    LaplaceClassifier,
+    MCDropoutClassifier,
+    ReferenceClassifier,
+    SGMCMCClassifier,
+)
+from tests.baselines.oracles import seeded_module
+
+
+class WithoutLinear(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv1d(1, 3, 4)
+
+    def forward(self, X):
+        return self.layer(X[:, None]).flatten(1)
+
+
+class Functional(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, X):
+        return self.layer(X).tanh()
+
+
+class Pooled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(2, 6)
+        self.head = nn.Sequential(nn.Linear(6, 3), nn.Flatten(), nn.AvgPool1d(2))
+
+    def forward(self, X):
+        return self.head(self.body(X.reshape(-1, 2, 2)))
+
+
+def frozen(build):
+    return FrozenEstimator(seeded_module(lambda: build().double()))
+
+
+def tail(layer):
+    return frozen(lambda: nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3), layer))
+
+
+UNLIKE = [LogisticRegression().fit([[0.0], [1.0], [2.0]], y) for y in ([0, 1, 2], [0, 1, 1])]
+VALIDATION = {"X_val": np.zeros((2, 4)), "y_val": [0, 1]}
+REFUSED = [
+    (ReferenceClassifier(SVC()), {}, "SVC"),
+    (DeepEnsembleClassifier(SVC()), {}, "SVC"),
+    (ReferenceClassifier(KNeighborsClassifier(), device="cpu:0"), {}, "KNeighborsClassifier"),
+    (DeepEnsembleClassifier(KNeighborsClassifier(), device="cpu:0"), {}, "KNeighborsClassifier"),
+    (ReferenceClassifier(KNeighborsClassifier()), VALIDATION, "X_val"),
+    (DeepEnsembleClassifier(KNeighborsClassifier()), VALIDATION, "X_val"),
+    (LaplaceClassifier(), VALIDATION, "X_val"),
+    (MCDropoutClassifier(), VALIDATION, "X_val"),
+    (MCDropoutClassifier(), {"y": np.zeros(150)}, "one class"),
+    (MCDropoutClassifier(LogisticRegression()), {}, "dropout"),
+    (MCDropoutClassifier(frozen(lambda: MLP(4, 3, dropout=0.0))), {}, "dropout"),
+    (LaplaceClassifier(tail(nn.Tanh())), {}, "linear"),
+    (LaplaceClassifier(tail(nn.BatchNorm1d(3))), {}, "BatchNorm1d"),
+    (LaplaceClassifier(frozen(Functional)), {}, "Linear"),
+    (LaplaceClassifier(frozen(Pooled)), {}, "several times"),
+    (FeatureDistanceClassifier(frozen(WithoutLinear), layer="first-linear"), {}, "Linear"),
+    (FeatureDistanceClassifier(DecisionTreeClassifier()), {}, "DecisionTreeClassifier"),
+    (FeatureDistanceClassifier(distance="energy"), {}, "distance"),
+    (FeatureDistanceClassifier(n_neighbors=0), {}, "n_neighbors"),
+    (FeatureDistanceClassifier(layer=-1), {}, "layer"),
+    (
+        FeatureDistanceClassifier(distance="mahalanobis"),
+        {"X": np.eye(3)[np.arange(150) % 3]},
+        "vary",
+    ),
+    (DeepEnsembleClassifier(frozen(lambda: MLP(4, 3))), {}, "members"),
+    (DeepEnsembleClassifier(members=[]), {}, "empty"),
+    (DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]), {}, "both"),
+    (DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {}, "4 logits"),
+    (
+        DeepEnsembleClassifier(members=UNLIKE),
+        {"X": np.ones((150, 1)), "y": np.arange(150) % 2},
+        "member 1",
+    ),
+]
+if importlib.util.find_spec("posteriors"):
+    REFUSED += [
+        (SGMCMCClassifier(n_cycles=3), {}, "n_cycles"),
+        (SGMCMCClassifier(learning_rate=1e6, n_chains=2), {}, "diverged"),
+    ]
+
+
+@pytest.mark.usefixtures("short_training")
+@pytest.mark.parametrize(("model", "data", "word"), REFUSED)
+def test_what_cannot_be_is_refused(iris, model, data, word):
+    with pytest.raises((ValueError, TypeError), match=word):
+        model.fit(**{"X": iris[0], "y": iris[1], **data})
+    with pytest.raises(NotFittedError):
+        model.predict(iris[0])
+
+
+def test_parameters_are_checked_after_fit_too(iris):
+    laplace = LaplaceClassifier(LogisticRegression()).fit(*iris).set_params(setting="both")
+    distance = FeatureDistanceClassifier(LogisticRegression()).fit(*iris)
+    distance.set_params(distance="energy")
+    for predict, word in [
+        (laplace.predict_uncertainty, "setting"),
+        (laplace.predict_proba, "setting"),
+        (distance.predict_uncertainty, "distance"),
+    ]:
+        with pytest.raises(ValueError, match=word):
+            predict(iris[0])
