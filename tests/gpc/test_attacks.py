@@ -64,14 +64,6 @@ def test_the_attacked_class_can_be_chosen(model):
         np.testing.assert_allclose(found.proba[0], model.predict_proba(found.points)[0, k])
 
 
-def test_bad_attacks_are_refused(model):
-    X = np.zeros((1, 3))
-    with pytest.raises(ValueError, match=r"`method` must be 'pgd', or 'fgsm' .*, got 'cw'"):
-        model.attack(X, radius=0.1, method="cw")
-    with pytest.raises(ValueError, match="not among the classes"):
-        model.attack(X, y=[17], radius=0.1)
-
-
 def test_restarts_never_find_less_and_are_reproducible(model):
     X = np.random.default_rng(0).normal(size=(4, 3))
     for norm in ("linf", "l2"):
@@ -82,5 +74,3 @@ def test_restarts_never_find_less_and_are_reproducible(model):
         assert (np.linalg.norm(more.points - X, ORDERS[norm], axis=1) <= 1.5 * (1 + 1e-12)).all()
     again = model.attack(X, radius=1.5, norm=norm, n_restarts=2)
     np.testing.assert_array_equal(more.points, again.points)
-    with pytest.raises(ValueError, match="n_restarts"):
-        model.attack(X, radius=0.1, n_restarts=-1)

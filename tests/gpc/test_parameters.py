@@ -168,20 +168,6 @@ def test_all_parameters_of_queries_are_tried_here(method):
 
 
 @pytest.mark.parametrize(
-    ("method", "arguments"),
-    [
-        ("certified_radius", {"region": (-9.0, 9.0)}),
-        ("attack", {"radius": 0.1, "max_time": 1.0}),
-        ("explain", {"gamma": 0.1, "norm": "l2"}),
-        ("certify", {"radius": 0.1, "radii": 0.2}),
-    ],
-)
-def test_keywords_of_other_methods_are_refused(fitted, method, arguments):
-    with pytest.raises(TypeError, match=r"no effect|unexpected keyword"):
-        getattr(fitted, method)(POINTS, **arguments)
-
-
-@pytest.mark.parametrize(
     ("method", "name"), [(method, name) for method in EFFECTIVE for name in EFFECTIVE[method][1]]
 )
 def test_arguments_of_queries_have_an_effect(fitted, answers, method, name):
@@ -194,39 +180,3 @@ def test_arguments_of_queries_have_an_effect(fitted, answers, method, name):
         np.array_equal(a, b, equal_nan=np.asarray(a).dtype.kind == "f")
         for a, b in zip(answers[method], after, strict=True)
     )
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"max_iter": 5}, "max_iter=5 has no effect with optimizer=None"),
-        ({"n_restarts": 2}, "n_restarts=2 has no effect with optimizer=None"),
-        ({"max_iter": 5, "n_restarts": 2}, "max_iter=5, n_restarts=2 have no effect"),
-        (
-            {"kernel": RBF(1.0, "fixed"), "optimizer": "lbfgs", "max_iter": 5},
-            "max_iter=5 has no effect with a kernel whose hyperparameters are all fixed",
-        ),
-    ],
-)
-def test_limits_without_a_search_are_refused(parameters, message):
-    gpc = estimator().set_params(**parameters)
-    with pytest.raises(ValueError, match=message):
-        gpc.fit(X, Y)
-
-
-@pytest.mark.parametrize(
-    ("method", "arguments", "message"),
-    [
-        (
-            "attack",
-            {"radius": 0.1, "method": "fgsm", "n_restarts": 2},
-            "'fgsm' with n_restarts=0",
-        ),
-        ("certify", {"region": (-9.0, 9.0), "norm": "l2"}, "norm='l2' has no effect with `region`"),
-        ("certify", {"radius": 0.1, "y": LABELS, "delta": 0.1}, "omit `y` or `delta`"),
-        ("certify", {"radius": 0.1, "region": (-9.0, 9.0)}, "exactly one of `radius`"),
-    ],
-)
-def test_arguments_that_cannot_have_an_effect_are_refused(fitted, method, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        getattr(fitted, method)(POINTS, **arguments)

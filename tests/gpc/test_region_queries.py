@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
-from sklearn.exceptions import NotFittedError
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
 from benchmarks.published_gpc import published_bounds
@@ -170,16 +169,6 @@ def test_ranges_grow_with_the_region_and_contain_the_prediction(model):
         before = found.min_upper, found.max_lower
 
 
-def test_norms_are_nested(model):
-    X = np.random.default_rng(1).normal(size=(3, 2))
-    l1, l2, linf = (
-        model.predict_proba_bounds(X, 0.4, norm=norm, tol=1e-3) for norm in ("l1", "l2", "linf")
-    )
-    for small, large in ((l1, l2), (l2, linf)):
-        assert (large.min_lower <= small.min_upper).all()
-        assert (small.max_lower <= large.max_upper).all()
-
-
 @pytest.mark.parametrize("arguments", [{"radius": 0.0}, {"radius": 0.0, "norm": "l2"}, {"box": 0}])
 def test_a_region_of_one_point_is_that_point(model, arguments):
     X = np.array([[0.3, -0.2], [1.0, 0.4]])
@@ -189,39 +178,6 @@ def test_a_region_of_one_point_is_that_point(model, arguments):
         np.testing.assert_allclose(part, model.predict_proba(X), atol=0.01)
     assert found.converged.all()
     np.testing.assert_array_equal(found.argmin, np.repeat(X[:, None], 2, axis=1))
-
-
-def test_points_with_and_without_room_can_be_mixed(model):
-    X = np.array([[0.3, -0.2], [1.0, 0.4]])
-    found = model.predict_proba_bounds(X, [0.0, 0.3], tol=1e-3)
-    np.testing.assert_allclose(found.min_lower[0], model.predict_proba(X)[0], atol=1e-3)
-    assert found.max_upper[1, 0] > found.min_lower[1, 0] + 0.01
-
-
-@pytest.mark.parametrize("kind", ["probit", "softmax"])
-def test_results_do_not_depend_on_other_points(kind):
-    likelihood, parameters = MODELS[kind]
-    model = fit_model(np.random.default_rng(0), KERNELS["rbf"](2), likelihood, **parameters)
-    X = np.random.default_rng(0).normal(size=(70 if kind == "probit" else 2, 2))
-    together = model.predict_proba_bounds(X, 0.2, tol=0.01)
-    for i in (0, len(X) - 1):
-        alone = model.predict_proba_bounds(X[i : i + 1], 0.2, tol=0.01)
-        for ours, theirs in zip(together[:4], alone[:4], strict=True):
-            np.testing.assert_allclose(ours[i], theirs[0], atol=0.01)
-        assert (together.min_lower[i] <= alone.min_upper[0]).all()
-        assert (alone.min_lower[0] <= together.min_upper[i]).all()
-
-
-def test_one_class_is_a_column_of_all(model):
-    X = np.zeros((2, 2))
-    everything = model.predict_proba_bounds(X, 0.2, tol=1e-3)
-    for k, label in enumerate(model.classes_):
-        one = model.predict_proba_bounds(X, 0.2, class_=label, tol=1e-3)
-        assert one.min_lower.shape == (2, 1)
-        np.testing.assert_allclose(one.min_lower[:, 0], everything.min_lower[:, k], atol=1e-3)
-    np.testing.assert_allclose(
-        everything.min_upper[:, 0] + everything.max_lower[:, 1], 1, atol=1e-3
-    )
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
@@ -346,57 +302,8 @@ def test_features_may_be_named():
         model.certify(X[:3], radius=0.5, features=["dose", "height"])
 
 
-def test_labels_may_be_strings():
-    X = np.random.default_rng(0).normal(size=(20, 2))
-    y = np.where(X[:, 0] > 0, "up", "down")
-    model = RobustGPC(RBF(), optimizer=None, device="cpu").fit(X, y)
-    found = model.predict_proba_bounds(X[:1], 0.1, class_="up", tol=1e-3)
-    p = model.predict_proba(X[:1])[0, 1]
-    assert found.min_lower[0, 0] <= p <= found.max_upper[0, 0]
-    assert set(model.certify(X, y=y, radius=0.01).status) <= {"safe", "unsafe", "undecided"}
-    with pytest.raises(ValueError, match="not among the classes"):
-        model.certify(X[:1], y=["sideways"], radius=0.1)
-
-
 def test_progress_is_shown_if_asked_for(model, capsys):
     model = pickle.loads(pickle.dumps(model)).set_params(verbose=1)
     model.predict_proba_bounds(np.zeros((3, 2)), 0.1)
     model.explain(np.zeros((1, 2)), 0.1)
     assert "3/3" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("method", ["predict_proba_bounds", "certify", "attack"])
-def test_bad_regions_are_refused_by_every_method(model, method):
-    with pytest.raises(ValueError, match="exactly one of `radius`"):
-        getattr(model, method)(np.zeros((2, 2)))
-    with pytest.raises(ValueError, match="2 features"):
-        getattr(model, method)(np.zeros((2, 2)), radius=0.1, features=[2])
-
-
-METHODS = ["predict_proba_bounds", "certify", "attack", "certified_radius", "explain"]
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_bad_points_are_refused_by_every_method(model, method):
-    call = {"explain": {"gamma": 0.1}, "certified_radius": {}}.get(method, {"radius": 0.1})
-    with pytest.raises(ValueError, match="3 features, but RobustGPC is expecting 2"):
-        getattr(model, method)(np.zeros((1, 3)), **call)
-    with pytest.raises(ValueError, match="NaN"):
-        getattr(model, method)(np.full((1, 2), np.nan), **call)
-    with pytest.raises(NotFittedError, match="not fitted yet"):
-        getattr(RobustGPC(), method)(np.zeros((1, 2)), **call)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"class_": 7}, "`class_` must be one of"),
-        ({"tol": 0.0}, "tol"),
-        ({"max_time": -1.0}, "max_time"),
-        ({"max_time": np.nan}, "max_time"),
-        ({"max_regions": 0}, "max_regions"),
-    ],
-)
-def test_bad_limits_and_classes_are_refused(model, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        model.predict_proba_bounds(np.zeros((1, 2)), 0.1, **arguments)

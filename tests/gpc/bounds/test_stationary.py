@@ -221,17 +221,6 @@ def test_values_and_slopes_are_those_of_scikit_learn(name):
     np.testing.assert_allclose(ours.slopes(), 2 * drop / 1e-8, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", KERNELS)
-def test_every_profile_of_a_term_has_a_precision_for_each_feature(name):
-    kernel = from_sklearn(KERNELS[name](3), 3)
-    there = kernel.to(torch.device("cpu"))
-    assert len(there.terms) == len(kernel.terms)
-    for term, same in zip(kernel.terms, there.terms, strict=True):
-        assert term.precisions.shape == (len(term.profiles), 3)
-        assert (same.variance, same.profiles) == (term.variance, term.profiles)
-        assert same.precisions.equal(term.precisions)
-
-
 @pytest.mark.parametrize("profile", [entry[0] for entry in PROFILES.values()])
 def test_derivatives_by_the_squared_distance(profile):
     s = torch.linspace(0.01, 6, 50, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The trapezoidal rule: its proven error is kept, and reached with few nodes."""
+"""Likelihoods, their tilted moments, and the trapezoidal rule within its proven error."""
 
 from itertools import pairwise
 
@@ -8,14 +8,60 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.special import expit
+from scipy.special import expit, log_expit, log_ndtr
 from scipy.stats import norm
 
-from skuq.gpc.inference._likelihoods import node_count, normal_nodes
+from skuq.gpc.inference._likelihoods import LIKELIHOODS, node_count, normal_nodes, tilted_moments
 
 LIKE = torch.empty(0, dtype=torch.float64)
-SCALES = st.floats(1e-3, 30.0)
-SHIFTS = st.floats(-40.0, 40.0)
+LOG_DENSITY = {"probit": log_ndtr, "logit": log_expit}
+LINKS = pytest.mark.parametrize("likelihood", ["probit", "logit"])
+
+
+@LINKS
+def test_derivatives_of_likelihoods_are_consistent_and_finite_far_out(likelihood):
+    f = np.linspace(-45.0, 8.0, 400)
+    y, step = np.where(np.arange(400) % 2, 1.0, -1.0), 1e-4
+    at, up, down = (LIKELIHOODS[likelihood](y, y * f + s) for s in (0, step, -step))
+    np.testing.assert_allclose(at.value, LOG_DENSITY[likelihood](f), rtol=1e-14)
+    for k in range(3):
+        expected = (up[k] - down[k]) / (2 * step)
+        np.testing.assert_allclose(at[k + 1], expected, rtol=1e-6, atol=2e-8)
+    far = LIKELIHOODS[likelihood](np.ones(4), np.array([-1e3, -50.0, 50.0, 1e3]))
+    assert np.isfinite(far).all()
+    assert (far.second <= 0).all()
+
+
+@LINKS
+@pytest.mark.parametrize("power", [1.0, 0.3, 2.5])
+def test_tilted_moments_are_those_of_a_fine_sum(likelihood, power):
+    grid = np.linspace(-14, 14, 4_001)
+    for y, m, v in [(1, 0.0, 1.0), (-1, 2.0, 9.0), (1, -6.0, 25.0), (1, 30.0, 400.0)]:
+
+        def log_mean(mean, y=y, v=v):
+            log_density = power * LOG_DENSITY[likelihood](y * (mean + np.sqrt(v) * grid))
+            weight = np.exp(log_density - 0.5 * grid**2) / np.sqrt(2 * np.pi)
+            return np.log(weight.sum() * (grid[1] - grid[0]))
+
+        step = 1e-3 * np.sqrt(v)
+        values = [log_mean(m + k * step) for k in (-1, 0, 1)]
+        got = tilted_moments(likelihood, *(np.array([x], float) for x in (y, m, v, power)))
+        np.testing.assert_allclose(got.log_mean[0], values[1], rtol=1e-9)
+        np.testing.assert_allclose(got.first[0], (values[2] - values[0]) / (2 * step), rtol=1e-4)
+        second = (values[2] - 2 * values[1] + values[0]) / step**2
+        np.testing.assert_allclose(got.second[0], second, rtol=1e-3, atol=1e-9)
+
+
+@LINKS
+def test_tilted_moments_of_no_variance_are_the_likelihood(likelihood):
+    mean, power = np.array([-50.0, 0.0, 10.0, 40.0] * 2), np.repeat([1.0, 0.3], 4)
+    one = np.ones(8)
+    at = LIKELIHOODS[likelihood](one, mean)
+    for variance in (0.0, 1e-300, 1e-20):
+        got = tilted_moments(likelihood, one, mean, variance * one, power)
+        np.testing.assert_allclose(got.log_mean, power * at.value, rtol=1e-9, atol=1e-13)
+        np.testing.assert_allclose(got.first, power * at.first, rtol=1e-9)
+        np.testing.assert_allclose(got.second, power * at.second, rtol=1e-6, atol=1e-15)
 
 
 def exact_logistic(mean, sd):
@@ -27,8 +73,8 @@ def exact_logistic(mean, sd):
     )
 
 
-@settings(max_examples=40, derandomize=True)
-@given(SCALES, SHIFTS, st.sampled_from([1e-3, 1e-6, 1e-11]))
+@settings(max_examples=25, derandomize=True)
+@given(st.floats(1e-3, 30.0), st.floats(-40.0, 40.0), st.sampled_from([1e-3, 1e-6, 1e-11]))
 def test_logistic_averages_are_as_close_as_stated(scale, shift, accuracy):
     nodes = normal_nodes([scale], accuracy, LIKE)
     got = float(torch.sigmoid(shift + scale * nodes.points[:, 0]) @ nodes.weights)
@@ -36,7 +82,7 @@ def test_logistic_averages_are_as_close_as_stated(scale, shift, accuracy):
     assert nodes.error <= 2 * accuracy + 1e-12
 
 
-@settings(max_examples=25, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(
     st.tuples(st.floats(0.05, 4.0), st.floats(0.05, 4.0)),
     st.tuples(st.floats(-8.0, 8.0), st.floats(-8.0, 8.0)),
@@ -51,8 +97,8 @@ def test_softmax_averages_are_as_close_as_stated(scales, means):
 
     # The reference is a rule of Gauss and Hermite where that converges, a far finer grid else.
     rough, error = average(1e-4)
-    fine, _ = average(1e-13)
-    assert float((rough - fine).abs().max()) <= error + 1e-12
+    fine, _ = average(1e-12)
+    assert float((rough - fine).abs().max()) <= error + 1e-11
     if max(scales) <= 1:
         z, w = np.polynomial.hermite_e.hermegauss(120)
         f = np.stack(
@@ -69,23 +115,19 @@ def test_stated_error_is_no_empty_claim():
     coarse, weights = nodes.points[::4, 0], 4 * nodes.weights[::4]
     worst = max(
         abs(float(torch.sigmoid(m + 8.0 * coarse) @ weights) - exact_logistic(m, 8.0))
-        for m in np.linspace(-6, 6, 13)
+        for m in np.linspace(-6, 6, 7)
     )
     assert worst > nodes.error
 
 
-@pytest.mark.parametrize("scales", [(1.0,), (0.1, 3.0), (1.0, 2.0, 0.3)])
-def test_weights_are_a_normal_distribution(scales):
-    nodes = normal_nodes(scales, 1e-9, LIKE)
-    assert float(nodes.weights.sum()) == pytest.approx(1, abs=1e-8)
-    moments = nodes.points.T @ (nodes.weights[:, None] * nodes.points)
-    np.testing.assert_allclose(moments, np.eye(len(scales)), atol=1e-6)
-    assert (nodes.weights > 0).all()
-    assert len(nodes.weights) <= node_count(scales, 1e-9)
-
-
-def test_number_of_nodes_grows_with_deviation_and_accuracy():
-    counts = [node_count([scale], 1e-9) for scale in (1.0, 4.0, 16.0)]
-    assert counts == sorted(counts)
+def test_nodes_are_a_normal_distribution_and_as_many_as_counted():
+    for scales in ((1.0,), (0.1, 3.0), (1.0, 2.0, 0.3)):
+        nodes = normal_nodes(scales, 1e-9, LIKE)
+        assert float(nodes.weights.sum()) == pytest.approx(1, abs=1e-8)
+        moments = nodes.points.T @ (nodes.weights[:, None] * nodes.points)
+        np.testing.assert_allclose(moments, np.eye(len(scales)), atol=1e-6)
+        assert (nodes.weights > 0).all()
+        assert len(nodes.weights) <= node_count(scales, 1e-9)
+    assert node_count([1.0], 1e-9) < node_count([4.0], 1e-9) < node_count([16.0], 1e-9)
     assert node_count([4.0], 1e-4) < node_count([4.0], 1e-9)
     assert node_count([2.0, 3.0], 1e-6) == node_count([2.0], 1e-6) * node_count([3.0], 1e-6)

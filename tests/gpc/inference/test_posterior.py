@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.integrate import dblquad, quad
+from scipy.integrate import quad
 from scipy.special import expit, log_expit, log_ndtr, log_softmax, ndtr, softmax
 from scipy.stats import norm
 
@@ -31,7 +31,7 @@ def binary_entropy(likelihood):
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
-@settings(max_examples=30, derandomize=True)
+@settings(max_examples=15, derandomize=True)
 @given(mean=st.floats(-30, 30), sd=st.floats(1e-3, 50.0))
 def test_two_classes_are_exact(likelihood, mean, sd):
     moments = np.array([[mean]]), np.array([[[sd**2]]])
@@ -50,7 +50,7 @@ def test_expected_entropy_of_two_classes_is_exact(likelihood, mean, sd):
     assert got[0] == pytest.approx(expected, abs=1e-5)
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=20, derandomize=True)
 @given(st.floats(-10, 10), st.floats(0.0, 20.0), st.floats(0.0, 20.0), st.floats(-0.9, 0.9))
 def test_softmax_of_two_classes_is_logit_of_the_difference(mean, first, second, share):
     cross = share * np.sqrt(first * second)
@@ -61,22 +61,16 @@ def test_softmax_of_two_classes_is_logit_of_the_difference(mean, first, second, 
     np.testing.assert_allclose(two, one, atol=1e-9)
 
 
-@pytest.mark.slow
-def test_three_classes_agree_with_adaptive_quadrature():
+def test_three_classes_agree_with_a_rule_of_gauss_and_hermite():
     mean, sd = np.array([0.3, -0.5, 1.0]), np.array([1.1, 0.7, 0.0])
-
-    def average(function):
-        def integrand(s, t):
-            f = mean + sd * [s, t, 0.0]
-            return function(f) * norm.pdf(s) * norm.pdf(t)
-
-        return dblquad(integrand, -7, 7, -7, 7, epsabs=1e-5, epsrel=1e-5)[0]
-
-    moments = mean[None], np.diag(sd**2)[None]
-    expected = average(lambda f: np.exp(f[0] - np.logaddexp.reduce(f)))
-    assert class_probabilities("softmax", *moments)[0, 0] == pytest.approx(expected, abs=1e-6)
-    expected = average(lambda f: -(softmax(f) * log_softmax(f)).sum())
-    assert expected_entropy("softmax", *moments)[0] == pytest.approx(expected, abs=1e-6)
+    z, w = np.polynomial.hermite_e.hermegauss(60)
+    f = np.stack(np.broadcast_arrays(0.3 + 1.1 * z[:, None], -0.5 + 0.7 * z, 1.0))
+    p, log_p = softmax(f, axis=0), log_softmax(f, axis=0)
+    moments, weights = (mean[None], np.diag(sd**2)[None]), np.outer(w, w) / (2 * np.pi)
+    found = class_probabilities("softmax", *moments)[0]
+    np.testing.assert_allclose(found, (p * weights).sum((1, 2)), atol=1e-8)
+    entropy = -(p * log_p * weights).sum()
+    assert expected_entropy("softmax", *moments)[0] == pytest.approx(entropy, abs=1e-6)
 
 
 def random_moments(n_classes, deviation, n=4):
@@ -135,11 +129,3 @@ def test_certain_latent_functions_are_the_likelihood_itself(likelihood):
     mean = np.random.default_rng(0).normal(size=(3, 5))
     proba = class_probabilities("softmax", mean, np.zeros((3, 5, 5)))
     np.testing.assert_allclose(proba, softmax(mean, -1), rtol=1e-9)
-
-
-@pytest.mark.parametrize("likelihood", ["probit", "logit", "softmax"])
-def test_no_points_give_no_rows(likelihood):
-    n_latent = 3 if likelihood == "softmax" else 1
-    empty = np.zeros((0, n_latent)), np.zeros((0, n_latent, n_latent))
-    assert class_probabilities(likelihood, *empty).shape == (0, max(2, n_latent))
-    assert expected_entropy(likelihood, *empty).shape == (0,)

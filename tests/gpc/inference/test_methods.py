@@ -1,0 +1,394 @@
+"""Laplace's method and EP: exact integrals, dense algebra, differences, and other libraries."""
+
+import pickle
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit, log_expit, log_ndtr, log_softmax, ndtr, softmax
+from sklearn.gaussian_process import GaussianProcessClassifier
+from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
+
+from skuq.gpc.inference._likelihoods import tilted_moments
+from skuq.gpc.inference._posterior import JointPosterior
+from skuq.gpc.inference._priors import (
+    DensePrior,
+    LowRankPrior,
+    cholesky_with_jitter,
+    choose_inducing,
+)
+
+from .oracles import (
+    differences,
+    ep_evidence,
+    ep_posterior,
+    exact_posterior,
+    labelings,
+    laplace_evidence,
+    laplace_posterior,
+    softmax_evidence,
+    softmax_posterior,
+)
+
+DISTRIBUTION = {"probit": ndtr, "logit": expit}
+LOG_DENSITY = {"probit": log_ndtr, "logit": log_expit}
+LINKS = pytest.mark.parametrize("likelihood", ["probit", "logit"])
+SHORT, LARGE, ROUGH = 2.0 * RBF(1.3), 25.0 * RBF([0.5, 2.0]), 3.0 * Matern(1.0, nu=1.5) + 0.5
+MIXED = 2.0 * RationalQuadratic(0.5, 2.0) * Matern([3.0, 1.0], nu=2.5)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 2))
+LABELS = np.digitize(X[:, 0] + 0.3 * RNG.normal(size=30), [-0.5, 0.5])
+Y = np.where(LABELS > 0, 1.0, -1.0)
+POINTS = RNG.normal(size=(6, 2))
+WEIGHT = np.linspace(0.0, 3.0, 30)
+METHODS = {
+    "Laplace probit": (laplace_evidence, laplace_posterior, (Y, "probit")),
+    "Laplace logit": (laplace_evidence, laplace_posterior, (Y, "logit")),
+    "EP probit": (ep_evidence, ep_posterior, (Y, "probit")),
+    "EP logit": (ep_evidence, ep_posterior, (Y, "logit")),
+    "softmax": (softmax_evidence, softmax_posterior, (LABELS, 3)),
+}
+EACH = pytest.mark.parametrize("method", METHODS)
+PRIORS = {"dense": DensePrior, "low rank": lambda kernel, X: LowRankPrior(kernel, X, X[:10] + 0.1)}
+
+
+def assert_close(one, other, **tolerances):
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, **tolerances)
+
+
+@EACH
+@pytest.mark.parametrize(
+    ("prior", "kernel"),
+    [("dense", SHORT), ("dense", LARGE), ("low rank", ROUGH), ("low rank", MIXED)],
+    ids=str,
+)
+def test_gradient_is_that_of_differences(prior, kernel, method):
+    evidence, _, target = METHODS[method]
+
+    def at(theta, **more):
+        there = PRIORS[prior](kernel.clone_with_theta(theta), X)
+        return evidence(there, *target, sample_weight=WEIGHT, **more)
+
+    step, tolerance = (1e-2, 1e-5) if "EP" in method else (1e-3, 1e-6)
+    expected = differences(lambda t: at(t, eval_gradient=False).value, kernel.theta, step)
+    found = at(kernel.theta)
+    assert found.converged
+    np.testing.assert_allclose(found.gradient, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kernel", [SHORT, LARGE, ROUGH, MIXED], ids=str)
+def test_logit_agrees_with_scikit_learn(kernel):
+    reference = GaussianProcessClassifier(kernel, optimizer=None).fit(X, Y).base_estimator_
+    value, gradient = reference.log_marginal_likelihood(kernel.theta, eval_gradient=True)
+    evidence = laplace_evidence(DensePrior(kernel, X), Y, "logit")
+    # scikit-learn stops its Newton iteration once the objective gains less than 1e-10.
+    np.testing.assert_allclose(evidence.value, value, rtol=1e-7)
+    np.testing.assert_allclose(evidence.gradient, gradient, rtol=2e-6, atol=2e-6)
+    mean, _ = laplace_posterior(DensePrior(kernel, X), Y, "logit").moments(X)
+    np.testing.assert_allclose(expit(mean[:, 0]), reference.pi_, atol=1e-5)
+
+
+@LINKS
+def test_mode_and_determinant_are_those_of_the_definition(likelihood):
+    y, K, log_density = Y[:15], (4.0 * RBF(0.8))(X[:15]), LOG_DENSITY[likelihood]
+    factor = np.linalg.cholesky(K)
+
+    def loss(z):  # in whitened coordinates
+        return 0.5 * z @ z - log_density(y * (factor @ z)).sum()
+
+    f = factor @ minimize(loss, np.zeros(15), options={"gtol": 1e-9}).x
+    second = log_density(y * (f + 1e-3)) + log_density(y * (f - 1e-3)) - 2 * log_density(y * f)
+    W = np.diag(-second / 1e-6)
+    log_det = np.linalg.slogdet(np.eye(15) + K @ W)[1]
+    expected = -loss(np.linalg.solve(factor, f)) - 0.5 * log_det
+    prior = DensePrior(4.0 * RBF(0.8), X[:15])
+    mean, variance = laplace_posterior(prior, y, likelihood).moments(X[:15])
+    np.testing.assert_allclose(mean[:, 0], f, atol=2e-5)
+    covariance = np.linalg.inv(np.linalg.inv(K) + W)
+    np.testing.assert_allclose(variance[:, 0, 0], np.diag(covariance), atol=1e-5)
+    np.testing.assert_allclose(laplace_evidence(prior, y, likelihood).value, expected, atol=1e-5)
+
+
+def brute_force(kernel, labels, n_classes, weight):
+    """Evidence, and the moments at test points, from arrays of all classes and points."""
+    n, K = len(X), kernel(X)
+    factor = np.linalg.cholesky(K + 1e-12 * np.eye(n))
+
+    def loss(z):
+        f = z.reshape(n_classes, n) @ factor.T
+        miss = softmax(f, axis=0) - (labels == np.arange(n_classes)[:, None])
+        value = -(weight * log_softmax(f, axis=0)[labels, range(n)]).sum()
+        return 0.5 * z @ z + value, z + ((weight * miss) @ factor).ravel()
+
+    options = {"maxiter": 20_000, "maxfun": 50_000, "gtol": 1e-10, "ftol": 1e-16}
+    found = minimize(loss, np.zeros(n_classes * n), jac=True, method="L-BFGS-B", options=options)
+    f = found.x.reshape(n_classes, n) @ factor.T
+    p = softmax(f, axis=0)
+    W = np.einsum("ci,cd,ij->cidj", weight * p, np.eye(n_classes), np.eye(n))
+    W -= np.einsum("ci,di,ij->cidj", weight * p, p, np.eye(n))
+    W, whole = W.reshape(n_classes * n, -1), np.kron(np.eye(n_classes), K)
+    B = np.eye(n_classes * n) + whole @ W
+    r = kernel(POINTS, X)
+    R = (W @ np.linalg.inv(B)).reshape(n_classes, n, n_classes, n)
+    prior = np.eye(n_classes) * kernel.diag(X[:1])[0]
+    mean = np.linalg.solve(K + 1e-12 * np.eye(n), f.T)
+    value = -found.fun - 0.5 * np.linalg.slogdet(B)[1]
+    return value, r @ mean, prior - np.einsum("ti,cidj,tj->tcd", r, R, r)
+
+
+@pytest.mark.parametrize(("kernel", "n_classes"), [(SHORT, 4), (ROUGH, 3)], ids=str)
+def test_softmax_is_that_of_its_definition(kernel, n_classes):
+    weight = np.linspace(0.1, 3.0, 30) if n_classes == 3 else np.ones(30)
+    value, mean, covariance = brute_force(kernel, LABELS, n_classes, weight)
+    given = {"sample_weight": weight if n_classes == 3 else None}
+    prior = DensePrior(kernel, X)
+    found = softmax_evidence(prior, LABELS, n_classes, **given).value
+    np.testing.assert_allclose(found, value, rtol=1e-6)
+    found = softmax_posterior(prior, LABELS, n_classes, **given).moments(POINTS)
+    np.testing.assert_allclose(found[0], mean, atol=1e-4)
+    np.testing.assert_allclose(found[1], covariance, atol=1e-5)
+
+
+def test_two_classes_are_binary_with_twice_the_variance():
+    # The difference of two independent functions has the sum of their covariances.
+    labels = np.minimum(LABELS, 1)
+    one, two = DensePrior(SHORT, X), DensePrior(2.0 * SHORT, X)
+    found = softmax_posterior(one, labels, 2).moments(POINTS)
+    binary = laplace_posterior(two, Y, "logit").moments(POINTS)
+    np.testing.assert_allclose(found[0] @ [-1, 1], binary[0][:, 0], atol=1e-7)
+    variance = np.einsum("tcd,c,d->t", found[1], [-1, 1], [-1, 1])
+    np.testing.assert_allclose(variance, binary[1][:, 0, 0], rtol=1e-7)
+    value = softmax_evidence(one, labels, 2).value
+    np.testing.assert_allclose(value, laplace_evidence(two, Y, "logit").value, rtol=1e-8)
+
+
+def sequential(K, y, likelihood, n_sweeps=200):
+    """Moments after updating one site at a time, with the posterior recomputed each time."""
+    precision, shift, one = np.zeros(len(y)), np.zeros(len(y)), np.ones(1)
+    for _ in range(n_sweeps):
+        before = shift.copy()
+        for i in range(len(y)):
+            root = np.sqrt(precision)[:, None]
+            B = np.eye(len(y)) + root * K * root.T
+            covariance = K - K @ (root * np.linalg.solve(B, root * K))
+            mean, variance = covariance @ shift, covariance[i, i]
+            cavity = 1 / (1 / variance - precision[i])
+            centre = cavity * (mean[i] / variance - shift[i])
+            got = tilted_moments(likelihood, y[i : i + 1], centre * one, cavity * one, one)
+            new_variance = cavity + cavity**2 * got.second[0]
+            precision[i] = 1 / new_variance - 1 / cavity
+            shift[i] = (centre + cavity * got.first[0]) / new_variance - centre / cavity
+        if np.abs(shift - before).max() < 1e-11:
+            break
+    return mean, np.diag(covariance)
+
+
+@pytest.mark.parametrize(
+    ("likelihood", "kernel"), [("probit", LARGE), ("logit", SHORT), ("probit", 400.0 * MIXED)]
+)
+def test_fixed_point_of_ep_is_that_of_sequential_updates(kernel, likelihood):
+    mean, variance = sequential(kernel(X[:15]), Y[:15], likelihood)
+    got = ep_posterior(DensePrior(kernel, X[:15]), Y[:15], likelihood).moments(X[:15])
+    np.testing.assert_allclose((got[0][:, 0] - mean) / np.sqrt(variance), 0, atol=1e-6)
+    np.testing.assert_allclose(got[1][:, 0, 0], variance, rtol=1e-6)
+
+
+@LINKS
+def test_ep_is_nearly_exact_on_tiny_problems_and_exact_for_one_point(likelihood):
+    inputs, kernel = np.array([[0.0], [0.7], [2.0]]), 4.0 * RBF(1.0)
+    n = 2 if likelihood == "probit" else 3
+    for y in labelings(n)[: 2 ** (n - 1)]:  # the other half is these with all signs turned
+        prior = DensePrior(kernel, inputs[:n])
+
+        def density(f, y=y):
+            return DISTRIBUTION[likelihood]((y * f.T).T).prod(axis=0)
+
+        value, mean, variance = exact_posterior(kernel(inputs[:n]), density, n_nodes=40, width=8.0)
+        got = ep_posterior(prior, y, likelihood).moments(inputs[:n])
+        np.testing.assert_allclose(ep_evidence(prior, y, likelihood).value, value, atol=1e-2)
+        np.testing.assert_allclose(got[0][:, 0], mean, atol=2e-2)
+        np.testing.assert_allclose(got[1][:, 0, 0], variance, rtol=3e-2)
+    one, prior = np.ones(1), DensePrior(9.0 * RBF(), np.zeros((1, 1)))
+    for power, weight in ((1.0, None), (0.3, np.array([0.3]))):
+        value, mean, variance = exact_posterior(
+            np.full((1, 1), 9.0), lambda f, p=power: DISTRIBUTION[likelihood](f[0]) ** p, 4001, 12.0
+        )
+        found = ep_evidence(prior, one, likelihood, sample_weight=weight).value
+        np.testing.assert_allclose(found, value, rtol=1e-8)
+        got = ep_posterior(prior, one, likelihood, sample_weight=weight).moments(np.zeros((1, 1)))
+        assert_close((got[0][0], got[1][0, 0]), (mean, variance), rtol=1e-6)
+
+
+def test_ep_agrees_with_gpy():
+    gpy = pytest.importorskip("GPy")
+    kernel = gpy.kern.RBF(2, variance=25.0, lengthscale=[0.5, 2.0], ARD=True)
+    model = gpy.models.GPClassification(X, (Y[:, None] + 1) / 2, kernel=kernel)
+    prior = DensePrior(LARGE, X)
+    mean, variance = ep_posterior(prior, Y, "probit").moments(POINTS)
+    proba = ndtr(mean[:, 0] / np.sqrt(1 + variance[:, 0, 0]))
+    np.testing.assert_allclose(proba, model.predict(POINTS)[0][:, 0], atol=1e-4)
+    value = ep_evidence(prior, Y, "probit").value
+    np.testing.assert_allclose(value, model.log_likelihood(), atol=1e-3)
+
+
+@EACH
+def test_whole_weights_count_points(method):
+    evidence, posterior, (target, kind) = METHODS[method]
+    weight = np.random.default_rng(1).integers(0, 4, 30)
+    rows = np.repeat(np.arange(30), weight)
+    weighted = (DensePrior(MIXED, X), target, kind), {"sample_weight": weight.astype(float)}
+    plain = (DensePrior(MIXED, X[rows]), target[rows], kind), {}
+    one, other = (evidence(*given, **more) for given, more in (weighted, plain))
+    np.testing.assert_allclose(one.value, other.value, rtol=1e-8 if "EP" in method else 1e-9)
+    tolerances = (1e-5, 1e-6) if "EP" in method else (1e-7, 1e-9)
+    np.testing.assert_allclose(one.gradient, other.gradient, *tolerances)
+    one, other = (posterior(*given, **more).moments(POINTS) for given, more in (weighted, plain))
+    assert_close(one, other, atol=1e-6 if "EP" in method else 1e-8)
+
+
+@EACH
+def test_a_warm_start_leads_to_the_same_place_sooner(method):
+    evidence, _, target = METHODS[method]
+    calls = []
+
+    class Counted(DensePrior):
+        def multiply(self, alpha):
+            calls.append(alpha)
+            return super().multiply(alpha)
+
+    cold = evidence(prior := Counted(LARGE, X), *target)
+    n_cold = len(calls)
+    warm = evidence(prior, *target, state=cold.state)
+    assert len(calls) - n_cold < n_cold / 2
+    far = evidence(prior, *target, state=evidence(DensePrior(40.0 * RBF(0.6), X), *target).state)
+    for found in (warm, far):
+        np.testing.assert_allclose(found.value, cold.value, rtol=1e-8)
+        tolerances = (1e-4, 1e-6) if "EP" in method else (1e-7, 1e-9)
+        np.testing.assert_allclose(found.gradient, cold.gradient, *tolerances)
+
+
+LINE = np.arange(9.0)[:, None]
+DEGENERATE = {
+    "one point": (np.zeros((1, 1)), [1], RBF()),
+    "duplicates": (np.zeros((6, 2)), [1, 1, 1, 0, 1, 1], RBF()),
+    "large": (LINE, np.repeat([0, 1, 2], 3), 1e6 * RBF(0.1)),
+    "large and smooth": (LINE, np.repeat([0, 1, 2], 3), 1e6 * RBF(30.0)),
+    "larger": (LINE, np.repeat([0, 1], [4, 5]), 1e10 * RBF(30.0)),
+    "outlier": (LINE, [1, 1, 1, 0, 1, 1, 1, 1, 1], 1e5 * RBF(30.0)),
+    "tiny": (LINE, np.ones(9, int), 1e-8 * RBF(1e-5)),
+}
+
+
+@EACH
+def test_degenerate_problems_stay_finite(method):
+    evidence, posterior, (_, kind) = METHODS[method]
+    for case, (inputs, labels, kernel) in DEGENERATE.items():
+        if case == "larger" and not method.startswith("Laplace"):
+            continue
+        prior, labels = DensePrior(kernel, inputs), np.asarray(labels)
+        target = labels if kind == 3 else np.where(labels > 0, 1.0, -1.0)
+        found = evidence(prior, target, kind)
+        mean, covariance = posterior(prior, target, kind).moments(np.vstack([inputs, inputs + 0.3]))
+        assert found.converged, case
+        assert np.isfinite(found.value), case
+        assert np.isfinite(found.gradient).all(), case
+        assert np.isfinite(mean).all(), case
+        least = np.linalg.eigvalsh(covariance).min()
+        assert least >= (-1e-9 * kernel.diag(inputs[:1])[0] if kind == 3 else 0), case
+        mean = mean[: len(inputs)]
+        right = mean.argmax(1) == labels if kind == 3 else np.sign(mean[:, 0]) == target
+        assert right.mean() >= 0.6, case
+
+
+@EACH
+def test_posteriors_are_what_their_matrices_say_and_can_be_pickled(method, monkeypatch):
+    _, posterior, target = METHODS[method]
+    found = posterior(DensePrior(ROUGH, X), *target)
+    whole = found.moments(POINTS)
+    matrices = found.reduction()
+    own = matrices[np.equal(*np.triu_indices(len(found.weights)))]
+    np.testing.assert_allclose(own, own.swapaxes(1, 2), atol=1e-15)
+    joint = JointPosterior(found.kernel, X, found.weights, matrices)
+    monkeypatch.setattr("skuq.gpc.inference._posterior._BATCH_ENTRIES", 200)
+    for other in (joint, pickle.loads(pickle.dumps(found))):
+        assert_close(whole, other.moments(POINTS), atol=1e-9)
+
+
+@EACH
+def test_inducing_points_at_all_inputs_are_exact(method):
+    evidence, posterior, target = METHODS[method]
+    for kernel in (SHORT, ROUGH):
+        low_rank, dense = LowRankPrior(kernel, X, X), DensePrior(kernel, X)
+        got, expected = (evidence(p, *target, sample_weight=WEIGHT) for p in (low_rank, dense))
+        np.testing.assert_allclose(got.value, expected.value, rtol=1e-6)
+        np.testing.assert_allclose(got.gradient, expected.gradient, rtol=1e-5, atol=1e-5)
+        assert 0 < got.jitter < 1e-8
+        one, other = (posterior(p, *target, sample_weight=WEIGHT) for p in (low_rank, dense))
+        assert_close(one.moments(POINTS), other.moments(POINTS), atol=1e-5)
+
+
+class Reduced(DensePrior):
+    """The dense prior of covariance ``K_nm K_mm^-1 K_mn``, as a matrix."""
+
+    def __init__(self, kernel, X, inducing):
+        super().__init__(kernel, X)
+        cross = kernel(X, inducing)
+        own = kernel(inducing) + 1e-9 * kernel.diag(inducing[:1])[0] * np.eye(len(inducing))
+        self.matrix = cross @ np.linalg.solve(own, cross.T)
+        self.matrix = 0.5 * (self.matrix + self.matrix.T)
+
+
+@EACH
+def test_low_rank_evidence_is_that_of_the_reduced_covariance(method):
+    evidence, posterior, target = METHODS[method]
+    inducing = X[:10] + 0.1
+    got = evidence(LowRankPrior(SHORT, X, inducing), *target)
+    expected = evidence(Reduced(SHORT, X, inducing), *target, eval_gradient=False)
+    np.testing.assert_allclose(got.value, expected.value, rtol=1e-6)
+    # Far from the inducing points, the prior returns.
+    found = posterior(LowRankPrior(SHORT, X, inducing), *target)
+    mean, covariance = found.moments(np.array([[50.0, 0.0]]))
+    np.testing.assert_allclose(mean[0], 0, atol=1e-12)
+    np.testing.assert_allclose(covariance[0], 2.0 * np.eye(len(mean[0])), atol=1e-12)
+
+
+@LINKS
+def test_points_that_no_inducing_point_reaches_are_at_the_prior_mean(likelihood):
+    inputs = np.array([[0.0], [0.1], [1e3]])
+    prior = LowRankPrior(4.0 * RBF(0.5), inputs, inputs[:2])
+    evidence = ep_evidence(prior, np.array([1.0, 1.0, -1.0]), likelihood)
+    near = LowRankPrior(4.0 * RBF(0.5), inputs[:2], inputs[:2])
+    expected = ep_evidence(near, np.ones(2), likelihood).value + np.log(0.5)
+    assert evidence.converged
+    np.testing.assert_allclose(evidence.value, expected, rtol=1e-8)
+    assert np.isfinite(evidence.gradient).all()
+
+
+def test_duplicate_inducing_points_are_regularised():
+    prior, once = (LowRankPrior(SHORT, X, part) for part in (np.vstack([X[:5]] * 2), X[:5]))
+    got = laplace_evidence(prior, Y, "logit")
+    np.testing.assert_allclose(got.value, laplace_evidence(once, Y, "logit").value, rtol=1e-6)
+    assert np.isfinite(got.gradient).all()
+
+
+def test_inducing_points_are_distinct_reproducible_and_spread():
+    many = np.random.default_rng(1).uniform(size=(2000, 2))
+    points = choose_inducing(many, 16, random_state=0)
+    np.testing.assert_array_equal(points, choose_inducing(many, 16, random_state=0))
+    assert len(np.unique(points, axis=0)) == len(points) <= 16
+    distance = np.linalg.norm(many[:, None] - points, axis=2).min(axis=1)
+    assert distance.max() < 0.45  # half the diagonal of four by four cells is 0.18
+    few = choose_inducing(np.repeat(X, 3, axis=0), 30)
+    np.testing.assert_array_equal(few, np.unique(X, axis=0))
+
+
+def test_jitter_is_reported_and_limited():
+    assert cholesky_with_jitter(np.eye(2))[1] == 0.0
+    singular = np.ones((3, 3)) - 1e-12 * np.eye(3)
+    factor, jitter = cholesky_with_jitter(singular)
+    assert 1e-12 <= jitter <= 1e-10
+    np.testing.assert_allclose(factor @ factor.T, singular, atol=2e-10)
+    for matrix in (np.ones((3, 3)) - 1e-2 * np.eye(3), np.full((2, 2), np.nan)):
+        with pytest.raises(np.linalg.LinAlgError, match="covariance matrix"):
+            cholesky_with_jitter(matrix)
