@@ -1,6 +1,6 @@
 """From moments to probabilities: no point of a box is below the minimum that is claimed."""
 
-from itertools import permutations, product
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -41,23 +41,12 @@ def random_moments(rng, case, size, level, rest=0.0, count=12, f=2):
         (2 * rng.normal(size=(count, n_latent)), size),
         (covariance[:, pairs[0], pairs[1]], size * level * 0.1 / n_latent),
     ):
-        k = value.shape[1]
-        bend = rng.normal(size=(count, k, f, f))
-        zero = np.zeros((count, k, f))
-        parts.append(
-            Moments(
-                *map(
-                    tensor,
-                    (
-                        value,
-                        scale * rng.normal(size=(count, k, f)),
-                        scale / 4 * (bend + bend.swapaxes(2, 3)),
-                        np.full((count, k), rest * scale),
-                        zero,
-                    ),
-                )
-            )
-        )
+        shape = (*value.shape, f)
+        bend = rng.normal(size=(*shape, f))
+        slope = scale * rng.normal(size=shape)
+        bend = scale / 4 * (bend + bend.swapaxes(2, 3))
+        rests = np.full(value.shape, rest * scale)
+        parts.append(Moments(*map(tensor, (value, slope, bend, rests, np.zeros(shape)))))
     return Expansion(*parts)
 
 
@@ -93,48 +82,34 @@ def evaluated(link, objective, mean, covariance):
     return float((found.value + found.error).min())
 
 
-def likelihood_of(case):
-    return case.split()[0]
-
-
 @BOTH
-def test_evaluations_are_within_their_error(case):
-    rng = np.random.default_rng(0)
-    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
-    for level in (1e-4, 1.0, 20.0):
-        expansion = random_moments(rng, case, 0.0, level)
-        objective = objectives(rng, n_classes, 12)
-        found = link.evaluate(tensor(objective), *(part.value for part in expansion[:2]))
-        for b in range(12):
-            exact = average(likelihood_of(case), *moments_at(expansion, b, np.zeros((1, 2))))[0]
+def test_evaluations_are_within_their_error_and_slopes_are_derivatives(case):
+    rng, step = np.random.default_rng(0), 1e-4
+    link, n_classes = CASES[case][0](), CASES[case][2]
+    for level in (1e-4, 20.0, 1.0):
+        expansion = random_moments(rng, case, 0.0, level, count=6)
+        objective = objectives(rng, n_classes, 6)
+        centre = [part.value for part in expansion[:2]]
+        found = link.evaluate(tensor(objective), *centre)
+        for b in range(6):
+            exact = average(case.split()[0], *moments_at(expansion, b, np.zeros((1, 2))))[0]
             assert abs(exact @ objective[b] - float(found.value[b])) <= float(found.error[b]) + 1e-9
     assert float(found.error.max()) < 1e-4
-
-
-@BOTH
-def test_slopes_of_evaluations_are_derivatives(case):
-    rng = np.random.default_rng(0)
-    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
-    expansion = random_moments(rng, case, 0.0, 1.0)
-    objective = tensor(objectives(rng, n_classes, 12))
-    mean, covariance = (part.value for part in expansion[:2])
-    found = link.evaluate(objective, mean, covariance)
-    step = 1e-4
-    for slopes, moved in ((found.mean_slope, 0), (found.covariance_slope, 1)):
+    for moved, slopes in enumerate((found.mean_slope, found.covariance_slope)):
         for k in range(slopes.shape[1]):
             ends = []
             for sign in (step, -step):
-                parts = [mean.clone(), covariance.clone()]
+                parts = [part.clone() for part in centre]
                 parts[moved][:, k] += sign
-                ends.append(link.evaluate(objective, *parts).value)
+                ends.append(link.evaluate(tensor(objective), *parts).value)
             np.testing.assert_allclose((ends[0] - ends[1]) / (2 * step), slopes[:, k], atol=2e-4)
 
 
 @BOTH
-@pytest.mark.parametrize("size", [(1e-3, 1e-3), (0.1, 0.1), (0.3, 0.0), (0.0, 0.3)])
+@pytest.mark.parametrize("size", [(1e-3, 1e-3), (0.3, 0.0), (0.0, 0.3)])
 def test_objectives_at_points_hold_for_all_moments_within_their_errors(case, size):
     rng = np.random.default_rng(0)
-    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
+    link, n_classes = CASES[case][0](), CASES[case][2]
     expansion = random_moments(rng, case, 0.0, 1.0)
     objective = tensor(objectives(rng, n_classes, 12))
     moments = [part.value for part in expansion[:2]]
@@ -171,14 +146,11 @@ def test_nothing_is_claimed_about_averages_that_would_take_too_many_nodes():
 def test_bounds_over_a_box_do_not_depend_on_other_boxes(case):
     rng = np.random.default_rng(5)
     link, n_classes = CASES[case][0](), CASES[case][2]
-    expansion, objective = (
-        random_moments(rng, case, 0.3, 1.0),
-        tensor(objectives(rng, n_classes, 12)),
-    )
+    expansion, objective = random_moments(rng, case, 0.3, 1.0), objectives(rng, n_classes, 12)
     expansion.covariance.value[4] = 0.0  # a box in which nothing is uncertain
-    target = torch.full((12,), 0.5).double()
+    objective, target = tensor(objective), torch.full((12,), 0.5).double()
     together = link.minimum(objective, expansion, target)
-    for b in range(12):
+    for b in range(3, 7):
         rows = torch.tensor([b])
         alone = link.minimum(objective[rows], expansion.select(rows), target[rows])
         for whole, part in zip(together[:4], alone[:4], strict=True):
@@ -190,28 +162,24 @@ def test_bounds_over_a_box_do_not_depend_on_other_boxes(case):
 @BOTH
 @pytest.mark.parametrize(
     ("level", "size", "rest"),
-    [
-        *product([0.05, 1.0, 10.0], [0.02, 0.3, 2.0], [0.0]),
-        *[(0.05, 2.0, 0.3), (1.0, 0.3, 0.3), (10.0, 0.02, 0.3)],
-    ],
+    [(0.05, 0.02, 0.0), (1.0, 2.0, 0.0), (10.0, 0.3, 0.0), (1.0, 0.02, 0.3), (10.0, 2.0, 0.3)],
 )
 def test_no_point_of_a_box_is_below_its_minimum(case, level, size, rest):
-    rng = np.random.default_rng(7)
-    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
-    expansion = random_moments(rng, case, size, level, rest)
-    objective = objectives(rng, n_classes, 12)
+    rng, count = np.random.default_rng(7), 4 if case.endswith("three") else 12
+    link, n_classes = CASES[case][0](), CASES[case][2]
+    expansion = random_moments(rng, case, size, level, rest, count)
+    objective = objectives(rng, n_classes, count)
     center = link.evaluate(tensor(objective), *(part.value for part in expansion[:2])).value
-    t = np.concatenate([rng.uniform(-1, 1, (40, 2)), [[-1, -1], [1, 1], [-1, 1], [1, -1]]])
+    t = np.concatenate([rng.uniform(-1, 1, (20, 2)), [[-1, -1], [1, 1], [-1, 1], [1, -1]]])
     signs = (-1, 1) if rest else (0,)
     least = [
         min(evaluated(link, objective[b], *moments_at(expansion, b, t, sign)) for sign in signs)
-        for b in range(12)
+        for b in range(count)
     ]
     for target in (center, center - 0.2, torch.full_like(center, torch.inf)):
         found = link.minimum(tensor(objective), expansion, target)
         assert bool((found.point.abs() <= 1).all())
-        for b in range(12):
-            assert float(found.bound[b]) <= least[b]
+        assert (found.bound.numpy() <= least).all()
 
 
 @pytest.mark.parametrize("level", [1.0, 30.0])
@@ -246,31 +214,18 @@ def test_errors_of_all_covariances_together_are_accounted_for(level):
 
 
 def test_rivals_that_exclude_each_other_do_not_count_as_associated():
-    """One of two opposite latent functions is always above the third."""
-    link = SoftmaxLink(3, 200.0)
+    """One of two opposite latent functions is always above the third, or each takes its share."""
+    link, objective = SoftmaxLink(3, 200.0), tensor([[1.0, 0, 0]])
     expansion = random_moments(np.random.default_rng(0), "softmax of three", 0.0, 1.0, count=1)
-    opposite = tensor([[0.1, 0.0, 0.0, 50.0, -49.9, 50.0]])
-    expansion = expansion._replace(
-        mean=expansion.mean._replace(value=tensor(np.zeros((1, 3)))),
-        covariance=expansion.covariance._replace(value=opposite),
-    )
-    objective = tensor([[1.0, 0, 0]])
-    value = link.evaluate(objective, expansion.mean.value, opposite).value
-    assert float(value) < 0.2
-    assert float(link.minimum(objective, expansion, value).bound) <= float(value)
-
-
-def test_rivals_that_exclude_each_other_are_bounded_by_the_sum_of_what_each_takes():
-    link = SoftmaxLink(3, 200.0)
-    expansion = random_moments(np.random.default_rng(0), "softmax of three", 0.0, 1.0, count=1)
-    opposite = tensor([[0.1, 0.0, 0.0, 1.0, -0.9, 1.0]])
-    expansion = expansion._replace(
-        mean=expansion.mean._replace(value=tensor([[8.0, 0, 0]])),
-        covariance=expansion.covariance._replace(value=opposite),
-    )
-    objective = tensor([[1.0, 0, 0]])
-    value = float(link.evaluate(objective, expansion.mean.value, opposite).value)
-    assert 1 - 1.5 * (1 - value) < float(link._pairwise(objective, expansion)) <= value
+    for mean, pairs in (([0.0, 0, 0], [50.0, -49.9, 50.0]), ([8.0, 0, 0], [1.0, -0.9, 1.0])):
+        opposite = tensor([[0.1, 0.0, 0.0, *pairs]])
+        there = Expansion(
+            expansion.mean._replace(value=tensor([mean])),
+            expansion.covariance._replace(value=opposite),
+        )
+        value = link.evaluate(objective, there.mean.value, opposite).value
+        assert float(link.minimum(objective, there, value).bound) <= float(value)
+    assert 1 - 1.5 * (1 - float(value)) < float(link._pairwise(objective, there)) <= float(value)
 
 
 @BOTH
@@ -312,14 +267,14 @@ def test_norms_of_whitened_moments_are_not_underestimated():
 @BOTH
 def test_minima_over_small_boxes_are_tight(case):
     rng = np.random.default_rng(3)
-    link, _n_latent, n_classes = CASES[case][0](), *CASES[case][1:]
+    link, n_classes = CASES[case][0](), CASES[case][2]
     for size, tolerance in ((0.1, 0.1), (0.01, 0.01)):
         expansion = random_moments(rng, case, size, 1.0)
         objective = objectives(rng, n_classes, 12)
         center = link.evaluate(tensor(objective), *(part.value for part in expansion[:2])).value
         found = link.minimum(tensor(objective), expansion, center)
-        t = rng.uniform(-1, 1, (100, 2))
-        t[:50] = np.where(t[:50] < 0, -1, 1)
+        t = rng.uniform(-1, 1, (30, 2))
+        t[:15] = np.where(t[:15] < 0, -1, 1)
         for b in range(12):
             least = evaluated(link, objective[b], *moments_at(expansion, b, t))
             assert least - tolerance <= float(found.bound[b])
@@ -466,8 +421,7 @@ def test_ranges_of_slopes_are_those_of_their_formulas(case):
 
 
 @BOTH
-@pytest.mark.parametrize("level", [0.05, 1.0, 10.0])
-@pytest.mark.parametrize("size", [0.02, 0.3, 2.0])
+@pytest.mark.parametrize(("level", "size"), [(0.05, 2.0), (1.0, 0.02), (1.0, 0.3), (10.0, 2.0)])
 def test_slopes_enclose_the_derivatives_all_over_a_box(case, level, size):
     """Derivatives by the moments, up to one positive factor for each point."""
     rng = np.random.default_rng(5)
@@ -561,8 +515,8 @@ def test_constants_are_the_largest_derivatives_of_the_logistic_function():
 @pytest.mark.parametrize("n_classes", [2, 3, 4])
 def test_constants_bound_the_joint_cumulants_of_classes(n_classes):
     rng = np.random.default_rng(0)
-    p = np.concatenate([rng.dirichlet(np.full(n_classes, a), 3000) for a in (0.3, 1.0, 3.0)])
-    index = rng.integers(0, n_classes, (60, 5))
+    p = np.concatenate([rng.dirichlet(np.full(n_classes, a), 500) for a in (0.3, 1.0, 3.0)])
+    index = rng.integers(0, n_classes, (30, 5))
     index[0] = 0
     x = np.eye(n_classes)[None] - p[:, None]
 
