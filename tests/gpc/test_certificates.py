@@ -46,16 +46,21 @@ def test_counterexamples_lie_in_balls_of_a_few_steps_of_float64(norm):
         assert (distance[unsafe] <= radius).all()
 
 
-@pytest.mark.parametrize("norm", sorted(ORDERS))
-def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
+def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model):
+    """In one norm for each likelihood; the search is the same for all."""
+    norm = {"probit": "linf", "logit": "l1", "softmax": "l2"}[model.likelihood_]
     X, radius = points(), 0.25
-    found = model.certify(X, radius=radius, norm=norm, max_regions=200)
+    found = model.certify(X, radius=radius, norm=norm, max_regions=60)
     predicted = model.predict(X)
     attack = model.attack(X, radius=radius, norm=norm)
     assert set(found.status) >= {"safe", "unsafe"}
     rng = np.random.default_rng(0)
     for i, status in enumerate(found.status):
-        inside = sample(rng, X[i], X[i] - radius, X[i] + radius, 40, radius, norm)
+        inside = sample(rng, X[i], X[i] - radius, X[i] + radius, 20, radius, norm)
+        proba = probabilities(model, inside)
+        label = model.predict_proba(X[i : i + 1]).argmax()
+        margin = (proba[:, label] - np.delete(proba, label, axis=1).max(axis=1)).min()
+        assert found.margin_lower[i] <= margin + 1e-9
         if status == "safe":
             assert (model.predict(inside) == predicted[i]).all()
             assert not attack.success[i]
@@ -69,38 +74,28 @@ def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
     assert (found.margin_lower <= found.margin_upper).all()
 
 
-def test_margins_enclose_the_smallest_margin(model):
-    X, radius = points(3), 0.2
-    found = model.certify(X, radius=radius, max_regions=200)
-    rng = np.random.default_rng(0)
-    for i, x in enumerate(X):
-        proba = probabilities(model, sample(rng, x, x - radius, x + radius, 40))
-        label = model.predict_proba(X[i : i + 1]).argmax()
-        margin = (proba[:, label] - np.delete(proba, label, axis=1).max(axis=1)).min()
-        assert found.margin_lower[i] <= margin + 1e-9
-
-
 def test_wrong_labels_are_unsafe_at_the_point_itself(model):
     X = points()
     wrong = np.roll(model.classes_, 1)[model.predict_proba(X).argmax(axis=1)]
     found = model.certify(X, y=wrong, radius=1e-3)
-    assert (found.status == "unsafe").sum() >= len(X) - 1
     unsafe = found.status == "unsafe"
+    assert unsafe.sum() >= len(X) - 1
     assert (np.abs(found.counterexample - X)[unsafe] <= 1e-3 * (1 + 1e-9)).all()
-    right = model.certify(X, y=model.predict(X), radius=0.05)
-    np.testing.assert_array_equal(right.status, model.certify(X, radius=0.05).status)
+    radii = model.certified_radius(X[:3], y=wrong[:3], precision=0.1, max_regions=10)
+    np.testing.assert_array_equal(radii.lower, 0)
+    assert (radii.upper <= 0.1).all()
 
 
 def test_allowed_changes_agree_with_the_ranges(model):
-    X, radius = points(3), 0.1
-    ranges = model.predict_proba_bounds(X, radius, tol=0.01)
+    X, radius = points(2), 0.1
+    ranges = model.predict_proba_bounds(X, radius, tol=0.03)
     lower, upper = deviation(ranges, model.predict_proba(X))
     assert (lower <= upper).all()
     np.testing.assert_array_equal(
         (ranges.lower, ranges.upper), (ranges.min_lower, ranges.max_upper)
     )
     for delta in (0.05, 0.2):
-        found = model.certify(X, radius=radius, delta=delta, max_regions=200)
+        found = model.certify(X, radius=radius, delta=delta, max_regions=40)
         assert (found.status[upper < delta] != "unsafe").all()
         assert (found.status[lower > delta] != "safe").all()
         for i in np.flatnonzero(found.status == "unsafe"):
@@ -115,21 +110,21 @@ def test_allowed_changes_agree_with_the_ranges(model):
 def test_safe_radii_lie_below_the_nearest_counterexample(model):
     """In one norm for each likelihood; `certify` is tested with each pair."""
     X, norm = points(2), {"probit": "linf", "logit": "l1", "softmax": "l2"}[model.likelihood_]
-    found = model.certified_radius(X, norm=norm, max_radius=0.6, precision=0.05, max_regions=300)
+    found = model.certified_radius(X, norm=norm, max_radius=0.6, precision=0.1, max_regions=30)
     assert (found.lower <= found.upper).all()
     attack = model.attack(X, radius=np.maximum(found.lower, 1e-9), norm=norm)
     assert not attack.success[found.lower > 0].any()
     proven = found.lower > 0
     if proven.any():
         smaller = found.lower[proven] * 0.9
-        certificate = model.certify(X[proven], radius=smaller, norm=norm, max_regions=2000)
+        certificate = model.certify(X[proven], radius=smaller, norm=norm, max_regions=300)
         assert (certificate.status == "safe").all()
 
 
 def test_each_point_may_have_a_domain_of_its_own(model):
     X = points(2)
     domain = X - 0.05, X + np.array([[0.05], [0.6]])
-    options = {"max_radius": 0.6, "precision": 0.1, "max_regions": 300}
+    options = {"max_radius": 0.6, "precision": 0.2, "max_regions": 30}
     found = model.certified_radius(X, domain=domain, **options)
     for i, x in enumerate(X):
         ends = domain[0][i], domain[1][i]
@@ -204,16 +199,9 @@ def test_a_safe_radius_is_as_close_to_a_counterexample_as_was_asked_for():
     assert np.isnan(found.counterexample[~near]).all()
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [
-        {"kernel": ConstantKernel(2500.0) * RBF(1.0), "optimizer": None},
-        pytest.param({}, marks=pytest.mark.slow),  # whose latent functions are wide too
-    ],
-)
-def test_safe_is_never_said_where_predict_disagrees(parameters):
-    X, y = (part[::3] if parameters else part for part in load_iris(return_X_y=True))
-    gpc = RobustGPC(device="cpu", random_state=0, **parameters).fit(X, y)
+def test_safe_is_never_said_where_predict_disagrees():
+    X, y = (part[::3] for part in load_iris(return_X_y=True))
+    gpc = RobustGPC(ConstantKernel(2500.0) * RBF(1.0), optimizer=None, device="cpu").fit(X, y)
     classes = gpc.predict(X)
     near, far = X[classes == 1][:2], X[classes == 2][:2]
     for _ in range(45):  # to within a few float64 numbers of the decision
@@ -244,15 +232,15 @@ def test_one_counterexample_ends_the_search_for_others():
 
 @pytest.mark.parametrize(
     ("likelihood", "n_classes", "norm"),
-    [("probit", 2, "l2"), ("logit", 2, "linf"), ("softmax", 3, "linf"), ("softmax", 4, "l2")],
+    [("logit", 2, "linf"), ("softmax", 3, "linf"), ("softmax", 4, "l2")],
 )
 def test_other_points_neither_widen_a_bound_nor_change_a_decision(likelihood, n_classes, norm):
     """Also not that of points far from all data, whose latent functions are the widest."""
     rng = np.random.default_rng(5)
     kernel = ConstantKernel(25.0) * RBF(0.8)
-    model = fit_model(rng, kernel, likelihood, n=30, n_classes=n_classes)
-    X = np.concatenate([model.posterior_.inputs[:2], [[9.0, -9.0]]])
-    request = {"radius": 0.3, "norm": norm, "max_regions": 8}
+    model = fit_model(rng, kernel, likelihood, n=15, n_classes=n_classes)
+    X = np.concatenate([model.posterior_.inputs[:1], [[9.0, -9.0]]])
+    request = {"radius": 0.3, "norm": norm, "max_regions": 3}
     of_one = {"tol": 1e-3, "class_": model.classes_[1]}
     together = model.predict_proba_bounds(X, **of_one, **request)
     decided = model.certify(X, **request)
@@ -265,11 +253,9 @@ def test_other_points_neither_widen_a_bound_nor_change_a_decision(likelihood, n_
         assert model.certify(X[i : i + 1], **request).status[0] == decided.status[i]
 
 
-@pytest.mark.parametrize(("likelihood", "n_classes"), [("logit", 2), ("softmax", 3)])
-def test_rounds_of_more_boxes_than_fit_at_once_are_divided(monkeypatch, likelihood, n_classes):
+def test_rounds_of_more_boxes_than_fit_at_once_are_divided(monkeypatch):
     """Into parts of which some hold the most promising box of no point."""
-    rng = np.random.default_rng(5)
-    model = fit_model(rng, 9.0 * RBF(0.7), likelihood, n=20, n_classes=n_classes)
+    model = fit_model(np.random.default_rng(5), 9.0 * RBF(0.7), "logit", n=20)
     X = points(3)
     request = {"radius": 0.5, "norm": "linf", "tol": 1e-3, "max_regions": 8}
     at_once = model.predict_proba_bounds(X, **request)
@@ -288,7 +274,7 @@ def test_a_search_that_ends_amid_a_round_forgets_no_box(monkeypatch, norm):
     exact = model.predict_proba_bounds(points(1), **request)
     monkeypatch.setattr(_branch_and_bound, "_BATCH", 2)
     n_regions = []
-    for max_time in range(1, 16):
+    for max_time in range(1, 16, 2):
         clock = SimpleNamespace(monotonic=iter(range(1000)).__next__)
         monkeypatch.setattr(_branch_and_bound, "time", clock)
         found = model.predict_proba_bounds(points(1), **request, max_time=float(max_time))
@@ -296,14 +282,14 @@ def test_a_search_that_ends_amid_a_round_forgets_no_box(monkeypatch, norm):
         assert (found.max_upper >= exact.max_lower).all()
         n_regions.append(int(found.n_regions[0]))
     assert n_regions == sorted(n_regions)
-    assert len(set(n_regions)) > 5
+    assert len(set(n_regions)) > 3
 
 
 def test_progress_counts_each_point_once(model):
     steps, X = [], points(3)
     prepared = model._region_model()
     prepared.prepare()
-    limits = Limits(max_regions=50, progress=steps.append)
+    limits = Limits(max_regions=5, progress=steps.append)
     certificates.probability_bounds(prepared, around(X, 0.3), np.arange(2), limits)
     assert min(steps) >= 0
     assert 0 < sum(steps) <= len(X)
@@ -315,8 +301,8 @@ def by_grid(model, X, gamma, k, domain=None):
     for j in range(X.shape[1]):
         for i, x in enumerate(X):
             for sign in (1, -1):
-                line = np.tile(x, (301, 1))
-                line[:, j] += sign * gamma * np.linspace(0, 1, 301)
+                line = np.tile(x, (101, 1))
+                line[:, j] += sign * gamma * np.linspace(0, 1, 101)
                 if domain is not None:
                     line[:, j] = np.clip(line[:, j], *domain)
                 p = probabilities(model, line)[:, k]
@@ -328,7 +314,7 @@ def by_grid(model, X, gamma, k, domain=None):
 def test_effects_are_those_of_a_dense_grid(likelihood):
     rng = np.random.default_rng(0)
     model = fit_model(rng, KERNELS["ard"](2), likelihood)
-    X = rng.normal(size=(3, 2))
+    X = rng.normal(size=(2, 2))
     for k, label in enumerate(model.classes_):
         found = model.explain(X, 0.5, class_=label, tol=1e-3)
         exact = by_grid(model, X, 0.5, k)
@@ -352,23 +338,22 @@ def test_monotone_data_give_effects_of_the_gradients_sign():
 
 def test_domains_clip_and_other_features_have_no_effect():
     model = fit_model(np.random.default_rng(0), KERNELS["rbf"](2))
-    X = np.array([[0.0, 0.1], [0.2, -0.1]])
+    X = np.array([[0.0, 0.1], [-0.2, 0.1]])  # the second lies on the border
     found = model.explain(X, 0.5, features=[0], domain=(-0.2, 0.3))
     np.testing.assert_array_equal(found.local[:, 1], 0)
     exact = by_grid(model, X, 0.5, 1, domain=(-0.2, 0.3))
     assert (np.abs(found.local - exact)[:, 0] <= found.error[:, 0] + 1e-4).all()
-    border = model.explain(np.array([[-0.2, 0.1]]), 0.5, features=[0], domain=(-0.2, 0.3))
-    exact = by_grid(model, np.array([[-0.2, 0.1]]), 0.5, 1, domain=(-0.2, 0.3))
-    assert abs(border.local - exact)[0, 0] <= border.error[0, 0] + 1e-4
 
 
 def test_of_several_classes_the_predicted_one_is_meant():
     model = fit_model(np.random.default_rng(0), KERNELS["rbf"](2), "softmax", n_classes=3)
     X = np.random.default_rng(1).normal(size=(2, 2))
-    found = model.explain(X, 0.3, tol=0.01)
+    found = model.explain(X, 0.1, tol=0.05)
     for i, label in enumerate(model.predict(X)):
-        one = model.explain(X[i : i + 1], 0.3, class_=label, tol=0.01)
-        np.testing.assert_allclose(found.local[i], one.local[0], atol=0.04)
+        one = model.explain(X[i : i + 1], 0.1, class_=label, tol=0.05)
+        assert (np.abs(found.local[i] - one.local[0]) <= found.error[i] + one.error[0]).all()
+        other = model.explain(X[i : i + 1], 0.1, class_=(label + 1) % 3, tol=0.05)
+        assert (np.abs(found.local[i] - other.local[0]) > found.error[i] + other.error[0]).any()
 
 
 @pytest.mark.parametrize("max_radius", [0.6, 1.0, 1.7])
