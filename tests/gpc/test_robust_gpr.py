@@ -5,8 +5,6 @@ import pickle
 import joblib
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -32,14 +30,14 @@ def model():
     return fixed(2.0 * RBF(0.9) + WhiteKernel(0.01)).fit(*waves(np.random.default_rng(0), 2))
 
 
-@pytest.mark.parametrize("name", sorted(KERNELS))
-@pytest.mark.parametrize("normalize_y", [False, True])
-@pytest.mark.parametrize("noise", ["learned", "known", "by row", "next to none"])
-def test_predictions_are_those_of_scikit_learn(name, normalize_y, noise):
-    rng = np.random.default_rng(1)
+@pytest.mark.parametrize("case", range(8))
+def test_predictions_are_those_of_scikit_learn(case):
+    rng, noise = np.random.default_rng(1), ["learned", "known", "by row", "next to none"][case % 4]
     X, y = waves(rng, 2)
-    kernel = KERNELS[name](2) + (WhiteKernel(0.1) if noise == "learned" else ConstantKernel(0.1))
+    kernel = KERNELS[sorted(KERNELS)[case]](2)
+    kernel = kernel + (WhiteKernel(0.1) if noise == "learned" else ConstantKernel(0.1))
     alpha = {"known": 0.05, "by row": rng.uniform(0.01, 0.1, 20)}.get(noise, 1e-10)
+    normalize_y = case in (0, 2, 5, 7)
     settings = {"alpha": alpha, "normalize_y": normalize_y, "optimizer": None}
     theirs = GaussianProcessRegressor(kernel, **settings).fit(X, y)
     ours = RobustGPRegressor(kernel, **settings).fit(X, y)
@@ -101,25 +99,14 @@ def check_ranges(found, i, mean, std, scale):
         assert values.max() <= bounds.upper[i] + slack
 
 
-@settings(max_examples=24, derandomize=True, database=None)
-@given(
-    seed=st.integers(0, 10**6),
-    name=st.sampled_from(sorted(KERNELS)),
-    norm=st.sampled_from(["linf", "l2", "l1", "box"]),
-    d=st.integers(1, 4),
-    max_regions=st.sampled_from([1, 20, 100]),
-    noise=st.sampled_from([0.1, 1e-4]),
-    n_inducing=st.sampled_from([None, 7]),
-    normalize_y=st.booleans(),
-)
-def test_no_point_of_a_region_leaves_its_ranges(
-    seed, name, norm, d, max_regions, noise, n_inducing, normalize_y
-):
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("seed", range(8))
+def test_no_point_of_a_region_leaves_its_ranges(seed):
+    rng, norm = np.random.default_rng(seed), ["linf", "l2", "l1", "box"][seed % 4]
+    d, noise, max_regions = 1 + seed // 2, (0.1, 1e-4)[seed % 2], (1, 20, 100)[seed % 3]
+    normalize_y = seed % 3 > 0
     X, y = waves(rng, d)
-    model = fixed(
-        KERNELS[name](d) + WhiteKernel(noise), n_inducing=n_inducing, normalize_y=normalize_y
-    ).fit(X, y)
+    kernel = KERNELS[sorted(KERNELS)[seed]](d) + WhiteKernel(noise)
+    model = fixed(kernel, n_inducing=(None, 7)[seed // 4], normalize_y=normalize_y).fit(X, y)
     Z = rng.normal(size=(2, d))
     features = np.sort(rng.choice(d, rng.integers(1, d + 1), replace=False))
     radius, free = rng.exponential(0.5, 2), np.isin(np.arange(d), features)
@@ -132,7 +119,7 @@ def test_no_point_of_a_region_leaves_its_ranges(
     scale = float(np.abs(y).max())
     for i in range(2):
         ball = (None, "linf") if norm in ("box", "linf") else (radius[i], norm)
-        points = sample(rng, Z[i], lower[i], upper[i], 2000, *ball)
+        points = sample(rng, Z[i], lower[i], upper[i], 500, *ball)
         points = np.concatenate([points, found.mean.argmin[i : i + 1], found.std.argmax[i : i + 1]])
         mean, covariance = moments(model.posterior_, points)
         shift, unit = (y.mean(), y.std()) if normalize_y else (0.0, 1.0)
@@ -149,7 +136,7 @@ def test_bounds_are_as_close_as_asked_for_and_attained(d, noise):
     found = model.predict_bounds(Z, 0.4, tol=0.02)
     assert found.mean.converged.all()
     for i in range(3):
-        points = grid(Z[i] - 0.4, Z[i] + 0.4, {1: 4001, 2: 201}[d])
+        points = grid(Z[i] - 0.4, Z[i] + 0.4, {1: 1001, 2: 101}[d])
         for bounds, seen in zip(
             (found.mean, found.std), model.predict(points, return_std=True), strict=True
         ):
@@ -233,10 +220,10 @@ def test_a_search_that_is_cut_short_is_valid_and_says_so(model):
 
 def test_workers_batches_and_pickles_give_the_same(model):
     Z = np.random.default_rng(8).normal(size=(70, 2))
-    whole = model.predict_bounds(Z, 0.1)
+    whole = model.predict_bounds(Z, 0.1, tol=0.3)
     with joblib.parallel_config("threading", n_jobs=2):
-        shared = pickle.loads(pickle.dumps(model)).predict_bounds(Z, 0.1)
-    alone = model.predict_bounds(Z[66:67], 0.1)
+        shared = pickle.loads(pickle.dumps(model)).predict_bounds(Z, 0.1, tol=0.3)
+    alone = model.predict_bounds(Z[66:67], 0.1, tol=0.3)
     for one, other in ((whole.mean, shared.mean), (whole.std, shared.std)):
         np.testing.assert_allclose(one.upper, other.upper, rtol=1e-12)
     np.testing.assert_allclose(alone.mean.lower, whole.mean.lower[66:67], rtol=1e-9)
@@ -260,7 +247,6 @@ def test_weights_are_numbers_of_samples():
 @pytest.mark.parametrize(
     ("X", "y"),
     [([[1.0], [2.0], [3.0]], [5.0, 5.0, 5.0]), ([[1.0]], [5.0]), ([[1.0]] * 4, [4, 6, 4, 6])],
-    ids=["constant", "one row", "duplicates"],
 )
 def test_small_data(X, y):
     model = RobustGPRegressor(random_state=0).fit(X, y)
