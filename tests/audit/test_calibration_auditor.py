@@ -1,4 +1,4 @@
-"""Models and data that CalibrationAuditor takes."""
+"""Models and data that CalibrationAuditor takes, searches, and parameters."""
 
 import pickle
 
@@ -7,12 +7,13 @@ import pandas as pd
 import pytest
 import torch
 from scipy.sparse import coo_array, csr_array, csr_matrix
-from sklearn.base import ClassifierMixin, is_classifier
+from sklearn import config_context
+from sklearn.base import ClassifierMixin, clone, is_classifier
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
@@ -20,9 +21,12 @@ from sklearn.utils import get_tags
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from skuq import CalibrationAuditor
+from skuq import CalibrationAuditor, predict_uncertainty
 from skuq._networks import MLP
+from skuq.reporting import audit_data
 from tests.reporter import Reporter, assert_same_numbers, slow_ece
+
+from_predictions = CalibrationAuditor.from_predictions
 
 
 class CountedLogisticRegression(LogisticRegression):
@@ -35,9 +39,6 @@ class CountedLogisticRegression(LogisticRegression):
         return super().fit(X, y)
 
 
-# What is audited
-
-
 @pytest.mark.parametrize(
     "wrap", [lambda m: m, FrozenEstimator, lambda m: FrozenEstimator(FrozenEstimator(m))]
 )
@@ -47,42 +48,36 @@ def test_a_fitted_model_is_audited_as_it_is_and_not_altered(moons, reference, wr
     wrapped = wrap(mine)
     audit = CalibrationAuditor(wrapped).fit(*reference)
     audit.predict_uncertainty(reference[0])
-    assert audit.estimator_ is wrapped
-    assert audit.estimator is wrapped
+    assert audit.estimator_ is wrapped is audit.estimator
     assert CountedLogisticRegression.trained == trained
     assert pickle.dumps(mine) == before
+    if wrap is FrozenEstimator:  # a clone keeps a frozen model and forgets the fit of a plain one
+        assert clone(audit).fit(*reference).estimator_.estimator is mine
+        assert clone(CalibrationAuditor(mine)).fit(*reference).estimator_ is not mine
 
 
-@pytest.mark.parametrize("names", [[0, 1], ["z", "a"], [True, False]])
+def out_of_fold(model, X, y, n_folds=5):
+    proba = np.empty((len(y), len(np.unique(y))))
+    for train, test in StratifiedKFold(n_folds, shuffle=True, random_state=0).split(X, y):
+        proba[test] = clone(model).fit(X[train], y[train]).predict_proba(X[test])
+    return proba
+
+
+@pytest.mark.parametrize("names", [[0, 1], ["z", "a"], [True, False], [1, 2]])
 def test_an_unfitted_model_is_audited_by_folds_and_then_trained_on_everything(reference, names):
     X, y = reference[0], np.array(names)[reference[1]]
-    mine = CountedLogisticRegression(C=0.3)
-    trained = CountedLogisticRegression.trained
+    settings = {"C": 0.3, "class_weight": {names[0]: 9, names[1]: 1}}
+    mine, trained = CountedLogisticRegression(**settings), CountedLogisticRegression.trained
     audit = CalibrationAuditor(mine).fit(X, y)
     assert CountedLogisticRegression.trained == trained + 6
     assert not hasattr(mine, "coef_")
-    proba = np.empty((len(y), 2))
-    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y):
-        proba[test] = LogisticRegression(C=0.3).fit(X[train], y[train]).predict_proba(X[test])
-    by_hand = CalibrationAuditor.from_predictions(y, proba)
-    assert_same_numbers(audit, by_hand)
-    whole = LogisticRegression(C=0.3).fit(X, y)
+    proba = out_of_fold(LogisticRegression(**settings), X, y)
+    assert_same_numbers(audit, from_predictions(y, proba))
+    whole = LogisticRegression(**settings).fit(X, y)
     np.testing.assert_array_equal(audit.estimator_.coef_, whole.coef_)
     np.testing.assert_array_equal(audit.predict_proba(X), whole.predict_proba(X))
     np.testing.assert_array_equal(audit.predict(X), whole.predict(X))
     assert audit.classes_.tolist() == sorted(names)
-
-
-@pytest.mark.parametrize("names", [[0, 1], [1, 2], [1, 0], ["a", "b"], [False, True]])
-def test_class_weights_of_an_unfitted_model_are_those_of_its_labels(reference, names):
-    X, y = reference[0], np.array(names)[reference[1]]
-    weighted = CalibrationAuditor(LogisticRegression(class_weight={names[0]: 9, names[1]: 1}))
-    proba = np.empty((len(y), 2))
-    for train, test in StratifiedKFold(5, shuffle=True, random_state=0).split(X, y):
-        model = LogisticRegression(class_weight={names[0]: 9, names[1]: 1})
-        proba[test] = model.fit(X[train], y[train]).predict_proba(X[test])
-    by_hand = CalibrationAuditor.from_predictions(y, proba)
-    assert_same_numbers(weighted.fit(X, y), by_hand)
 
 
 class ForgetsAClass(LogisticRegression):
@@ -100,7 +95,16 @@ def test_a_class_that_a_fold_does_not_know_has_probability_0_there():
         model = ForgetsAClass().fit(X[train], y[train])
         proba[np.ix_(test, [0, 2])] = model.predict_proba(X[test])
     audit = CalibrationAuditor(ForgetsAClass()).fit(X, y)
-    assert_same_numbers(audit, CalibrationAuditor.from_predictions(y, proba))
+    assert_same_numbers(audit, from_predictions(y, proba))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_small_classes_are_cross_validated_with_fewer_folds(count):
+    y = np.repeat(["a", "b", "c"], count)
+    X = np.random.default_rng(0).normal(size=(len(y), 2)) + 9 * (y == "a")[:, None]
+    audit = CalibrationAuditor(LogisticRegression(), n_bins=2).fit(X, y)
+    proba = out_of_fold(LogisticRegression(), X, y, count)
+    assert audit.confidence_ == pytest.approx(proba.max(axis=1).mean())
 
 
 def test_an_unfitted_model_is_not_judged_on_what_it_has_seen():
@@ -112,64 +116,27 @@ def test_an_unfitted_model_is_not_judged_on_what_it_has_seen():
     assert audit.bins_.direction[-1] == "overconfident"
 
 
-@pytest.mark.parametrize("strategy", ["uniform", "quantile"])
-@pytest.mark.parametrize("groups", [None, 0])
+@pytest.mark.parametrize(("strategy", "groups"), [("uniform", 0), ("quantile", None)])
 def test_recorded_predictions_give_the_numbers_of_the_model(model, reference, strategy, groups):
-    X, y = reference
-    X = np.column_stack([X[:, 0].round(), X[:, 1]])
+    X, y = np.column_stack([reference[0][:, 0].round(), reference[0][:, 1]]), reference[1]
     params = {"n_bins": 7, "alpha": 0.02, "strategy": strategy}
     fitted = CalibrationAuditor(model, groups=groups, **params).fit(X, y)
-    recorded = CalibrationAuditor.from_predictions(
-        y,
-        model.predict_proba(X),
-        sensitive_features=None if groups is None else pd.DataFrame({"0": X[:, 0]}),
-        **params,
-    )
+    columns = None if groups is None else pd.DataFrame({"0": X[:, 0]})
+    proba, names = model.predict_proba(X), np.array(["b", "a"])
+    recorded = from_predictions(y, proba, sensitive_features=columns, **params)
     assert_same_numbers(recorded, fitted)
     assert recorded.classes_.tolist() == [0, 1]
     assert (groups is None) == (recorded.group_bins_ == {})
-
-
-SEX = np.arange(400) // 2 % 2
-
-
-@pytest.mark.parametrize(
-    ("given", "name"),
-    [
-        (SEX, "group"),
-        (SEX.tolist(), "group"),
-        (pd.Series(SEX, name="sex"), "sex"),
-        (pd.DataFrame({"sex": SEX}, index=SEX), "sex"),
-        ({"sex": SEX}, "sex"),
-    ],
-)
-def test_groups_may_be_attributes_that_the_model_never_saw(model, reference, given, name):
-    X, y = reference
-    audit = CalibrationAuditor(model).fit(X, y, sensitive_features=given)
-    assert audit.n_features_in_ == 2
-    assert audit.n_families_ == 3
-    for value in (0, 1):
-        inside = value == SEX
-        alone = CalibrationAuditor(model).fit(X[inside], y[inside])
-        np.testing.assert_equal(audit.group_sums_[f"{name}={value}"], alone.sums_)
-
-
-def test_columns_and_attributes_give_groups_together(model, reference):
-    X, y = reference
-    X = X.round()
-    audit = CalibrationAuditor(model, groups=0).fit(X, y, sensitive_features={"sex": SEX})
-    assert list(audit.group_bins_)[-3:] == ["0=3", "sex=0", "sex=1"]
-    with pytest.raises(ValueError, match="'0=-2' twice; rename"):
-        CalibrationAuditor(model, groups=0).fit(X, y, sensitive_features={"0": X[:, 0]})
-
-
-def test_classes_give_the_column_order_of_recorded_predictions(model, reference):
-    X, y = reference
-    proba = model.predict_proba(X)
-    names = np.array(["b", "a"])
-    ours = CalibrationAuditor.from_predictions(names[y], proba, classes=names)
-    assert_same_numbers(ours, CalibrationAuditor.from_predictions(y, proba))
-    assert ours.classes_.tolist() == ["b", "a"]
+    named = from_predictions(names[y], proba, classes=names, sensitive_features=columns, **params)
+    assert_same_numbers(named, fitted)
+    assert named.classes_.tolist() == ["b", "a"]
+    new = X[:150], y[:150]
+    error = -fitted.score(*new)
+    assert -fitted.score(X, y) == fitted.ece_
+    if strategy == "uniform":
+        confidence = proba[:150].max(axis=1)
+        correct = model.predict(new[0]) == new[1]
+        assert error == pytest.approx(slow_ece(confidence, correct, 7), abs=1e-8)
 
 
 def test_figures_are_those_of_the_predictions(model, reference):
@@ -183,16 +150,19 @@ def test_figures_are_those_of_the_predictions(model, reference):
     assert audit.mce_ == pytest.approx(np.nanmax(np.abs(audit.bins_.gap)))
     low, high = audit.ece_interval_
     assert low < audit.ece_ < high
+    one = CalibrationAuditor(model).fit(X[y == 1], y[y == 1])  # one class is enough
+    assert one.accuracy_ == correct[y == 1].mean()
+    assert one.classes_.tolist() == [0, 1]
 
 
 def test_the_noise_floor_is_what_a_calibrated_model_shows():
     rng = np.random.default_rng(0)
     X = rng.uniform(0.5, 1, size=(300, 1))
     y = (rng.random(300) > X[:, 0]).astype(int)
-    model = Reporter().fit(X, y)
-    floor = CalibrationAuditor(model).fit(X, y).ece_chance_
+    floor = CalibrationAuditor(Reporter().fit(X, y)).fit(X, y).ece_chance_
     correct = rng.random((400, 300)) < X[:, 0]
-    simulated = [slow_ece(X[:, 0].tolist(), row.tolist()) for row in correct]
+    bins = np.eye(10)[(10 * X[:, 0]).astype(int)]  # (300, 10)
+    simulated = np.abs((correct - X[:, 0]) @ bins).sum(axis=1) / 300
     assert floor == pytest.approx(np.quantile(simulated, 0.95), rel=0.12)
 
 
@@ -217,70 +187,39 @@ def test_a_pipeline_takes_text_columns_and_labels_and_groups_it_does_not_use(fit
         pipeline.fit(frame, y)
     audit = CalibrationAuditor(pipeline, groups="sex").fit(frame, y)
     assert audit.feature_names_in_.tolist() == ["size", "colour", "sex"]
-    assert audit.n_features_in_ == 3
     assert set(audit.group_bins_) == {"sex=f", "sex=m", "sex=missing"}
     assert set(audit.predict(frame)) == {"yes", "no"}
-    assert audit.predict_uncertainty(frame[:3]).total.shape == (3,)
-    with pytest.raises(ValueError, match="feature names"):
-        audit.predict(frame.rename(columns={"size": "weight"}))
 
 
-@pytest.mark.parametrize("convert", [np.float32, pd.DataFrame, lambda X: X.tolist()])
-def test_the_container_of_the_inputs_does_not_matter(reference, convert):
-    X, y = reference[0].astype(np.float32).astype(float), reference[1]
-    model = KNeighborsClassifier(25).fit(X[:100], y[:100])
-    if convert is pd.DataFrame:
-        model.fit(convert(X[:100]), y[:100])
-    ours = CalibrationAuditor(model).fit(convert(X), y.tolist())
-    plain = CalibrationAuditor(KNeighborsClassifier(25).fit(X[:100], y[:100]))
-    assert_same_numbers(ours, plain.fit(X, y))
-    np.testing.assert_array_equal(ours.predict(convert(X)), plain.predict(X))
-
-
-def net(**params):
-    return NeuralNetClassifier(
-        MLP,
-        module__n_features=2,
-        module__n_outputs=2,
-        criterion=nn.CrossEntropyLoss,
-        max_epochs=2,
-        train_split=None,
-        verbose=0,
-        **params,
-    )
+def net():
+    shape = {"module__n_features": 2, "module__n_outputs": 2, "criterion": nn.CrossEntropyLoss}
+    return NeuralNetClassifier(MLP, max_epochs=2, train_split=None, verbose=0, **shape)
 
 
 @pytest.mark.parametrize("wrap", [lambda m: m, FrozenEstimator])
-def test_a_fitted_skorch_net_is_audited_as_it_is(reference, wrap):
+def test_a_skorch_net_is_audited_as_it_is_or_trained_in_copies(reference, wrap):
     X, y = reference[0].astype(np.float32), reference[1]
     torch.manual_seed(0)
     mine = net().fit(X[:100], y[:100])
     before = {name: value.clone() for name, value in mine.module_.state_dict().items()}
     audit = CalibrationAuditor(wrap(mine)).fit(X, y)
-    recorded = CalibrationAuditor.from_predictions(y, mine.predict_proba(X))
-    assert_same_numbers(audit, recorded)
+    assert_same_numbers(audit, from_predictions(y, mine.predict_proba(X)))
     assert all(torch.equal(before[k], v) for k, v in mine.module_.state_dict().items())
     assert len(mine.history) == 2
-
-
-def test_an_unfitted_skorch_net_is_trained_in_copies(reference):
-    X, y = reference[0].astype(np.float32), reference[1]
-    mine = net()
-    audit = CalibrationAuditor(mine).fit(X, y)
-    assert not mine.initialized_
-    assert audit.classes_.tolist() == [0, 1]
+    unfitted = net()
+    audit = CalibrationAuditor(unfitted).fit(X, y)
+    assert not unfitted.initialized_
     expected = audit.estimator_.predict_proba(X).max(axis=1)
     np.testing.assert_allclose(audit.predict_uncertainty(X).total, 1 - expected, atol=1e-7)
 
 
-def test_a_reference_set_of_one_class_is_enough_for_a_fitted_model(model, reference):
+def test_a_module_is_audited_by_the_softmax_of_its_logits(reference):
     X, y = reference
-    audit = CalibrationAuditor(model).fit(X[y == 1], y[y == 1])
-    assert audit.accuracy_ == (model.predict(X[y == 1]) == 1).mean()
-    assert audit.classes_.tolist() == [0, 1]
-
-
-# Models that are no scikit-learn estimators
+    module = nn.Linear(2, 2)
+    proba = module(torch.tensor(X, dtype=torch.float32)).softmax(-1).detach().numpy()
+    audit = CalibrationAuditor(module).fit(X, y)
+    assert audit.ece_ == pytest.approx(from_predictions(y, proba).ece_)
+    np.testing.assert_allclose(audit.predict_proba(X), proba, rtol=1e-5)
 
 
 class Client:
@@ -328,10 +267,77 @@ def test_groups_are_columns_of_a_sparse_matrix_too(reference, make):
     model = LogisticRegression().fit(X[:100], y[:100])
     ours = CalibrationAuditor(model, groups=[0, -1]).fit(make(X), y)
     assert_same_numbers(ours, CalibrationAuditor(model, groups=[0, -1]).fit(X, y))
-    with pytest.raises(ValueError, match=r"X has no column 2; it has shape \(400, 2\)"):
+    with pytest.raises(ValueError, match="no column 2"):
         CalibrationAuditor(model, groups=2).fit(make(X), y)
 
 
-def test_results_before_a_fit_say_what_to_call():
-    with pytest.raises(AttributeError, match="call `fit`"):
-        _ = CalibrationAuditor(LogisticRegression()).passed_
+# Searches and parameters
+
+
+def test_searches_score_each_part_of_the_data_and_choose_parameters(model, reference):
+    X, y = reference
+    audit, folds = CalibrationAuditor(FrozenEstimator(model)), StratifiedKFold(3)
+    slow = [
+        -slow_ece(model.predict_proba(X[test]).max(axis=1), model.predict(X[test]) == y[test])
+        for _, test in folds.split(X, y)
+    ]
+    np.testing.assert_allclose(cross_val_score(audit, X, y, cv=folds), slow, atol=1e-8)
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression())
+    grid = {"n_bins": [5, 10], "estimator__logisticregression__C": [0.01, 1.0]}
+    search = GridSearchCV(CalibrationAuditor(pipeline), grid, cv=2).fit(X, y)
+    # Shrunk weights make a model underconfident.
+    assert search.best_params_["estimator__logisticregression__C"] == 1.0
+    best = search.best_estimator_
+    assert len(best.bins_.count) == search.best_params_["n_bins"]
+    assert best.estimator_[-1].C == 1.0
+    assert predict_uncertainty(search, X[:4]).total.shape == (4,)
+    sex = pd.Series(np.where(X[:, 0] > 0, "f", "m"), name="sex")
+    with config_context(enable_metadata_routing=True):
+        asked = clone(audit).set_fit_request(sensitive_features=True)
+        search = GridSearchCV(asked, {"n_bins": [5, 8]}, cv=2)
+        best = search.fit(X, y, sensitive_features=sex).best_estimator_
+    assert list(best.group_bins_) == ["sex=f", "sex=m"]
+
+
+def test_a_stored_audit_can_go_on(model, reference):
+    X, y = reference
+    mask = np.arange(len(y)) % 2 == 0
+    for audit in (
+        CalibrationAuditor(model, groups=0).fit(X.round(), y),
+        from_predictions(y, model.predict_proba(X)),
+    ):
+        again = pickle.loads(pickle.dumps(audit))
+        assert_same_numbers(again, audit)
+        assert again.suspicious_samples().tolist() == audit.suspicious_samples().tolist()
+        assert_same_numbers(again.undersample(1, mask), audit.undersample(1, mask))
+
+
+def test_what_was_found_is_told_with_the_settings_that_found_it():
+    y, proba = np.repeat([0, 1], [1500, 500]), np.tile([0.6, 0.4], (2000, 1))
+    audit = from_predictions(y, proba)
+    before, gaps = audit_data(audit), audit.detectable_gaps()
+    audit.set_params(alpha=0.3, n_bins=3, confidence_level=0.5, strategy="quantile")
+    assert audit_data(audit) == before
+    assert before["parameters"]["alpha"] == 0.05
+    np.testing.assert_array_equal(audit.detectable_gaps(), gaps)
+    assert audit_data(audit.undersample(0.0, np.zeros(2000, bool))) == before
+
+
+def test_each_parameter_changes_the_findings(model, reference):
+    X, y = reference[0].round(), reference[1]
+    found = []
+    for change in (
+        {},
+        {"n_bins": 7},
+        {"alpha": 0.2},
+        {"strategy": "quantile"},
+        {"groups": 0},
+        {"confidence_level": 0.5},
+        {"search_regions": True},
+        {"search_regions": 0.3},
+        {"estimator": LogisticRegression(C=1e-4)},
+    ):
+        data = audit_data(CalibrationAuditor(**{"estimator": model, **change}).fit(X, y))
+        data.pop("parameters")
+        assert data not in found, change
+        found.append(data)

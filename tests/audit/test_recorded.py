@@ -1,0 +1,357 @@
+"""Groups, audits in parts, and predictions recorded in tables and files."""
+
+from itertools import pairwise
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.sparse import coo_matrix, csr_array
+
+from skuq import CalibrationAuditor
+from skuq._table_files import write_table
+from skuq.audit import audit_files, recorded_predictions
+from skuq.audit._prediction_audit import groups_of_columns, named_groups
+from skuq.calibration import merged_sums
+from skuq.reporting import audit_data, audit_report
+
+from_predictions = CalibrationAuditor.from_predictions
+
+# --- groups ----------------------------------------------------------------------------------
+
+FRAME = pd.DataFrame({"sex": ["m", "f", "m"], "age": [30, 60, 30], "city": ["Bonn", "Rom", None]})
+SEX, AGE = ["sex=m", "sex=f", "sex=m"], ["age=30", "age=60", "age=30"]
+
+
+def names_of_rows(groupings):
+    """Name of the group of each sample, one list per column."""
+    return [[grouping.names[code] for code in grouping.codes] for grouping in groupings]
+
+
+@given(st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "Z", "", "c d"])), min_size=1))
+def test_groups_are_named_after_their_value_and_sorted(values):
+    (grouping,) = named_groups({"x": np.array(values, object)})
+    expected = ["x=missing" if value is None else f"x={value}" for value in values]
+    assert names_of_rows([grouping]) == [expected]
+    found = sorted({value for value in values if value is not None})
+    assert grouping.names[: len(found)] == [f"x={value}" for value in found]
+    assert sorted(set(grouping.codes)) == list(range(len(grouping.names)))
+    assert grouping.codes.dtype == np.int64
+
+
+def test_missing_values_of_any_type_are_a_group_of_their_own():
+    for values, first, second in (
+        ([True, False], "x=True", "x=False"),
+        ([3, -1], "x=3", "x=-1"),
+        ([0.5, np.nan], "x=0.5", "x=missing"),
+        ([3.0, np.nan], "x=3", "x=missing"),
+        (pd.Series([3, None], dtype=object), "x=3", "x=missing"),
+        (pd.Series(["u", None], index=[7, 7]), "x=u", "x=missing"),
+        (pd.Categorical(["u", None], ["v", "u"]), "x=u", "x=missing"),
+        (pd.array([True, None], dtype="boolean"), "x=True", "x=missing"),
+        (pd.to_datetime(["2020-01-31", None]), "x=2020-01-31T00:00:00", "x=missing"),
+    ):
+        ((one, other),) = names_of_rows(named_groups({"x": values}))
+        assert one.startswith(first) if "T" in first else one == first
+        assert other == second
+
+
+def test_columns_are_chosen_by_name_position_or_function():
+    for groups, expected in (
+        (None, []),
+        ("sex", [SEX]),
+        (["age", "sex"], [AGE, SEX]),
+        (0, [["0=m", "0=f", "0=m"]]),
+        ([1, "sex"], [["1=30", "1=60", "1=30"], SEX]),
+        ([], []),
+        (lambda X: X[["sex", "age"]], [SEX, AGE]),
+        (lambda X: {"old": X["age"] > 40}, [["old=False", "old=True", "old=False"]]),
+        (lambda X: X["age"] > 40, [["age=False", "age=True", "age=False"]]),
+        (lambda X: X["sex"].to_numpy(), [["group=m", "group=f", "group=m"]]),
+        (lambda X: list(X["sex"]), [["group=m", "group=f", "group=m"]]),
+        (
+            lambda X: X[["sex", "age"]].to_numpy(),
+            [[f"group_0={s}" for s in "mfm"], [f"group_1={a}" for a in (30, 60, 30)]],
+        ),
+    ):
+        assert names_of_rows(groups_of_columns(groups, FRAME)) == expected
+    for convert in (np.array, list, np.float32, csr_array, coo_matrix):
+        for groups in (1, np.int64(1), [1], -1):
+            (grouping,) = groups_of_columns(groups, convert([[1, 5], [2, 6], [3, 5]]))
+            assert grouping.codes.tolist() == [0, 1, 0]
+    (grouping,) = named_groups({"id": np.arange(200)})  # as many values as are allowed
+    assert len(grouping.names) == 200
+
+
+@pytest.mark.parametrize("kind", [np.array, pd.Series, pd.DataFrame, dict])
+def test_groups_may_be_attributes_that_the_model_never_saw(model, reference, kind):
+    (X, y), sex = reference, np.arange(400) // 2 % 2
+    given = {"sex": sex} if kind is dict else kind({"sex": sex}) if kind is pd.DataFrame else sex
+    given = pd.Series(sex, name="sex") if kind is pd.Series else given
+    audit = CalibrationAuditor(model, groups=0).fit(X.round(), y, sensitive_features=given)
+    name = "group" if kind is np.array else "sex"
+    assert list(audit.group_bins_)[-3:] == ["0=3", f"{name}=0", f"{name}=1"]
+    for value in (0, 1):
+        alone = CalibrationAuditor(model).fit(X.round()[value == sex], y[value == sex])
+        np.testing.assert_equal(audit.group_sums_[f"{name}={value}"], alone.sums_)
+
+
+# --- parts -----------------------------------------------------------------------------------
+
+CUTS = [0, 3, 500, 501, 900]  # the first part is smaller than the number of bins
+PROBA = ["p0", "p1", "p2"]
+
+
+@pytest.fixture
+def table():
+    """Three classes, a lie in one group, missing values in another attribute."""
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet([0.6, 0.7, 0.8], size=900).round(6)
+    proba[:, 2] = 1 - proba[:, 0] - proba[:, 1]
+    y = (rng.random((900, 1)) > proba.cumsum(axis=1)).sum(axis=1).clip(max=2)
+    group = rng.choice(["north", "south"], size=900)
+    proba[group == "south"] = (proba[group == "south"] + 1) / 4
+    age = rng.choice(["nine", "ten", None], size=900)
+    columns = {f"p{k}": proba[:, k] for k in range(3)}
+    return pd.DataFrame({"y": y, **columns, "region": group, "age": age})
+
+
+def at_once(table, **params):
+    groups = table[["region", "age"]]
+    return from_predictions(table["y"], table[PROBA], sensitive_features=groups, **params)
+
+
+def figures(audit):
+    """All figures, groups in any order."""
+    data = audit_data(audit)
+    data.pop("classes")
+    return data | {"groups": sorted(data["groups"], key=lambda group: group["name"])}
+
+
+def test_sums_of_several_parties(table):
+    parties = [at_once(part) for part in (table[:600], table[600:])]
+    names = parties[0].group_sums_
+    audit = CalibrationAuditor.from_sums(
+        merged_sums([party.sums_ for party in parties]),
+        {name: merged_sums([party.group_sums_[name] for party in parties]) for name in names},
+        classes=[0, 1, 2],
+    )
+    assert figures(audit) == figures(at_once(table))
+    for call in (audit.suspicious_samples, lambda: audit.undersample(0.5, np.ones(900, bool))):
+        with pytest.raises(ValueError, match="samples were not kept"):
+            call()
+
+
+# --- files -----------------------------------------------------------------------------------
+
+
+def written(folder, table, ending="csv"):
+    paths = [folder / f"part-{k}.{ending}" for k in range(4)]
+    for path, (start, end) in zip(paths, pairwise(CUTS), strict=True):
+        write_table(path, [table[start:end]])
+    return paths
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_files_in_chunks_are_audited_as_their_rows_together(table, tmp_path, monkeypatch, ending):
+    if ending == "parquet":
+        pytest.importorskip("pyarrow")
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 600)  # 100 rows
+    paths = written(tmp_path, table, ending)
+    found = audit_files(paths, "y", PROBA, groups=["region", "age"], n_bins=7)
+    whole = at_once(table, n_bins=7)
+    assert figures(found.audit) == figures(whole)
+    assert list(found.audit.group_sums_) == list(whole.group_sums_)
+    assert found.audit.classes_.tolist() == ["0", "1", "2"]
+    assert found.columns == "p0 -> 0, p1 -> 1, p2 -> 2"
+    assert found.notes == []
+    if ending == "csv":
+        with joblib.parallel_config(backend="threading"):
+            shared = audit_files(paths, "y", PROBA, groups=["region", "age"], n_bins=7, n_jobs=2)
+        assert figures(shared.audit) == figures(whole)
+        pytest.importorskip("matplotlib").use("Agg")
+        pages = [audit_report(audit).html() for audit in (found.audit, whole)]
+        assert pages[0].count("<img") == pages[1].count("<img") > 2
+
+
+def test_labels_are_known_however_late_they_come(tmp_path, monkeypatch):
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 20)
+    sorted_by_label = pd.DataFrame({"y": ["a"] * 30 + ["b"] * 30, "p_b": 0.25})
+    sorted_by_label.to_csv(tmp_path / "t.csv", index=False)
+    found = audit_files([tmp_path / "t.csv"], "y", ["p_b"], n_bins=2)
+    assert (found.columns, found.audit.n_samples_) == ("p_b -> b, the rest to 1 -> a", 60)
+
+
+def test_codes_of_a_file_without_words_are_those_of_another_with_them(table, tmp_path):
+    code = np.where(table["region"] == "south", "01", "2")
+    table["code"] = np.where((table.index > 600) & (table.index % 9 == 0), "A", code)
+    paths = written(tmp_path, table)
+    write_table(tmp_path / "whole.csv", [table])
+    found, whole = (
+        audit_files(each, "y", PROBA, features=["code", "p0"]).audit.regions_
+        for each in (paths, [tmp_path / "whole.csv"])
+    )
+    assert [(region.conditions, region.count) for region in found] == [
+        (region.conditions, region.count) for region in whole
+    ]
+    assert "01" in {value for region in found for value in region.conditions.values()}
+
+
+@pytest.mark.parametrize(
+    ("codes", "names"),
+    [
+        (["01", "1"], ["1"]),
+        (["01", "1", "x"], ["01", "1", "x"]),
+        (["01", "2", "x"], ["01", "2", "x"]),
+        (["1.0", "2", "3.5"], ["1", "2", "3.5"]),
+        (["1", "", "NA"], ["1", "NA", "missing"]),
+        (["True", "False", ""], ["False", "True", "missing"]),
+    ],
+)
+def test_groups_do_not_depend_on_the_chunks(table, tmp_path, monkeypatch, codes, names):
+    table = table[:300].assign(code=np.sort(np.array(codes)[np.arange(300) % len(codes)]))
+    table.to_csv(tmp_path / "table.csv", index=False)
+    for n_rows in (300, 100, 17):
+        monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", n_rows * table.shape[1])
+        audit = audit_files([tmp_path / "table.csv"], "y", PROBA, groups=["code"]).audit
+        assert list(audit.group_sums_) == [f"code={name}" for name in names]
+        assert {part.n_samples for part in audit.group_sums_.values()} == {300 // len(names)}
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        (lambda part: part.drop(columns="p1"), "'p1'"),
+        (lambda part: part.assign(p1="half"), "'p1'.*'half' in row 1 "),
+        (lambda part: part.assign(p1=0.9), "row 1 .*sum to"),
+        (lambda part: part.assign(y=3), "Label '3' in row 1 "),
+        (lambda part: part.assign(y="x"), "Label 'x' in row 1 "),
+        (lambda part: part.assign(y=None), "'y' has no label in 1 row"),
+        (lambda part: part[:0], "no rows"),
+    ],
+)
+def test_file_and_row_of_a_fault_are_named(table, tmp_path, change, word):
+    paths = written(tmp_path, table)
+    change(table[500:501]).to_csv(paths[2], index=False)
+    with pytest.raises(ValueError, match=rf"part-2.csv\b.*{word}"):
+        audit_files(paths, "y", PROBA)
+
+
+def test_the_row_is_counted_over_the_whole_file(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 600)
+    changed = table.assign(p1=table["p1"].where(table.index != 834))
+    changed.to_csv(tmp_path / "t.csv", index=False)
+    with pytest.raises(ValueError, match="nothing in row 835 "):
+        audit_files([tmp_path / "t.csv"], "y", PROBA)
+
+
+# --- columns of tables -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "labels", [["no", "yes"], [1, 2], [0.5, 1.5], ["01", "02"], ["a; b", " c", "d)", "p(e)"]]
+)
+def test_columns_with_their_label_in_their_name_are_found(tmp_path, labels):
+    rng = np.random.default_rng(0)
+    proba = rng.dirichlet(np.ones(len(labels)), 200)
+    table = pd.DataFrame(proba, columns=[f"p({label})" for label in labels])
+    table["y"] = np.array(labels, dtype=object)[[rng.choice(len(labels), p=p) for p in proba]]
+    table["age"] = 1  # any other column
+    named = list(table)[: len(labels)], [str(label) for label in labels]
+    expected = recorded_predictions(table, "y", *named)
+    write_table(tmp_path / "t.csv", [table])
+    found = audit_files([tmp_path / "t.csv"], "y")
+    pairs = [f"p({label}) -> {label}" for label in labels]
+    assert found.columns == ", ".join(pairs) == recorded_predictions(table, "y").note
+    audit = from_predictions(expected.y, expected.proba, classes=expected.classes)
+    assert found.audit.accuracy_ == audit.accuracy_
+
+
+def mapped(labels, proba, classes=None):
+    """Predictions of a table of equal probabilities."""
+    share = 1 / len(proba) if len(proba) > 1 else 0.25
+    table = pd.DataFrame({"y": labels, **dict.fromkeys(proba, share)})
+    return recorded_predictions(table, "y", proba, classes)
+
+
+@pytest.mark.parametrize(
+    ("labels", "proba", "classes", "expected"),
+    [
+        ([1, 0], ["p0", "p1"], None, ["0", "1"]),
+        (pd.Categorical(["a", "b"], categories=["b", "a"]), ["x", "z"], None, ["a", "b"]),
+        (pd.Categorical([9, 10], ordered=True, categories=[10, 9]), ["x", "z"], None, ["9", "10"]),
+        (["no", "yes"], ["left", "right"], None, ["no", "yes"]),
+        ([0.0, 1.0], ["a", "b"], None, ["0", "1"]),
+        ([True, False], ["pFalse", "pTrue"], None, ["False", "True"]),
+        ([10, 9, 8], ["p0", "p1", "p2"], None, ["8", "9", "10"]),  # sorted as numbers
+        ([10, 0, 1], ["p0", "p1", "p10"], None, ["0", "1", "10"]),
+        ([-1, 1], ["p_-1", "p_1"], None, ["-1", "1"]),
+        (["ill", "not ill"], ["p_ill", "p_not_ill"], None, ["ill", "not ill"]),
+        ([0, 1], ["p0", "p1"], ["1", "0"], ["1", "0"]),
+        (["a", "a"], ["x", "z"], ["b", "a"], ["b", "a"]),
+        ([0, 1], ["score"], None, ["0", "1"]),
+        (["no", "yes"], ["p_yes"], None, ["no", "yes"]),
+        (["no", "yes"], ["p_no"], ["yes", "no"], ["yes", "no"]),
+    ],
+)
+def test_columns_are_in_the_order_of_the_sorted_labels_or_of_the_classes(
+    labels, proba, classes, expected
+):
+    recorded = mapped(labels, proba, classes)
+    assert recorded.classes == expected
+    pairs = [f"{name} -> {text}" for name, text in zip(proba, expected, strict=len(proba) > 1)]
+    note = ", ".join(pairs)
+    if len(proba) == 1:  # the probability of the last of two labels
+        note = f"{proba[0]} -> {expected[1]}, the rest to 1 -> {expected[0]}"
+        np.testing.assert_array_equal(recorded.proba[:, 1], 0.25)
+    assert recorded.note == note
+
+
+@pytest.mark.parametrize(
+    ("labels", "proba"),
+    [
+        ([0, 1], ["p1", "p0"]),
+        ([0, 1], ["p1", "p2"]),
+        (["no", "yes"], ["p_yes", "p_no"]),
+        (["No", "Yes"], ["p_yes", "p_no"]),
+        (["ill", "not ill"], ["p_not_ill", "p_ill"]),
+        ([0, 1], ["p0"]),
+        (["happy", "sad"], ["unhappy"]),
+        ([9, 10, 0], ["p0", "p10", "p9"]),
+    ],
+)
+def test_a_column_with_the_name_of_another_label_is_refused(labels, proba):
+    with pytest.raises(ValueError, match="its name contains"):
+        mapped(labels, proba)
+    named = [str(label) for label in sorted(labels)]
+    assert mapped(labels, proba, named).classes == named  # what is stated is not doubted
+
+
+def rounded_table(decimals, n_rows=200):
+    proba = np.random.default_rng(0).dirichlet(np.ones(3), size=n_rows).round(decimals)
+    columns = {f"p({label})": proba[:, k] for k, label in enumerate("abc")}
+    return pd.DataFrame({"y": list("abcb") * (n_rows // 4), **columns})
+
+
+@pytest.mark.parametrize("decimals", [2, 4])
+def test_rounded_probabilities_are_audited_as_recorded(tmp_path, monkeypatch, decimals):
+    table = rounded_table(decimals)
+    recorded = recorded_predictions(table, "y")
+    np.testing.assert_array_equal(recorded.proba, table.iloc[:, 1:])
+    said = f"with {decimals} decimals"
+    assert said in recorded.note
+    whole = from_predictions(recorded.y, recorded.proba, classes=recorded.classes, n_bins=5)
+    monkeypatch.setattr("skuq._table_files._read.CHUNK_CELLS", 17 * table.shape[1])
+    table.to_csv(tmp_path / "table.csv", index=False)
+    found = audit_files([tmp_path / "table.csv"], "y", n_bins=5)
+    np.testing.assert_array_equal(found.audit.sums_.confidence, whole.sums_.confidence)
+    assert said in found.notes[0]
+    # A row that only coarser rounding would explain is refused, and exact ones are not remarked on.
+    if decimals == 2:
+        table.loc[199, ["p(a)", "p(b)", "p(c)"]] = 0.2512, 0.5488, 0.2
+        wrong = int((abs(table.iloc[:, 1:].sum(axis=1) - 1) > 0.005).argmax()) + 1
+        with pytest.raises(ValueError, match=rf"row {wrong} .* 0.00015"):
+            recorded_predictions(table, "y")
+        assert "decimals" not in recorded_predictions(rounded_table(12), "y").note

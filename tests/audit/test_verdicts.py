@@ -1,0 +1,263 @@
+"""Verdicts, uncertainty, power, undersampling and regions of CalibrationAuditor."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest
+
+from skuq import CalibrationAuditor, predict_uncertainty
+from skuq.calibration import detectable_gap, region_mask, required_samples, scan_bins
+from tests.reporter import NUMBERS, Reporter, assert_same_numbers, audit_of, reports
+
+from_predictions = CalibrationAuditor.from_predictions
+
+
+@pytest.mark.parametrize(
+    ("blocks", "settings", "within_alpha", "passed"),
+    [
+        ([(200, 0.75, 150), (3, 0.95, 2)], {}, False, True),  # explained by chance
+        ([(200, 0.75, 150), (300, 0.95, 200)], {}, False, False),
+        ([(200, 0.75, 150), (100, 0.9, 90)], {}, True, True),
+        ([(100, 0.55, 98), (300, 0.95, 285)], {}, False, False),
+        ([(100, 0.7, 83)], {"alpha": 0.0}, False, False),
+        ([(100, 0.7, 83)], {"alpha": 0.0, "confidence_level": 0.999}, False, True),
+        ([(100, 0.7, 83)], {"alpha": 0.1}, False, True),
+        ([(100, 0.7, 83)], {"alpha": 0.13}, True, True),
+        ([(60, 0.65, 48)], {}, False, True),  # two bins are found together, neither by itself
+        ([(60, 0.75, 53)], {}, False, True),
+        ([(60, 0.65, 48), (60, 0.75, 53)], {}, False, False),
+    ],
+)
+def test_only_what_neither_chance_nor_tolerance_explains_fails(
+    blocks, settings, within_alpha, passed
+):
+    audit = audit_of(*blocks, **settings)
+    assert (audit.within_alpha_, audit.passed_) == (within_alpha, passed)
+    bins = {(60, 0.65): [6, 7], (200, 0.75): [9], (100, 0.55): [5], (100, 0.7): [7]}
+    assert audit.suspicious_bins().tolist() == ([] if passed else bins[blocks[0][:2]])
+    assert audit.suspicious_samples().dtype == np.int64
+    assert (len(audit.suspicious_samples()) == 0) == passed
+
+
+def test_bins_are_ordered_by_evidence_even_where_it_is_overwhelming():
+    audit = audit_of((10**4, 0.55, 9_900), (500, 0.75, 375), (10**5, 0.95, 50_000))
+    assert audit.bins_.p_value[[5, 9]].tolist() == [0.0, 0.0]
+    assert audit.suspicious_bins().tolist() == [9, 5]
+    assert audit.bins_.finding[[5, 7, 9]].tolist() == [2, 0, 1]
+
+
+def test_suspicious_samples_are_ordered_by_bin_and_by_what_was_not_expected():
+    X, y = reports((100, 0.65, 90), (200, 0.85, 100), (50, 0.95, 47))
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y = X[order], y[order]
+    audit = CalibrationAuditor(Reporter().fit(X, y)).fit(X, y)
+    assert audit.suspicious_bins().tolist() == [8, 6]
+    expected = [
+        row
+        for confidence, first in ((0.85, 1), (0.65, 0))
+        for label in (first, 1 - first)
+        for row in range(len(y))
+        if X[row, 0] == confidence and y[row] == label
+    ]
+    assert audit.suspicious_samples().tolist() == expected
+
+
+# Groups
+
+UNFAIR = (150, 0.7, 145), (450, 0.7, 280)  # together 0.708 correct
+WHO = np.repeat(["a", "b"], [150, 450])
+
+
+def test_a_model_underconfident_for_one_group_passes_unless_groups_are_audited():
+    X, y = reports(*UNFAIR)
+    proba = Reporter().predict_proba(X)
+    plain = from_predictions(y, proba, alpha=0.1)
+    assert plain.passed_
+    assert plain.within_alpha_
+    by_group = from_predictions(y, proba, sensitive_features={"who": WHO}, alpha=0.1)
+    assert not by_group.passed_
+    assert by_group.within_alpha_  # step 3 of Algorithm 1 has no groups
+    assert by_group.group_bins_["who=a"].direction[7] == "underconfident"
+    assert not by_group.group_bins_["who=b"].significant.any()
+    assert by_group.suspicious_bins().tolist() == []
+
+
+def test_limits_and_findings_are_corrected_for_all_groups(model, reference):
+    X, y = np.column_stack([reference[0][:, 0].round(), reference[0][:, 1]]), reference[1]
+    audit = CalibrationAuditor(model, groups=0).fit(X, y)
+    values = sorted(set(X[:, 0]))
+    assert audit.n_families_ == 1 + len(values)
+    assert set(audit.group_sums_) == {f"0={int(value)}" for value in values}
+    bins = np.minimum((model.predict_proba(X).max(axis=1) * 10).astype(int), 9)
+    correct, level = model.predict(X) == y, 0.05 / audit.n_families_
+    for value in values:
+        inside, name = X[:, 0] == value, f"0={int(value)}"
+        sums, part = audit.group_sums_[name], audit.group_bins_[name]
+        assert part.count.tolist() == np.bincount(bins[inside], minlength=10).tolist()
+        assert sums.correct.tolist() == np.bincount(bins[inside & correct], minlength=10).tolist()
+        scan = scan_bins(sums, alpha=0.05, level=level)
+        expected = np.minimum(1, audit.n_families_ * scan.p_value)
+        np.testing.assert_array_equal(part.p_value, expected)
+        assert part.threshold == scan.threshold
+        filled = np.flatnonzero(part.count)
+        for b in filled:
+            share = 1 - level / len(filled)
+            test = binomtest(int(sums.correct[b]), int(part.count[b]))
+            ours = part.gap_low[b] + part.confidence[b], part.gap_high[b] + part.confidence[b]
+            assert ours == pytest.approx(test.proportion_ci(share, method="exact"), rel=1e-9)
+
+
+# Uncertainty
+
+
+def test_uncertainty_is_split_by_what_the_reference_set_supports(model, reference):
+    audit = audit_of((50, 0.55, 48), (100, 0.7, 70), (100, 0.95, 60))
+    asked = np.array([0.51, 0.55, 0.7, 0.8, 0.9, 1.0])  # nothing is known of bin 8
+    u = audit.predict_uncertainty(asked[:, None])
+    np.testing.assert_allclose(u.total, 1 - asked, atol=1e-12)
+    np.testing.assert_allclose(u.aleatoric, [0.04, 0.04, 0.3, np.nan, 0.4, 0.4], atol=1e-12)
+    np.testing.assert_allclose(u.epistemic, [0.45, 0.41, 0, np.nan, -0.3, -0.4], atol=1e-12)
+    np.testing.assert_array_equal(predict_uncertainty(audit, asked[:, None]).total, u.total)
+    for strategy in ("uniform", "quantile"):  # on average, it is the error that was found
+        audit = CalibrationAuditor(model, strategy=strategy).fit(*reference)
+        u = audit.predict_uncertainty(reference[0])
+        assert u.aleatoric.mean() == pytest.approx(1 - audit.accuracy_)
+        assert u.total.mean() == pytest.approx(1 - audit.confidence_, abs=1e-8)
+
+
+# Power
+
+
+@pytest.mark.parametrize("power", [0.8, 0.95])
+def test_power_is_that_of_what_a_finding_needs_in_the_audit(power):
+    X, y = reports(*UNFAIR, (20, 0.85, 16))
+    audit = from_predictions(
+        y, Reporter().predict_proba(X), sensitive_features={"who": [*WHO, *"b" * 20]}
+    )
+    assert audit.n_families_ == 1 + 2
+    assert audit.bins_.threshold == scan_bins(audit.sums_, alpha=0.05, level=0.05 / 3).threshold
+    settings = {"alpha": 0.05, "threshold": audit.bins_.threshold, "power": power}
+    count, confidence = [0] * 7 + [600, 20, 0], [np.nan] * 7 + [0.7, 0.85, np.nan]
+    gaps = audit.detectable_gaps(power=power)
+    np.testing.assert_allclose(gaps, detectable_gap(count, confidence, **settings))
+    assert np.isfinite(gaps).tolist() == [False] * 7 + [True, False, False]
+    needed = audit.required_samples(0.12, power=power)
+    expected = required_samples(0.12, [0.7, 0.85], **settings)
+    np.testing.assert_array_equal(needed, [np.nan] * 7 + expected.tolist() + [np.nan])
+
+
+# Undersampling
+
+REGION = (60, 0.65, 58), (40, 0.85, 20)
+REST = (300, 0.75, 225), (50, 0.95, 47)
+MASK = np.arange(450) < 100
+
+
+@pytest.mark.parametrize(
+    ("rho", "groups", "strategy"),
+    [(0, None, "uniform"), (1, lambda X: np.arange(len(X)) // 130, "quantile")],
+)
+def test_a_region_is_kept_or_removed_as_a_whole(rho, groups, strategy):
+    audit = audit_of(*REGION, *REST, strategy=strategy, groups=groups, n_bins=5)
+    before = {name: getattr(audit, name) for name in NUMBERS}
+    less = audit.undersample(rho, MASK)
+    X, y = reports(*REGION, *REST)
+    kept = ~MASK | (rho == 0)
+    columns = None if groups is None else {"group": groups(X)[kept]}
+    settings = {"strategy": strategy, "n_bins": 5, "sensitive_features": columns}
+    expected = from_predictions(y[kept], Reporter().predict_proba(X[kept]), **settings)
+    assert_same_numbers(less, expected)
+    assert less.estimator_ is audit.estimator_
+    assert less.predict(X).tolist() == [0] * len(y)
+    np.testing.assert_equal({name: getattr(audit, name) for name in NUMBERS}, before)
+
+
+@pytest.fixture
+def few_simulations(monkeypatch):
+    for module in ("_bin_audit", "_scan"):
+        monkeypatch.setattr(f"skuq.calibration.{module}.N_SIMULATIONS", 1)
+
+
+@pytest.mark.parametrize("rho", [0.1, 0.3, 0.777, 0.99])
+def test_a_part_of_the_region_has_the_share_of_equation_20_on_average(few_simulations, rho):
+    audit = audit_of(*REGION, *REST)
+    p = audit.sums_.count / 450
+    less = [audit.undersample(rho, MASK, random_state=s).sums_ for s in range(60)]
+    for sums in less:
+        assert sums.n_samples == 450 - round(100 * rho)
+        for name in ("count", "correct", "confidence"):
+            rest = getattr(sums, name)[[7, 9]]
+            np.testing.assert_array_equal(rest, getattr(audit.sums_, name)[[7, 9]])
+    again = audit.undersample(rho, MASK, random_state=0)
+    np.testing.assert_equal(again.sums_, less[0])
+    drawn = np.array([sums.count for sums in less])
+    share = drawn / drawn.sum(axis=1, keepdims=True)
+    total = p[7] + p[9] + (1 - rho) * (p[6] + p[8])
+    for b in (6, 7, 8, 9):
+        expected = p[b] * (1 - rho if b in (6, 8) else 1) / total
+        error = 4 * share[:, b].std() / np.sqrt(60) + 0.006 * rho  # of 100 * rho samples, rounded
+        assert share[:, b].mean() == pytest.approx(expected, abs=error + 1e-12)
+    assert len(set(drawn[:, 6])) > 1
+
+
+def test_removing_the_region_hides_what_was_found_and_an_empty_group_is_not_tested():
+    audit = audit_of(*REGION, *REST, groups=lambda X: np.arange(len(X)) < 100)
+    assert not audit.passed_
+    less = audit.undersample(1, MASK)
+    assert less.passed_
+    assert less.group_sums_["group=True"].count.sum() == 0
+    assert not less.group_bins_["group=True"].significant.any()
+    assert (audit.n_families_, less.n_families_) == (3, 2)
+    X, y = reports(*REGION, *REST)
+    recorded = from_predictions(y, Reporter().predict_proba(X)).undersample(1.0, MASK)
+    assert recorded.n_samples_ == 350
+    assert recorded.classes_.tolist() == [0, 1]
+
+
+# Regions
+
+
+def attacked(n=700):
+    """Inputs, labels and confidences; one is lowered where both inputs are large."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(n, 2))
+    confidence = rng.uniform(0.55, 1, n)
+    y = (rng.random(n) > confidence).astype(int)
+    hidden = (X > 0.7).all(axis=1)
+    confidence[hidden], y[hidden] = 0.6, np.arange(hidden.sum()) % 10 > 8
+    return X, y, np.column_stack([confidence, 1 - confidence])
+
+
+class Attacked(Reporter):
+    def predict_proba(self, X):
+        return np.column_stack([X[:, 2], 1 - X[:, 2]])
+
+
+def test_a_region_is_found_that_nobody_named_with_its_own_tolerance():
+    X, y, proba = attacked()
+    plain = from_predictions(y, proba, alpha=0.12)
+    assert plain.passed_
+    assert plain.regions_ == []
+    audit = from_predictions(y, proba, X=X, alpha=0.12, search_regions=True)
+    assert not audit.passed_
+    assert audit.n_families_ == 2
+    (region, *_) = audit.regions_
+    inside = region_mask(region.conditions, X)
+    assert (inside & (X > 0.6).all(axis=1)).mean() > 0.8 * inside.mean()
+    assert audit.settings_["region_alpha"] == 0.12
+    np.testing.assert_equal(audit.sums_, plain.sums_)
+    for alpha, found in ((0.1, True), (0.4, False)):
+        audit = from_predictions(y, proba, X=X, search_regions=alpha)
+        assert bool(audit.regions_) is found
+        assert (audit.settings_["alpha"], audit.settings_["region_alpha"]) == (0.05, alpha)
+
+
+def test_regions_of_a_model_are_those_of_its_recorded_predictions_also_undersampled():
+    X, y, proba = attacked()
+    X = np.column_stack([X, proba[:, 0]])
+    audit = CalibrationAuditor(Attacked().fit(None, None), search_regions=0.1).fit(X, y)
+    recorded = from_predictions(y, proba, X=X, search_regions=0.1)
+    assert audit.regions_ == recorded.regions_ != []
+    removed, rest = audit.undersample(1.0, X[:, 0] > 0.7), X[:, 0] <= 0.7
+    again = from_predictions(y[rest], proba[rest], X=X[rest], search_regions=0.1)
+    assert removed.regions_ == again.regions_
+    assert removed.n_families_ == 2
