@@ -1,0 +1,314 @@
+"""What QUAM refuses, and one word of what it says."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
+from sklearn.svm import LinearSVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from torch import nn
+
+from skuq import QUAMClassifier, QUAMRegressor
+from skuq._networks import MLP
+from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool, make_token_pool
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(30, 4))
+Y = np.arange(30) % 3
+TARGETS = X[:, 0] + 0.1 * RNG.normal(size=30)
+FRAME = pd.DataFrame(X, columns=list("abcd"))
+TEXTS = [f"word{k % 7} rain" for k in range(30)]
+TREE, NEAR = DecisionTreeClassifier(max_depth=3), KNeighborsClassifier()
+NET = MLPClassifier((3,))
+MODULE = nn.Sequential(nn.Linear(4, 3))
+POINTWISE = QUAMClassifier(MODULE, search=PointwiseSearch(n_steps=2))
+REGRESSOR = QUAMRegressor(MLP(4, 1), search=PointwiseSearch(n_steps=2), noise=1.0)
+ZEROS = nn.Linear(4, 1, bias=False)
+nn.init.zeros_(ZEROS.weight)
+UNSCALED = {"n_steps": 6, "c0": 1e300, "eta": 1e10}
+
+
+def fit(estimator=TREE, search=None, *, X=X, y=Y, **params):
+    names = ("sample_weight", "X_pool")
+    given = {name: params.pop(name) for name in names if name in params}
+    return lambda: QUAMClassifier(estimator, search=search, **params).fit(X, y, **given)
+
+
+def fit_regressor(estimator=None, search=None, *, X=X, y=TARGETS, **params):
+    names = ("sample_weight", "X_pool")
+    given = {name: params.pop(name) for name in names if name in params}
+    return lambda: QUAMRegressor(estimator, search=search, **params).fit(X, y, **given)
+
+
+def after(quam, method="predict_uncertainty", rows=X, **params):
+    """A call after the fit, which is not refused."""
+    fitted = []
+
+    def call():
+        getattr(fitted[0].set_params(**params), method)(rows)
+
+    def prepare():
+        fitted.append(clone(quam).fit(X, TARGETS if quam is REGRESSOR else Y))
+
+    call.prepare = prepare
+    return call
+
+
+def prepare(rows):
+    if len(rows) > 30:
+        raise ValueError("too many rows")
+    return np.asarray(rows)
+
+
+REFUSALS = {
+    # searches that do not suit a model
+    "tree by gradients": (fit(TREE, "pool"), TypeError, "gradients"),
+    "tree by an object": (fit(TREE, PoolSearch(n_steps=3)), TypeError, "DecisionTreeClassifier"),
+    "tree in a pipeline": (fit(make_pipeline(TREE), "pointwise"), TypeError, "Pointwise"),
+    "neighbours": (fit(NEAR, "pool"), TypeError, "KNeighborsClassifier"),
+    "linear regressor": (fit_regressor(Ridge(), "pointwise"), TypeError, "Ridge"),
+    "refit of the default": (fit(None, "refit"), TypeError, "default network"),
+    "refit of a network": (fit(NET, RefitSearch()), TypeError, "MLPClassifier is a network"),
+    "refit of a module": (fit(MODULE, "refit"), TypeError, "Sequential is a network"),
+    "no probabilities": (fit(LinearSVC()), TypeError, "probabilities"),
+    # pools
+    "pool of pointwise": (fit(MODULE, "pointwise", X_pool=X), ValueError, "pool has no effect"),
+    "one input": (fit(MODULE, "pool", X_pool=X[:1]), ValueError, "got 1"),
+    "no input": (fit(X_pool=X[:0]), ValueError, "got 0"),
+    "one input of a regressor": (fit_regressor(Ridge(), X_pool=X[:1]), ValueError, "at least 2"),
+    "labels": (fit(X_pool=(X, Y)), ValueError, "without labels"),
+    "two pools": (fit(MODULE, PoolSearch(pool=make_pool), X_pool=X), ValueError, "`X_pool`"),
+    "two pools of refits": (fit(TREE, RefitSearch(pool=make_pool), X_pool=X), ValueError, "X_pool"),
+    "columns of a pool": (fit(X_pool=X[:, :3]), ValueError, "3 features"),
+    "columns for a network": (fit(None, X_pool=np.c_[X, Y]), ValueError, "5 features"),
+    "names of a pool": (fit(X=FRAME, X_pool=FRAME.rename(columns={"a": "z"})), ValueError, ""),
+    "pool in a preparation": (
+        fit(make_pipeline(FunctionTransformer(prepare), TREE)),
+        ValueError,
+        "too many rows",
+    ),
+    "pool after pointwise": (after(POINTWISE, "search_pool", search="pool"), ValueError, "pool"),
+    "explained pointwise": (after(POINTWISE, "explain"), ValueError, "has no models"),
+    # parameters
+    "setting": (fit(setting="both"), ValueError, "setting"),
+    "steps": (fit(NET, PoolSearch(n_steps=0)), ValueError, "n_steps"),
+    "growth": (fit(NET, PointwiseSearch(eta=0.5)), ValueError, "eta"),
+    "step size": (fit(NET, PointwiseSearch(learning_rate=0.0)), ValueError, "learning_rate"),
+    "search": (fit(search="grid"), ValueError, "search"),
+    "class of a search": (fit(search=PoolSearch), ValueError, "search"),
+    "pool": (fit(search=RefitSearch(pool="made")), ValueError, "pool"),
+    "temperature": (fit(temperature=0.0), ValueError, "temperature"),
+    "device": (fit(None, device="quantum"), ValueError, "cannot be used here"),
+    "device of a learner": (fit(device="cuda:1"), ValueError, "no effect on DecisionTree"),
+    "device of a regressor": (
+        fit_regressor(DecisionTreeRegressor(), device="cuda"),
+        ValueError,
+        "no effect on DecisionTree",
+    ),
+    "targets of none": (fit(NET, PoolSearch(targeted=False), n_targets=1), ValueError, "n_targets"),
+    "targets, pointwise": (
+        fit(NET, PointwiseSearch(targeted=False), n_targets=1),
+        ValueError,
+        "n_targets",
+    ),
+    "untargeted regressor": (
+        fit_regressor(MLPRegressor(), PoolSearch(targeted=False)),
+        ValueError,
+        "targeted=False",
+    ),
+    "noise": (fit_regressor(noise="none"), ValueError, "noise"),
+    "no noise": (fit_regressor(noise=0.0), ValueError, "noise"),
+    "attack": (fit_regressor(attack="both"), ValueError, "attack"),
+    "folds": (fit_regressor(noise_cv="five"), ValueError, "noise_cv"),
+    "one fold": (fit_regressor(noise_cv=1), ValueError, "noise_cv"),
+    "noise of one output": (
+        fit_regressor(FrozenEstimator(MLP(4, 1)), noise="learned"),
+        ValueError,
+        "log variance",
+    ),
+    "noise of trees": (
+        fit_regressor(DecisionTreeRegressor(), noise="learned"),
+        ValueError,
+        "two outputs",
+    ),
+    "no errors": (
+        fit_regressor(FrozenEstimator(ZEROS), y=np.zeros(30)),
+        ValueError,
+        "errors are all zero",
+    ),
+    "one sample": (fit_regressor(X=X[:1], y=TARGETS[:1]), ValueError, "1 sample"),
+    "weights of zero": (fit(sample_weight=np.zeros(30)), ValueError, ""),
+    "weights of zero of a network": (fit(None, sample_weight=np.zeros(30)), ValueError, "weight"),
+    "weights of zero of targets": (fit_regressor(sample_weight=np.zeros(30)), ValueError, ""),
+    "weights of neighbours": (fit(NEAR, sample_weight=Y + 1.0), ValueError, "all equal"),
+    "weights in a pipeline": (
+        fit(make_pipeline(StandardScaler(), NEAR), sample_weight=Y + 1.0),
+        ValueError,
+        "does not accept",
+    ),
+    "weights inside": (
+        fit(CalibratedClassifierCV(NEAR), sample_weight=Y + 1.0),
+        ValueError,
+        "does not accept",
+    ),
+    "weights of a regressor": (
+        fit_regressor(KNeighborsRegressor(), sample_weight=Y + 1.0),
+        ValueError,
+        "does not accept",
+    ),
+    "several targets": (fit_regressor(y=np.ones((30, 2))), ValueError, ""),
+    "words as targets": (fit_regressor(y=np.array(["a", "b"] * 15)), ValueError, ""),
+    "missing targets": (fit_regressor(Ridge(), y=np.full(30, np.nan)), ValueError, "NaN"),
+    "missing numbers": (fit(GaussianNB(), X=np.where(X > 1, np.nan, X)), ValueError, "NaN"),
+    "missing numbers of a target": (
+        fit_regressor(Ridge(), X=np.where(X > 1, np.nan, X)),
+        ValueError,
+        "NaN",
+    ),
+    # later
+    "temperature later": (after(POINTWISE, temperature="cold"), ValueError, "temperature"),
+    "gamma later": (after(POINTWISE, "adversarial_models", gamma=-1.0), ValueError, "gamma"),
+    "columns later": (after(REGRESSOR, "predict_model_std", X[:, :2]), ValueError, "2 features"),
+    "missing later": (after(REGRESSOR, "predict_model_std", X + np.nan), ValueError, "NaN"),
+    "too large a number": (
+        after(QUAMClassifier(nn.Linear(4, 3), search=PointwiseSearch()), rows=X + 1e39),
+        ValueError,
+        "float32",
+    ),
+    "divergence": (
+        fit(MODULE, PoolSearch(**UNSCALED, learning_rate=10)),
+        ValueError,
+        "learning_rate",
+    ),
+    "divergence of a point": (
+        after(QUAMClassifier(MODULE, search=PointwiseSearch(**UNSCALED))),
+        ValueError,
+        "smaller `c0`",
+    ),
+    "weights of zero move": (
+        fit(
+            ZEROS.double() and nn.Sequential(ZEROS, MLP(1, 3).double()),
+            PoolSearch(parameters=lambda name, _: name == "0.weight"),
+        ),
+        ValueError,
+        "are zero",
+    ),
+    # texts and pools of them
+    "texts of a network": (fit(None, X=TEXTS), ValueError, "holds texts"),
+    "texts of a learner": (fit(LogisticRegression(), X=TEXTS), ValueError, "TfidfVectorizer"),
+    "numbers as texts": (
+        fit(make_pipeline(TfidfVectorizer(), TREE), X=np.arange(30.0)),
+        ValueError,
+        "",
+    ),
+    "kind of pool": (lambda: make_pool(X, kinds=["torn"]), ValueError, "Unknown kinds"),
+    "pool of one axis": (lambda: make_pool(np.ones(5)), ValueError, "no texts"),
+    "pool of blanks": (lambda: make_pool(["", " "]), ValueError, "no texts"),
+    "pool of five axes": (lambda: make_pool(np.ones((5, 1, 1, 1, 1))), ValueError, "X has 5"),
+    "unseen numbers": (lambda: make_pool(X, kinds=["unseen"]), ValueError, "generated"),
+    "unseen images": (
+        lambda: make_pool(np.ones((3, 1, 4, 4)), kinds=["unseen"]),
+        ValueError,
+        "'moved', 'warped'",
+    ),
+    "crossed column": (
+        lambda: make_pool(pd.DataFrame({"a": ["u", "v"] * 9}), kinds=["crossed"]),
+        ValueError,
+        "generated",
+    ),
+    "truncated numbers": (lambda: make_pool(FRAME, kinds=["truncated"]), ValueError, "generated"),
+    "categories": (lambda: make_pool(FRAME, categories=["e"]), ValueError, "'e'"),
+    "equal texts": (lambda: make_token_pool([[[7, 8]]] * 2), ValueError, "texts of X"),
+    "keywords": (lambda: PoolSearch("auto"), TypeError, ""),
+    "name of a parameter": (lambda: RefitSearch().set_params(n_step=3), ValueError, "n_step"),
+}
+for shares in ((), (0.0, 0.1), (-0.1,), [[0.1]]):
+    call = fit(search=RefitSearch(shares=shares))
+    REFUSALS[f"shares {shares}"] = call, ValueError, "`shares`"
+
+
+@pytest.mark.filterwarnings("ignore:The model's loss")
+@pytest.mark.parametrize("name", REFUSALS)
+def test_refused_with_a_word_of_why(name):
+    call, error, word = REFUSALS[name]
+    getattr(call, "prepare", list)()
+    with pytest.raises(error, match=re.escape(word) or None):
+        call()
+
+
+def test_what_is_refused_is_not_trained_before(monkeypatch):
+    def fail(*_, **__):
+        raise AssertionError("trained")
+
+    for learner in (DecisionTreeClassifier, MLPClassifier, KNeighborsClassifier):
+        monkeypatch.setattr(learner, "fit", fail)
+    for name in (
+        "tree by gradients",
+        "columns of a pool",
+        "steps",
+        "pool",
+        "weights of neighbours",
+    ):
+        with pytest.raises((ValueError, TypeError)):
+            REFUSALS[name][0]()
+
+
+def test_models_found_never_outlive_the_model_that_they_belong_to():
+    quam = QUAMClassifier(MODULE, search=PoolSearch(n_steps=2)).fit(X, Y)
+    diverging = {f"search__{name}": value for name, value in UNSCALED.items()}
+    with pytest.raises(ValueError, match="diverged"):
+        quam.set_params(**diverging, search__learning_rate=10).fit(X, Y)
+    with pytest.raises(ValueError, match="has no models"):
+        quam.predict_uncertainty(X)
+
+
+def test_what_a_preparation_refuses_is_said_to_arise_in_the_search():
+    def known(rows):
+        if (rows[:3] != X[:3]).any():
+            raise ValueError("other people")
+        return rows[:, :1]
+
+    with pytest.raises(ValueError, match="other people") as refused:
+        fit(make_pipeline(FunctionTransformer(known), TREE))()
+    assert "X_pool" in refused.value.__notes__[0]
+
+
+def test_what_is_not_explained_is_rows_of_more_axes():
+    images = X.reshape(30, 2, 2)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(4, 3)).double()
+    quam = QUAMClassifier(net, search=PoolSearch(n_steps=2)).fit(images, Y)
+    with pytest.raises(ValueError, match="3 dimensions"):
+        quam.explain(images[:2])
+    with pytest.raises(ValueError, match="shape"):
+        quam.predict_uncertainty(images[..., :1])
+
+
+def test_unknown_categories_are_refused_as_the_model_itself_does():
+    towns = pd.DataFrame({"town": ["Ulm", "Linz", "Bern"] * 10, "age": X[:, 0]})
+    model = make_pipeline(OrdinalEncoder(), TREE)
+    quam = QUAMClassifier(model, random_state=0).fit(towns, Y)  # whose pool knows these towns only
+    with pytest.raises(ValueError, match="Rome"):
+        quam.predict_uncertainty(towns.assign(town="Rome"))
+
+
+def test_outputs_that_a_criterion_does_not_expect_are_refused():
+    skorch = pytest.importorskip("skorch")
+    module = nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=-1))
+    net = skorch.NeuralNetClassifier(module, train_split=None, verbose=0, max_epochs=1)
+    net.fit(X.astype(np.float32), Y)
+    with torch.no_grad():
+        net.module_[1] = nn.Identity()  # logits, where the criterion wants probabilities
+    with pytest.raises(ValueError, match="criterion"):
+        QUAMClassifier(FrozenEstimator(net)).fit(X, Y)
