@@ -1,17 +1,20 @@
-"""Searches as parameters: which one suits which model, what they refuse, and how they are tuned."""
+"""Searches as parameters: which one suits which model, schedules, memory, time and progress."""
 
 import pickle
+import re
+import sys
+import warnings
 from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from sklearn.base import clone
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_iris, make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
-from sklearn.neighbors import KNeighborsClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
@@ -22,29 +25,42 @@ from torch import nn
 from skuq import QUAMClassifier, QUAMRegressor, predict_uncertainty
 from skuq._networks import MLP
 from skuq.models import look_at
-from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
+from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, _base, _search, make_pool
+from skuq.quam import _gradient_search as gradient_module
+from skuq.quam._refit_search import _pickled_size
+from skuq.quam._search import warn_if_slow, with_progress
 
+FEW = partial(make_pool, n_inputs=50, random_state=0)
 SEARCHES = [
-    PoolSearch(n_steps=3, parameters="last", eta=2.0, pool=partial(make_pool, n_inputs=50)),
-    RefitSearch(shares=[0.2], pool=partial(make_pool, n_inputs=50)),
+    PoolSearch(n_steps=3, parameters="last", eta=2.0, pool=FEW),
+    RefitSearch(shares=[0.2], pool=FEW),
     PointwiseSearch(n_steps=3, learning_rate=0.05, batch_size=4),
 ]
 SMALL_NET = MLPClassifier((4,), learning_rate_init=0.03, tol=0.02, random_state=0)
-SMALL_REGRESSOR = MLPRegressor(
-    hidden_layer_sizes=(4,), learning_rate_init=0.03, tol=0.02, random_state=0
-)
 TREE = DecisionTreeClassifier(max_depth=3, random_state=0)
 
-pytestmark = [
-    pytest.mark.usefixtures("short_training"),
-    pytest.mark.filterwarnings("ignore:The model's loss on the training data"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:The model's loss on the training data")
 
 
 @pytest.fixture(scope="module")
 def iris():
     X, y = load_iris(return_X_y=True)
     return scale(X)[::2], y[::2]
+
+
+@pytest.fixture(scope="module")
+def many():
+    """Data of 14 classes, and a linear network around them."""
+    X, y = make_classification(
+        400, 8, n_informative=8, n_redundant=0, n_classes=14, n_clusters_per_class=1, random_state=0
+    )
+    X = X.astype(np.float32)
+    given = LogisticRegression(max_iter=100, tol=0.01).fit(X, y)
+    net = nn.Linear(8, 14)
+    with torch.no_grad():
+        net.weight.copy_(torch.tensor(given.coef_))
+        net.bias.copy_(torch.tensor(given.intercept_))
+    return X, y, net, given
 
 
 @pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
@@ -57,62 +73,34 @@ def test_searches_are_parameter_objects(search):
         }
     plain = type(search)()
     for name, value in params.items():
-        plain.set_params(**{name: value})
-        assert getattr(plain, name) is value
+        assert getattr(plain.set_params(**{name: value}), name) is value
     quam = QUAMClassifier(search=search)
     name = next(iter(params))
     assert quam.get_params()[f"search__{name}"] is params[name]
     assert clone(quam).search is not search
-    with pytest.raises(ValueError, match="Invalid parameter 'n_step' for estimator"):
-        search.set_params(n_step=3)
-
-
-def test_parameters_of_a_search_are_keywords():
-    for search in (PoolSearch, RefitSearch, PointwiseSearch):
-        with pytest.raises(TypeError, match="positional argument"):
-            search("auto")
-
-
-@pytest.mark.parametrize("estimator", [SMALL_NET, TREE], ids=["network", "tree"])
-def test_a_grid_over_a_pipeline_reaches_the_search(iris, estimator):
-    search, name, values = (
-        (PoolSearch(n_steps=3), "n_steps", [2, 4])
-        if estimator is SMALL_NET
-        else (RefitSearch(), "shares", [(0.1,), (0.4,)])
-    )
-    pipe = make_pipeline(StandardScaler(), QUAMClassifier(estimator, search=search, random_state=0))
-    grid = GridSearchCV(
-        pipe, {f"quamclassifier__search__{name}": values}, cv=2, scoring=epistemic_of_strange
-    ).fit(*iris)
-    tuned = grid.best_estimator_[-1]
-    assert getattr(tuned.search_, name) in values
-    scores = grid.cv_results_["mean_test_score"]
-    assert np.isfinite(scores).all()
-    assert scores[0] != scores[1]  # the searches were different ones
-
-
-def epistemic_of_strange(estimator, X, y):
-    return predict_uncertainty(estimator, X * [1, 1, 1, -3]).epistemic.mean()
 
 
 @pytest.mark.parametrize(
-    ("estimator", "name", "search"),
+    ("estimator", "search", "name", "values"),
     [
-        (SMALL_NET, "pool", PoolSearch()),
-        (TREE, "refit", RefitSearch()),
-        (LogisticRegression(), "pointwise", PointwiseSearch()),
+        (LogisticRegression(), PoolSearch(n_steps=3, pool=FEW), "n_steps", [2, 4]),
+        (TREE, RefitSearch(pool=FEW), "shares", [(0.1,), (0.4,)]),
     ],
-    ids=["pool", "refit", "pointwise"],
+    ids=["network", "tree"],
 )
-def test_a_name_stands_for_a_search_with_its_defaults(iris, estimator, name, search):
-    by_name, by_object = (
-        QUAMClassifier(estimator, search=given, random_state=0).fit(*iris)
-        for given in (name, search)
-    )
-    assert type(by_name.search_) is type(search)
-    assert by_name.search == name
-    X = iris[0][:3]
-    np.testing.assert_array_equal(by_name.predict_uncertainty(X), by_object.predict_uncertainty(X))
+def test_a_grid_over_a_pipeline_reaches_the_search(iris, estimator, search, name, values):
+    def epistemic_of_strange(estimator, X, y):
+        return predict_uncertainty(estimator, X * [1, 1, 1, -3]).epistemic.mean()
+
+    before = search.get_params()
+    pipe = make_pipeline(StandardScaler(), QUAMClassifier(estimator, search=search, random_state=0))
+    grid = {f"quamclassifier__search__{name}": values}
+    grid = GridSearchCV(pipe, grid, cv=2, scoring=epistemic_of_strange).fit(*iris)
+    assert getattr(grid.best_estimator_[-1].search_, name) in values
+    scores = grid.cv_results_["mean_test_score"]
+    assert np.isfinite(scores).all()
+    assert scores[0] != scores[1]  # the searches were different ones
+    assert vars(search) == search.get_params() == before
 
 
 def skorch_net():
@@ -121,155 +109,260 @@ def skorch_net():
     )
 
 
-SUITED = {
-    "default network": (lambda: None, PoolSearch),
-    "MLP": (lambda: SMALL_NET, PoolSearch),
-    "module": (lambda: MLP(4, 3), PoolSearch),
-    "skorch net": (skorch_net, PoolSearch),
-    "pipeline": (lambda: make_pipeline(StandardScaler(), SMALL_NET), PoolSearch),
-    "frozen pipeline": (
-        lambda: FrozenEstimator(
-            make_pipeline(StandardScaler(), clone(SMALL_NET)).fit(*load_iris(return_X_y=True))
-        ),
-        PoolSearch,
-    ),
-    "tree": (lambda: TREE, RefitSearch),
-    "boosting": (lambda: HistGradientBoostingClassifier(max_iter=3), RefitSearch),
-    "linear model": (LogisticRegression, RefitSearch),
-    "pipeline of a linear model": (
-        lambda: make_pipeline(StandardScaler(), LogisticRegression()),
-        RefitSearch,
-    ),
-    "frozen tree": (
-        lambda: FrozenEstimator(clone(TREE).fit(*load_iris(return_X_y=True))),
-        RefitSearch,
-    ),
-    "grid": (lambda: GridSearchCV(TREE, {"max_depth": [1, 2]}, cv=2), RefitSearch),
-}
-
-
-@pytest.mark.parametrize("name", SUITED)
-def test_the_search_that_suits_a_model_is_taken(iris, name):
-    make, suited = SUITED[name]
-    quam = QUAMClassifier()._chosen_search(look_at(make()), None, *iris)
-    assert type(quam) is suited
-    assert quam.get_params() == suited().get_params()
-
-
-@pytest.mark.parametrize(
-    ("estimator", "suited"),
-    [
+def test_the_search_that_suits_a_model_is_taken(iris):
+    frozen = make_pipeline(StandardScaler(), clone(SMALL_NET)).fit(*iris)
+    suited = [
         (None, PoolSearch),
-        (SMALL_REGRESSOR, PoolSearch),
+        (SMALL_NET, PoolSearch),
+        (MLP(4, 3), PoolSearch),
+        (skorch_net(), PoolSearch),
+        (make_pipeline(StandardScaler(), SMALL_NET), PoolSearch),
+        (FrozenEstimator(frozen), PoolSearch),
+        (MLPRegressor(), PoolSearch),
+        (TREE, RefitSearch),
+        (HistGradientBoostingClassifier(), RefitSearch),
+        (make_pipeline(StandardScaler(), LogisticRegression()), RefitSearch),
+        (FrozenEstimator(clone(TREE).fit(*iris)), RefitSearch),
+        (GridSearchCV(TREE, {"max_depth": [1, 2]}, cv=2), RefitSearch),
+        (RandomForestRegressor(), RefitSearch),
         (Ridge(), RefitSearch),
-        (RandomForestRegressor(3), RefitSearch),
-    ],
-    ids=["default network", "MLP", "linear model", "forest"],
-)
-def test_the_search_that_suits_a_regressor_is_taken(estimator, suited):
-    chosen = QUAMRegressor()._chosen_search(look_at(estimator), None, None, None)
-    assert type(chosen) is suited
+    ]
+    for estimator, kind in suited:
+        search = QUAMClassifier()._chosen_search(look_at(estimator), None, *iris)
+        assert type(search) is kind, estimator
+        assert search.get_params() == kind().get_params()
 
 
-GRADIENTS = (
-    r"Search needs a model with gradients, and {} has none; use search='refit', or search=None"
-)
-NETWORK = r"RefitSearch refits scikit-learn estimators, and {} is a network; use search='pool' or"
+@pytest.mark.parametrize("name", ["pool", "refit", "pointwise"])
+def test_a_name_stands_for_a_search_with_its_defaults(name):
+    kind = {"pool": PoolSearch, "refit": RefitSearch, "pointwise": PointwiseSearch}[name]
+    estimator = TREE if name == "refit" else LogisticRegression()
+    search = QUAMClassifier(search=name)._chosen_search(look_at(estimator), None, None, None)
+    assert type(search) is kind
+    assert search.get_params() == kind().get_params()
 
 
-@pytest.mark.parametrize(
-    ("estimator", "search", "match"),
-    [
-        (TREE, "pool", "Pool" + GRADIENTS.format("DecisionTreeClassifier")),
-        (TREE, PoolSearch(n_steps=3), "Pool" + GRADIENTS.format("DecisionTreeClassifier")),
-        (TREE, "pointwise", "Pointwise" + GRADIENTS.format("DecisionTreeClassifier")),
-        (
-            make_pipeline(StandardScaler(), TREE),
-            "pool",
-            "Pool" + GRADIENTS.format("DecisionTreeClassifier"),
-        ),
-        (None, "refit", NETWORK.format("the default network")),
-        (SMALL_NET, RefitSearch(), NETWORK.format("MLPClassifier")),
-        (MLP(4, 3), "refit", NETWORK.format("MLP")),
-        (skorch_net(), "refit", NETWORK.format("NeuralNetClassifier")),
-        (KNeighborsClassifier(), "pool", "Pool" + GRADIENTS.format("KNeighborsClassifier")),
-    ],
-)
-def test_searches_that_do_not_suit_a_model_are_refused(iris, estimator, search, match):
-    with pytest.raises(TypeError, match=match):
-        QUAMClassifier(estimator, search=search).fit(*iris)
+def test_logistic_regression_of_many_rows_and_classes_is_searched_by_gradients(many, monkeypatch):
+    X, y, _, given = many
+
+    def chosen(estimator):
+        search = QUAMClassifier()._chosen_search(look_at(estimator), None, X, y)
+        return type(search).__name__
+
+    assert chosen(LogisticRegression()) == "RefitSearch"
+    monkeypatch.setattr(_base, "_MOST_REFITTED", 400 * 8 * 14)
+    assert chosen(LogisticRegression()) == "RefitSearch"
+    monkeypatch.setattr(_base, "_MOST_REFITTED", 400 * 8 * 14 - 1)
+    assert chosen(LogisticRegression()) == "PoolSearch"
+    assert chosen(FrozenEstimator(given)) == "PoolSearch"
+    assert chosen(LogisticRegression(class_weight="balanced")) == "RefitSearch"
+    assert chosen(LogisticRegression(solver="saga", l1_ratio=0.5)) == "RefitSearch"
+    assert chosen(TREE) == "RefitSearch"
+    monkeypatch.setattr(_base, "find_spec", lambda _: None)  # without torch
+    assert chosen(FrozenEstimator(given)) == "RefitSearch"
 
 
-@pytest.mark.parametrize("search", ["pool", "pointwise", PoolSearch()])
-def test_a_linear_regressor_is_no_network(iris, search):
-    with pytest.raises(TypeError, match=r"Search needs a model with gradients, and Ridge has none"):
-        QUAMRegressor(Ridge(), search=search).fit(*iris)
+# --- gradients ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("search", ["pool", "pointwise"])
-def test_logistic_regression_has_gradients(iris, search):
-    search = {"pool": PoolSearch(n_steps=3), "pointwise": PointwiseSearch(n_steps=3)}[search]
-    quam = QUAMClassifier(LogisticRegression(), search=search, random_state=0).fit(*iris)
-    assert np.isfinite(quam.predict_uncertainty(iris[0][:3]).total).all()
+@pytest.fixture(scope="module")
+def network():
+    torch.manual_seed(0)
+    return MLP(4, 3, hidden_sizes=(10,)).double()
 
 
-@pytest.mark.parametrize(
-    ("estimator", "search", "X_pool", "match"),
-    [
-        (SMALL_NET, "pointwise", "inputs", "A pool has no effect on search='pointwise'"),
-        (SMALL_NET, PointwiseSearch(), "inputs", "use search='pool' or 'refit'"),
-        (SMALL_NET, "pool", "one", "at least 2 inputs, got 1.* search='pointwise' for single"),
-        (TREE, "refit", "labelled", "inputs only, without labels; got a tuple"),
-        (SMALL_NET, PoolSearch(pool=make_pool), "inputs", "has no effect with `X_pool`"),
-        (TREE, RefitSearch(pool=make_pool), "inputs", "has no effect with `X_pool`"),
-    ],
-)
-def test_pools_that_do_not_suit_a_search_are_refused(iris, estimator, search, X_pool, match):
+def test_only_chosen_weights_move(iris, network, monkeypatch):
     X, y = iris
-    pool = {"inputs": X, "one": X[:1], "labelled": (X, y)}[X_pool]
-    with pytest.raises(ValueError, match=match):
-        QUAMClassifier(estimator, search=search).fit(X, y, X_pool=pool)
+    seen = []
+    original = gradient_module.stack_parameters
+    monkeypatch.setattr(
+        gradient_module,
+        "stack_parameters",
+        lambda m, n, names: seen.append(set(names)) or original(m, n, names),
+    )
+    found = [
+        QUAMClassifier(network, search=search).fit(X, y).predict_uncertainty(X[:3]).epistemic
+        for search in (
+            PointwiseSearch(n_steps=3, parameters=lambda name, _: name.endswith("bias")),
+            PointwiseSearch(n_steps=3),
+        )
+    ]
+    assert seen == [{"0.bias", "2.bias"}, {"0.weight", "0.bias", "2.weight", "2.bias"}]
+    assert not np.allclose(*found)
 
 
-@pytest.mark.parametrize("search", [PoolSearch(targeted=False), PointwiseSearch(targeted=False)])
-def test_an_untargeted_search_asks_for_no_class(iris, search):
-    with pytest.raises(ValueError, match="n_targets=1 has no effect with targeted=False"):
-        QUAMClassifier(SMALL_NET, search=search, n_targets=1).fit(*iris)
-    with pytest.raises(ValueError, match="targeted=False has no effect on a regressor"):
-        QUAMRegressor(SMALL_REGRESSOR, search=search).fit(*iris)
+def test_penalty_ends_at_the_sum_of_the_sample_weights(iris, network):
+    weight = np.r_[np.zeros(15), np.full(30, 3.0), np.full(30, 1.0)]
+    quam = QUAMClassifier(network, search=PointwiseSearch(n_steps=50))
+    problem = quam.fit(*iris, sample_weight=weight)._problem.problem
+
+    def schedule(**params):
+        search = quam.set_params(**params).search_
+        return search.settings(problem, quam._task, torch.device("cpu")).schedule
+
+    penalties = schedule().penalties
+    assert len(penalties) == 50
+    assert penalties[0] == pytest.approx(12)
+    assert penalties[-1] == pytest.approx(120)
+    slower = schedule(search__update_every=7, search__learning_rate_decay=2.0)
+    assert slower.penalties[-1] == pytest.approx(120)
+    assert slower.learning_rates[-1] == pytest.approx(0.1 / 2**7)
+    assert schedule(search__c0=3.0, search__eta=1.0).penalties == (3.0,) * 50
 
 
-@pytest.mark.parametrize("cls", [QUAMClassifier, QUAMRegressor])
-def test_learners_compute_on_the_cpu(iris, cls):
-    tree = TREE if cls is QUAMClassifier else DecisionTreeRegressor(max_depth=3)
-    for device in ("cuda", "cuda:1"):
-        with pytest.raises(ValueError, match=rf"device='{device}' has no effect on DecisionTree"):
-            cls(tree, device=device).fit(*iris)
-    cls(tree, device="cpu", random_state=0).fit(*iris)
+def test_searches_are_for_the_most_probable_classes_or_for_any(iris, network):
+    X, y = iris
+    quam = QUAMClassifier(network, search=PointwiseSearch(n_steps=20), random_state=0)
+    quam.fit(X, np.array(["a", "b", "c"])[y])
+    every = quam.adversarial_models(X[::15])
+    some = quam.set_params(n_targets=2).adversarial_models(X[::15])
+    order = np.argsort(-quam.predict_proba(X[::15]), axis=1)[:, :2]
+    np.testing.assert_array_equal(some.target, quam.classes_[order])
+    np.testing.assert_array_equal(every.target, np.tile(quam.classes_, (5, 1)))
+    picked = np.take_along_axis(every.divergence, order, axis=1)
+    np.testing.assert_allclose(some.divergence, picked, rtol=1e-5, atol=1e-9)
+    quam.set_params(n_targets="auto", search__targeted=False)
+    found = quam.adversarial_models(X[::15])
+    assert found.proba.shape == (5, 1, 3)
+    np.testing.assert_array_equal(found.target[:, 0], quam.classes_[found.proba[:, 0].argmax(-1)])
+    assert (found.divergence[found.feasible] > 0).all()
 
 
-@pytest.mark.parametrize(
-    ("search", "match"),
-    [
-        (PoolSearch(n_steps=0), "'n_steps' parameter of PoolSearch"),
-        (PointwiseSearch(learning_rate=0.0), "'learning_rate' parameter of PointwiseSearch"),
-        (RefitSearch(pool="made"), "'pool' parameter of RefitSearch"),
-        (RefitSearch(shares=()), "`shares` must be a non-empty list of numbers"),
-        ("points", "'search' parameter of QUAMClassifier"),
-        (PoolSearch, "'search' parameter of QUAMClassifier"),
-    ],
-)
-def test_invalid_searches_are_refused_before_any_training(iris, search, match, monkeypatch):
-    monkeypatch.setattr(MLPClassifier, "fit", lambda _self, _X, _y: 1 / 0)
-    monkeypatch.setattr(DecisionTreeClassifier, "fit", lambda *_args, **_kwargs: 1 / 0)
-    estimator = TREE if isinstance(search, RefitSearch) else SMALL_NET
-    with pytest.raises(ValueError, match=match):
-        QUAMClassifier(estimator, search=search).fit(*iris)
+def test_prior_counts_in_the_losses_of_the_models(iris, network):
+    search = PointwiseSearch(n_steps=1, c0=0.0)
+    quam = QUAMClassifier(network, search=search, random_state=0).fit(*iris)
+    plain = quam.adversarial_models(iris[0][:2])
+    prior = quam.set_params(search__prior_precision=15.0).adversarial_models(iris[0][:2])
+    # One step of Adam without penalty: every weight moves by its step size, so the models are
+    # the same, and only their losses differ, by the growth of the weights.
+    np.testing.assert_allclose(prior.proba, plain.proba, rtol=1e-5)
+    assert (np.abs(prior.excess_loss - plain.excess_loss) > 1e-4).all()
 
 
-def test_a_fit_leaves_the_search_as_it_was(iris):
-    for estimator, search in ((SMALL_NET, PoolSearch(n_steps=3)), (TREE, RefitSearch())):
-        before = search.get_params()
-        QUAMClassifier(estimator, search=search, random_state=0).fit(*iris)
-        assert search.get_params() == before
-        assert vars(search).keys() == before.keys()
+# --- cost --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["networks", "learners"])
+@pytest.mark.parametrize(("n_targets", "n"), [("auto", 10), (None, 14), (3, 3), (99, 14)])
+def test_the_ten_most_probable_classes_are_asked_for(many, kind, n_targets, n):
+    X, y, net, _ = many
+    estimator, search = {
+        "networks": (net, PoolSearch(n_steps=3, pool=FEW)),
+        "learners": (TREE, RefitSearch(shares=[0.1], pool=FEW)),
+    }[kind]
+    quam = QUAMClassifier(estimator, search=search, n_targets=n_targets, random_state=0).fit(X, y)
+    mean = quam.predict_proba(np.asarray(quam._pool)).mean(axis=0)
+    best = np.sort(np.argsort(-mean, kind="stable")[:n])
+    np.testing.assert_array_equal(quam._found.targets, best)
+    models = quam.adversarial_models(X[:2])
+    np.testing.assert_array_equal(models.target, np.tile(best, (2, 1)))
+    np.testing.assert_allclose(models.proba.sum(axis=-1), 1, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["networks", "learners"])
+def test_as_many_classes_are_searched_as_fit_into_memory(many, kind):
+    X, y, net, _ = many
+    if kind == "networks":
+        estimator, search = net, PoolSearch(n_steps=3, pool=FEW)
+        size, working = 2 * sum(p.nbytes for p in net.parameters()), 2**28
+    else:
+        estimator = FrozenEstimator(DecisionTreeClassifier(max_depth=3).fit(X, y))
+        search, working = RefitSearch(pool=FEW), 0
+        size = 2 * _pickled_size(estimator.estimator)
+    few = QUAMClassifier(estimator, search=clone(search), n_targets=4, random_state=0).fit(X, y)
+    search.set_params(max_memory=working + 4.5 * size)
+    quam = QUAMClassifier(estimator, search=search, random_state=0)
+    with pytest.warns(UserWarning, match="20 models of .* the 4 most probable .*n_targets=4"):
+        bounded = quam.fit(X, y)
+    np.testing.assert_array_equal(bounded._found.targets, few._found.targets)
+    np.testing.assert_array_equal(
+        bounded.predict_uncertainty(X[:5]), few.predict_uncertainty(X[:5])
+    )
+    search.set_params(max_memory=working + 1.5 * size)
+    with pytest.raises(MemoryError, match="At least 2"):
+        quam.fit(X, y)
+
+
+def test_free_memory_is_the_limit(many, monkeypatch):
+    X, y, net, _ = many
+    size = 2 * sum(p.nbytes for p in net.parameters())
+    monkeypatch.setattr(_search, "available_memory", lambda: 2 * (2**28 + 3 * size))
+    quam = QUAMClassifier(net, search=PoolSearch(n_steps=3, pool=FEW), random_state=0)
+    with pytest.warns(UserWarning, match="half of the free memory.* the 3 most probable"):
+        quam.fit(X, y)
+
+
+def test_searches_of_a_regressor_fit_both_or_are_refused():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    tree = DecisionTreeRegressor(max_depth=3)
+    quam = QUAMRegressor(tree, search=RefitSearch(max_memory=1000, pool=FEW), noise=1.0)
+    with pytest.raises(MemoryError, match="At least 2"):
+        quam.fit(X, X[:, 0] + 0.1 * X[:, 1])
+
+
+@pytest.mark.parametrize("kind", ["networks", "learners"])
+def test_long_searches_are_announced_and_show_their_progress(many, kind, monkeypatch, capsys):
+    X, y, net, _ = many
+    estimator, search, work = {
+        "networks": (net, PoolSearch(n_steps=4, pool=FEW), "4 steps of"),
+        "learners": (TREE, RefitSearch(pool=FEW), "4 refits of"),
+    }[kind]
+    quam = QUAMClassifier(estimator, search=search, n_targets=2, device="cpu", random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        quam.fit(X, y)
+    assert "QUAM search" not in capsys.readouterr().err
+    monkeypatch.setattr(_search, "LONG", 0.0)
+    with pytest.warns(UserWarning, match=f"minutes: {work} .*n_targets") as caught:
+        quam.set_params(verbose=1).fit(X, y)
+    assert len(caught) == 1
+    assert re.search(r"QUAM search: 100%.* 4/4", capsys.readouterr().err)
+
+
+def test_the_time_is_that_of_all_steps(monkeypatch):
+    times = iter([0.0, 5.0, 5.4])  # the first step sets things up
+    monkeypatch.setattr(_search, "perf_counter", lambda: next(times))
+    with pytest.warns(UserWarning, match=r"about 13 minutes: 2,000 steps of 0\.4 seconds"):
+        list(with_progress(range(500), 500, verbose=0, advice="n_steps", times=4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warn_if_slow(1, 299.0, "steps", "n_targets")
+
+
+def test_large_models_are_kept_in_part(many, monkeypatch):
+    X, y, net, _ = many
+    module = sys.modules[PoolSearch.__module__]
+    search = PoolSearch(n_steps=50, pool=FEW)
+    quam = QUAMClassifier(net, search=search, n_targets=2, random_state=0)
+    every = quam.fit(X, y)._found
+    size = sum(p.nbytes for p in net.parameters())
+    monkeypatch.setattr(module, "_MOST_BYTES_KEPT", 3 * size)
+    some = quam.fit(X, y)._found
+    assert every.excess_loss.shape == (2, 5)
+    np.testing.assert_allclose(some.excess_loss, every.excess_loss[:, [0, 2, 4]])
+    monkeypatch.setattr(module, "_MOST_BYTES_KEPT", 1)
+    assert quam.fit(X, y)._found.excess_loss.shape == (2, 2)
+
+
+def test_large_linear_layers_are_searched_in_few_large_steps():
+    small, large, deep = nn.Linear(8, 4), nn.Sequential(nn.Linear(256, 129)), nn.Linear(256, 129)
+    search = PoolSearch()
+    assert search.length(small) == (200, 0.1)
+    assert search.length(large) == (50, 0.4)
+    assert search.length(nn.Sequential(deep, nn.ReLU())) == (200, 0.1)
+    assert PoolSearch(n_steps=70).length(large) == (70, 0.1)
+    assert PoolSearch(learning_rate=0.2).length(large) == (50, 0.2)
+
+
+@pytest.mark.parametrize("wrap", [lambda layer: layer, nn.Sequential], ids=["bare", "sequential"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("moving", ["all", "weight"])
+def test_linear_layers_are_computed_in_one_product(wrap, bias, moving):
+    torch.manual_seed(0)
+    module = wrap(nn.Linear(5, 3, bias=bias))
+    names = [n for n, _ in module.named_parameters() if moving == "all" or n.endswith(moving)]
+    weights = {n: torch.randn(4, *module.get_parameter(n).shape) for n in names}
+    x = torch.randn(6, 5)
+    found = gradient_module.variants_at(module, weights, x, shared_input=True)
+    expected = gradient_module.stacked_forward(module, weights, x, shared_input=True)
+    torch.testing.assert_close(found, expected)
