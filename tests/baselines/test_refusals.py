@@ -84,14 +84,14 @@ REFUSED = [
     (FeatureDistanceClassifier(n_neighbors=0), {}, "n_neighbors"),
     (FeatureDistanceClassifier(layer=-1), {}, "layer"),
     (
-        FeatureDistanceClassifier(distance="mahalanobis"),
-        {"X": np.eye(3)[np.arange(150) % 3]},
+        FeatureDistanceClassifier(LogisticRegression(), distance="mahalanobis"),
+        {"X": np.eye(3)[np.arange(150) % 3], "y": np.arange(150) % 3},
         "vary",
     ),
     (DeepEnsembleClassifier(frozen(lambda: MLP(4, 3))), {}, "members"),
     (DeepEnsembleClassifier(members=[]), {}, "empty"),
     (DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]), {}, "both"),
-    (DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {}, "4 logits"),
+    (DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {"y": [*"abc"] * 50}, "4 logits"),
     (
         DeepEnsembleClassifier(members=UNLIKE),
         {"X": np.ones((150, 1)), "y": np.arange(150) % 2},
