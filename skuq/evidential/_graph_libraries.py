@@ -21,7 +21,6 @@ from skuq.evidential._graphs import (
     Features,
     NodeGraph,
     SparseFeatures,
-    as_scipy,
     checked_graph,
     from_edges,
     from_matrices,
@@ -92,8 +91,7 @@ def _from_pyg(graph: Any) -> NodeGraph:
     edges = torch.as_tensor(graph.edge_index).cpu()
     if edges.ndim != 2 or len(edges) != 2:
         raise ValueError(f"`edge_index` must have shape (2, n_edges), got {tuple(edges.shape)}.")
-    whole = not edges.is_complex() and bool((edges == edges.to(torch.int64)).all())
-    if edges.dtype == torch.bool or not whole:  # conversion would silently change them
+    if edges.dtype == torch.bool or bool((edges != edges.to(torch.int64)).any()):
         raise ValueError(f"`edge_index` must contain integer node ids, got dtype {edges.dtype}.")
     sources, targets = edges
     return checked_graph(from_edges(sources, targets, np.shape(graph.x)[0]), graph.x, graph)
@@ -223,7 +221,7 @@ def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, par
     ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))
     features = _features(graph)
     if isinstance(features, SparseFeatures):
-        features = torch.from_numpy(as_scipy(features)[part.nodes].toarray())
+        features = torch.from_numpy(features.to_scipy()[part.nodes].toarray())
     else:
         features = features.index_select(0, nodes.to(features.device))
     make = _pyg_part if _is_of_pyg(graph.original) else _dgl_part

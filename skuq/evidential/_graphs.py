@@ -99,7 +99,7 @@ class LoopedEdges:
         return out.index_add_(0, self.target, messages)
 
     def products(self, targets: Tensor, sources: Tensor) -> Tensor:
-        """Inner products, (n_edges,), of the values (n_nodes, n) and (n_read, n) at the edges."""
+        """Inner products, (n_edges,), of values (n_nodes, n) and (n_read, n) at the ends."""
         if has_csr_products(sources.device.type):
             pattern = self.matrix(self.ones.to(sources.dtype))
             return torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0).values()
@@ -133,16 +133,13 @@ class SparseFeatures:
     def to_dense(self) -> Tensor:
         return self.matrix.to_dense()
 
+    def to_scipy(self) -> sparse.csr_array:
+        m = self.matrix.cpu()
+        parts = (part.numpy() for part in (m.values(), m.col_indices(), m.crow_indices()))
+        return sparse.csr_array(tuple(parts), shape=tuple(m.shape))
+
 
 Features = Tensor | SparseFeatures
-
-
-def as_scipy(features: Features) -> sparse.csr_array:
-    if isinstance(features, Tensor):
-        return sparse.csr_array(features.cpu().numpy())
-    m = features.matrix.cpu()
-    parts = (part.numpy() for part in (m.values(), m.col_indices(), m.crow_indices()))
-    return sparse.csr_array(tuple(parts), shape=tuple(m.shape))
 
 
 def as_features(values: Any) -> Features:
@@ -223,7 +220,9 @@ class NodeGraph:
                 "Finding similar nodes needs the features of all nodes in memory, but the features "
                 "of this graph are on disk. Use propagation='diffusion'."
             )
-        return similar_nodes(self.adjacency, as_scipy(self.features))
+        x = self.features
+        features = sparse.csr_array(x.cpu().numpy()) if isinstance(x, Tensor) else x.to_scipy()
+        return similar_nodes(self.adjacency, features)
 
     def prepare(self, scheme: str | None) -> None:
         """Find similar nodes before training if the scheme needs them, to raise errors early."""
@@ -239,12 +238,12 @@ class NodeGraph:
     def is_same(self, other: NodeGraph) -> bool:
         """Whether another graph has the same nodes, edges and features."""
         ours, theirs = self.features, other.features
-        if self is other or ours.shape != theirs.shape or type(ours) is not type(theirs):
+        if self is other or ours.shape != theirs.shape:
             return self is other
-        if isinstance(ours, Tensor) and isinstance(theirs, Tensor):
-            same = torch.equal(ours, theirs)
+        if isinstance(ours, SparseFeatures) and isinstance(theirs, SparseFeatures):
+            same = (ours.to_scipy() != theirs.to_scipy()).nnz == 0
         else:
-            same = (as_scipy(ours) != as_scipy(theirs)).nnz == 0
+            same = torch.equal(ours.to_dense(), theirs.to_dense())
         return same and (self.adjacency != other.adjacency).nnz == 0
 
     def to(self, device: torch.device) -> NodeGraph:

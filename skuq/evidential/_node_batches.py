@@ -34,6 +34,7 @@ Read = Callable[[Callable[[], Tensor]], tuple[Tensor, Tensor]]
 N_PATHS, FARTHEST = 64, 16
 
 _COUNT = Interval(Integral, 1, None, closed="left")
+_NONE = np.empty(0, np.int64)
 
 
 @dataclass(repr=False, eq=False)
@@ -46,8 +47,7 @@ class NodeBatches(BaseEstimator):
         Number of nodes for which the network is evaluated at once.
     max_neighbors : int, default=None
         Maximum number of edges into each node, apart from a self-loop. If a node has more edges,
-        `max_neighbors` of them are drawn at random. None keeps all edges; the result then equals
-        the result of one pass over the whole graph.
+        `max_neighbors` of them are drawn at random. None: all edges, with the result of one pass.
 
     Examples
     --------
@@ -190,7 +190,8 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     if not len(edges):
         return ReceptiveField(0)
     paths = _Paths(call, n_nodes, edges)
-    reached, counted = paths.changed(other_features=True), paths.changed(edges_into=True)
+    reached = paths.changed(paths.others)
+    counted = paths.changed(paths.nodes, paths.outside, paths.middle)
     against, along = (int(side.max(initial=0)) for side in (-reached, reached))
     beyond = len(counted) and (counted[0] < -against or counted[-1] > along)
     # PyG's LSTM aggregation pads each neighbourhood to the maximum degree.
@@ -202,7 +203,7 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
         )
     if against:
         return ReceptiveField(against + along, against=True, into=True, out_of=True)
-    out_of = len(paths.changed(edges_out_of=True)) > 0
+    out_of = len(paths.changed(paths.nodes, paths.middle, paths.outside)) > 0
     return ReceptiveField(along, into=along in counted, out_of=out_of)
 
 
@@ -215,30 +216,22 @@ class _Paths:
         paths = np.arange(N_PATHS * n_path).reshape(N_PATHS, n_path)
         self.call, self.shape, self.middle = call, paths.shape, paths[:, FARTHEST]
         self.nodes = random.integers(n_nodes, size=paths.size + 1)
-        self.others = random.integers(n_nodes, size=N_PATHS)
+        self.others, self.outside = self.nodes.copy(), np.full(N_PATHS, paths.size)
+        self.others[self.middle] = random.integers(n_nodes, size=N_PATHS)
         loops = np.arange(paths.size + 1)
         self.source = np.append(loops, paths[:, :-1])
         self.target = np.append(loops, paths[:, 1:])
         self.edges = edges[random.integers(len(edges), size=len(self.source) + N_PATHS)]
-        self.plain = self._outputs()
+        self.plain = self._outputs(self.nodes)
         # Outputs of repeated calls differ if the order of summation varies, as on a GPU.
-        self.noise = 10 * (self._outputs() - self.plain).abs().max()
+        self.noise = 10 * (self._outputs(self.nodes) - self.plain).abs().max()
 
-    def changed(self, **how: bool) -> NDArray[np.int64]:
-        """Positions, relative to the middle of the paths, whose outputs change."""
-        changes = (self._outputs(**how) - self.plain).abs() > self.noise
+    def changed(self, nodes: Ids, *edges: Ids) -> NDArray[np.int64]:
+        """Positions, relative to the middle, whose outputs change with `nodes` and more edges."""
+        changes = (self._outputs(nodes, *edges) - self.plain).abs() > self.noise
         differs = changes.any(dim=1)[:-1].reshape(self.shape)
         return np.flatnonzero(differs.any(dim=0).cpu().numpy()) - FARTHEST
 
-    def _outputs(
-        self, *, other_features: bool = False, edges_into: bool = False, edges_out_of: bool = False
-    ) -> Tensor:
-        nodes, source, target = self.nodes.copy(), self.source, self.target
-        outside = np.full(N_PATHS, len(nodes) - 1)
-        if other_features:
-            nodes[self.middle] = self.others
-        if edges_into:
-            source, target = np.append(source, outside), np.append(target, self.middle)
-        if edges_out_of:
-            source, target = np.append(source, self.middle), np.append(target, outside)
+    def _outputs(self, nodes: Ids, source: Ids = _NONE, target: Ids = _NONE) -> Tensor:
+        source, target = np.append(self.source, source), np.append(self.target, target)
         return self.call(Part(nodes, source, target, self.edges[: len(source)])).nan_to_num()
