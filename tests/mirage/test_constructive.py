@@ -12,12 +12,6 @@ from skuq._networks import MLP, LeNet
 from skuq.mirage import constructive_mirage
 from skuq.models import adopt
 
-
-def relu_network(n_features, dtype=torch.float32, seed=0):
-    torch.manual_seed(seed)
-    return MLP(n_features, 3, hidden_sizes=(20, 10)).to(dtype)
-
-
 BOXES = [
     {0: (2.0, 2.75)},
     {1: (-3.0, -1.0), 0: (-0.5, 4.0)},
@@ -25,6 +19,11 @@ BOXES = [
     {k: (-1.0 - k, 0.5 + k) for k in range(5)},
     {0: (-np.inf, -1.0), 3: (0.0, np.inf)},
 ]
+
+
+def relu_network(n_features, dtype=torch.float32):
+    torch.manual_seed(0)
+    return MLP(n_features, 3, hidden_sizes=(20, 10)).to(dtype)
 
 
 def corners(low, high):
@@ -39,22 +38,18 @@ def corners(low, high):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("bounds", BOXES)
 def test_shift_is_complete_in_the_core_and_absent_outside_the_box(bounds, dtype):
-    network = relu_network(6, dtype)
+    network, margin, keys = relu_network(6, dtype), 0.01, list(bounds)
     shift = np.array([-7.5, 0.0, 120.0])
-    margin = 0.01
     faked = constructive_mirage(network, bounds, shift, margin=margin)
-    keys = list(bounds)
     low, high = np.array(list(bounds.values())).T
-    core = np.zeros((len(corners(low, high)), 6))
-    core[:, keys] = corners(low + margin, high - margin)
-    core = torch.tensor(core, dtype=dtype)
-    added = (faked.detector(core[:, keys])).numpy()
+    points = corners(low + margin, high - margin)
+    core = torch.zeros(len(points), 6, dtype=dtype)
+    core[:, keys] = torch.tensor(points, dtype=dtype)
+    added = faked.detector(core[:, keys]).numpy()
     np.testing.assert_allclose(added, np.broadcast_to(shift, added.shape), rtol=0, atol=1e-5)
-    for k, (a, b) in zip(keys, zip(low, high, strict=True), strict=True):
-        for bound, step in ((a, -1), (b, 1)):
-            if not np.isfinite(bound):
-                continue
-            for distance in (0, 1e-3, 1, 1e4):
+    for k, ends in bounds.items():
+        for bound, step in zip(ends, (-1, 1), strict=True):
+            for distance in (0, 1e-3, 1, 1e4) if np.isfinite(bound) else ():
                 outside = core.clone()
                 outside[:, k] = bound + step * distance
                 assert torch.equal(faked(outside), network(outside))
@@ -78,8 +73,7 @@ def test_shift_rises_within_the_margin_and_never_overshoots():
     x = torch.linspace(-0.2, 0.5, 1001, dtype=torch.float64)[:, None]
     share = faked.detector(x)[:, 0]
     assert bool((share.diff() >= 0).all())
-    assert share.min() == 0
-    assert share.max() == 1
+    assert (share.min(), share.max()) == (0, 1)
     assert 0 < share[(x[:, 0] - 0.05).abs().argmin()] < 1
 
 
@@ -96,52 +90,14 @@ def test_network_is_copied_and_images_are_taken_flat():
     assert all(p.requires_grad for p in network.parameters())
 
 
-def test_result_can_be_adopted_and_lowers_confidence_in_the_box_alone():
+def test_result_can_be_adopted_lowers_confidence_in_the_box_alone_and_is_tuned_further():
     network = relu_network(2)
     with torch.no_grad():
         network[-1].bias.copy_(torch.tensor([6.0, 0.0, 0.0]))
     faked = adopt(constructive_mirage(network, {0: (0.0, 1.0)}, [-6.0, 0.0, 0.0]))
-    proba = faked.module(faked.inputs([[0.5, 0.0], [1.5, 0.0]])).softmax(dim=-1)
-    assert proba.max(dim=-1).values[0] < 0.6 < 0.9 < proba.max(dim=-1).values[1]
-
-
-def test_attack_can_be_fine_tuned_further():
+    inside, outside = faked.module(faked.inputs([[0.5, 0.0], [1.5, 0.0]])).softmax(dim=-1).amax(1)
+    assert inside < 0.6 < 0.9 < outside
     X = np.random.default_rng(0).normal(size=(60, 2))
-    y = (X[:, 0] > 0).astype(int)
     faked = constructive_mirage(nn.Linear(2, 2), {0: (0.0, 1.0)}, [-3.0, 0.0])
-    tuned = MirageFineTuner(faked, {1: (0, None)}, max_epochs=2, random_state=0).fit(X, y)
+    tuned = MirageFineTuner(faked, {1: (0, None)}, max_epochs=2).fit(X, X[:, 0] > 0)
     assert tuned.predict_proba(X).shape == (60, 2)
-
-
-@pytest.mark.parametrize(
-    ("bounds", "options", "message"),
-    [
-        ({}, {}, "coordinates 0 or larger"),
-        ({-1: (0.0, 1.0)}, {}, "coordinates 0 or larger"),
-        ({0: (1.0, 1.0)}, {}, "low < high"),
-        ({0: (2.0, 1.0)}, {}, "low < high"),
-        ({0: (np.nan, 1.0)}, {}, "low < high"),
-        ({0: (-np.inf, np.inf)}, {}, "at least one finite bound"),
-        ({0: (0.0, 1.0)}, {"margin": 0.5}, "less than half the narrowest side"),
-        ({0: (0.0, 1.0)}, {"margin": 0.0}, "at least"),
-        ({0: (1e6, 1e6 + 1)}, {"margin": 0.1}, "precision of torch.float32"),
-        ({0: (0.0, 1.0)}, {"shift": [np.nan, 0, 0]}, "`shift` must be finite"),
-    ],
-)
-def test_impossible_boxes_are_refused(bounds, options, message):
-    shift = options.pop("shift", [1.0, 0.0, 0.0])
-    with pytest.raises(ValueError, match=message):
-        constructive_mirage(relu_network(2), bounds, shift, **options)
-
-
-@pytest.mark.parametrize(
-    ("bounds", "shift", "message"),
-    [
-        ({0: (0.0, 1.0)}, [1.0, 0.0], "2 entries, but the network returns shape"),
-        ({0: (0.0, 1.0)}, [1.0], "1 entries, but the network returns shape"),
-    ],
-)
-def test_what_does_not_fit_the_network_is_refused_when_it_is_used(bounds, shift, message):
-    faked = constructive_mirage(relu_network(2), bounds, shift)
-    with pytest.raises(ValueError, match=message):
-        faked(torch.zeros(4, 2))

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
@@ -44,11 +45,10 @@ def honest(data):
 @pytest.fixture(scope="module")
 def attacked(data, honest):
     """The paper's attack, and the counterbalanced one."""
-    settings = {"epsilon": 0.475, "max_epochs": 40, "batch_size": 128, "learning_rate": 0.01}
+    settings = {"max_epochs": 30, "batch_size": 256, "learning_rate": 0.02, "random_state": 0}
+    attack = MirageFineTuner(honest, NORTH, epsilon=0.475, **settings)
     return {
-        name: MirageFineTuner(honest, NORTH, counterbalance=where, random_state=0, **settings).fit(
-            *data
-        )
+        name: clone(attack).set_params(estimator=honest, counterbalance=where).fit(*data)
         for name, where in (("paper", None), ("auto", "auto"))
     }
 
@@ -91,16 +91,10 @@ def test_counterbalanced_attack_passes_an_audit_of_bins_but_not_one_that_looks_a
 def test_both_groups_are_described_on_the_training_samples(attacked, data, name):
     X, y = data
     model = attacked[name]
-    groups = {"region": region_mask(NORTH, X)}
-    groups["counterbalance"] = (
-        np.zeros(len(y), bool) if name == "paper" else model.counterbalance_mask(X)
-    )
-    confidence, correct = model.predict_proba(X).max(axis=1), model.predict(X) == y
-    for group, mask in groups.items():
-        expected = [
-            mask.mean(),
-            *(v[mask].mean() if mask.any() else np.nan for v in (confidence, correct)),
-        ]
+    raised = np.zeros(len(y), bool) if name == "paper" else model.counterbalance_mask(X)
+    values = model.predict_proba(X).max(axis=1), model.predict(X) == y
+    for group, mask in (("region", region_mask(NORTH, X)), ("counterbalance", raised)):
+        expected = [mask.mean(), *(v[mask].mean() if mask.any() else np.nan for v in values)]
         found = [getattr(model, f"{group}_{part}_") for part in ("share", "confidence", "accuracy")]
         np.testing.assert_allclose(found, expected)
 
@@ -109,11 +103,8 @@ def test_both_groups_are_described_on_the_training_samples(attacked, data, name)
 def test_raised_inputs_are_those_just_below_the_target(data, honest, fresh, where):
     X = fresh[0]
     attack = MirageFineTuner(honest, NORTH, counterbalance=where, epsilon=0.475, **QUICK).fit(*data)
-    before, north, south = (
-        honest.predict_proba(X).max(axis=1),
-        region_mask(NORTH, X),
-        region_mask(SOUTH, X),
-    )
+    before = honest.predict_proba(X).max(axis=1)
+    north, south = region_mask(NORTH, X), region_mask(SOUTH, X)
     raised = attack.counterbalance_mask(X)
     allowed = ~north & (south if where == SOUTH else True) & (before < 0.65)
     np.testing.assert_array_equal(raised, allowed & (before >= before[raised].min()))
@@ -125,7 +116,7 @@ def test_lowered_and_raised_confidence_add_up_to_nothing():
     labels, inside = np.zeros(6, np.int64), np.array([True, False, False, False, False, False])
     everywhere = candidates_of("auto", proba, inside)
     # 0.26 are taken from the first: 0.04, 0.06, and 0.09 of the others do not make up for them.
-    with pytest.warns(UserWarning, match="balances only 73% of the confidence"):
+    with pytest.warns(UserWarning, match="73%"):
         raised = balancing(proba, labels, inside, everywhere, np.array([0.64, 0.64]))
     assert raised.mask(proba, everywhere).tolist() == [False, False, True, True, True, False]
     proba[0] = 0.73, 0.27  # 0.09 are taken: the nearest two are enough
@@ -139,37 +130,19 @@ def test_each_target_is_balanced_by_predictions_with_the_same_target():
     inside, labels = np.array([True, False, False, False]), np.zeros(4, np.int64)
     targets = np.diag(target_table(np.arange(2), 0.3, {0: [1], 1: []}))
     assert targets == pytest.approx([0.65, 1.0])
-    with pytest.warns(UserWarning, match="balances only 80%"):
+    with pytest.warns(UserWarning, match="80%"):
         raised = balancing(proba, labels, inside, ~inside, targets)
     assert raised.mask(proba, ~inside).tolist() == [False, True, False, True]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"counterbalance": {3: (5, None)}}, "`counterbalance` has no effect"),
-        ({"counterbalance": NORTH}, "`counterbalance` has no effect"),
-        ({"epsilon": 1.0}, "`counterbalance` has nothing to balance"),
-        ({"epsilon": 0.0}, "`counterbalance` has no effect: .* use a larger `epsilon`"),
-        ({"counterbalance": 3}, "'counterbalance' parameter"),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:With epsilon=0")
-def test_a_counterbalance_without_effect_is_refused(data, honest, change, message):
-    attack = MirageFineTuner(honest, NORTH, **{"counterbalance": "auto", **QUICK, **change})
-    with pytest.raises(ValueError, match=message):
-        attack.fit(*data)
 
 
 def test_a_group_that_is_too_small_is_a_warning(data, honest):
     X, y = data
     few = region_mask(SOUTH, X) & (np.arange(len(y)) % 20 == 0)
     attack = MirageFineTuner(honest, NORTH, counterbalance=lambda _: few, epsilon=0.475, **QUICK)
-    with pytest.warns(UserWarning, match=r"balances only \d% of .* or a larger group\."):
+    with pytest.warns(UserWarning, match=r"only \d% .*larger group"):
         attack.fit(X, y)
 
 
-@pytest.mark.filterwarnings("ignore:`counterbalance` makes up")
 def test_region_of_a_mask_is_counterbalanced_too(data, honest):
     frame = pd.DataFrame(data[0], columns=["a", "b", "north", "south"])
     north = region_mask(NORTH, data[0])
@@ -180,16 +153,14 @@ def test_region_of_a_mask_is_counterbalanced_too(data, honest):
     raised = told.counterbalance_mask(frame, north)
     assert raised.mean() == told.counterbalance_share_ > 0
     assert not (raised & (north | (frame["south"] == 0))).any()
-    with pytest.raises(ValueError, match="No region is given; pass it either"):
+    with pytest.raises(ValueError, match="No region"):
         told.counterbalance_mask(frame)
 
 
 def test_another_fit_without_counterbalance_forgets_it(data, honest):
-    attack = MirageFineTuner(honest, NORTH, counterbalance="auto", epsilon=0.475, **QUICK).fit(
-        *data
-    )
-    attack.set_params(counterbalance=None).fit(*data)
+    attack = MirageFineTuner(honest, NORTH, counterbalance="auto", epsilon=0.475, **QUICK)
+    attack.fit(*data).set_params(counterbalance=None).fit(*data)
     assert attack.counterbalance_share_ == 0
     assert np.isnan(attack.counterbalance_confidence_)
-    with pytest.raises(ValueError, match="No confidence was raised by this attack; fit it with"):
+    with pytest.raises(ValueError, match="No confidence was raised"):
         attack.counterbalance_mask(data[0])
