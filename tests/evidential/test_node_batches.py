@@ -5,17 +5,11 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from skuq.evidential import GraphClassifier, NodeBatches, _node_batches, as_node_graph
+from skuq.evidential import NodeBatches, _node_batches, as_node_graph
 from skuq.evidential._graph_libraries import call_on_graph, call_on_part
-from skuq.evidential._node_batches import (
-    Edges,
-    ReceptiveField,
-    batched_outputs,
-    receptive_field,
-)
+from skuq.evidential._node_batches import Edges, ReceptiveField, batched_outputs, receptive_field
 from skuq.evidential._outputs import read_layer
 from tests.evidential.probes import new_probe
 
@@ -23,9 +17,14 @@ CPU = torch.device("cpu")
 N = 120
 
 
+def in_one_pass(network, graph):
+    with torch.no_grad():
+        return call_on_graph(network.eval(), graph)
+
+
 def in_batches(network, graph, batches, **options):
-    read = partial(read_layer, network, layer=-1)
-    return batched_outputs(network, graph, read, CPU, batches, **options)
+    read = partial(read_layer, network.eval(), layer=-1)
+    return batched_outputs(network, graph, read, CPU, batches, **options)[0]
 
 
 @pytest.fixture(scope="module")
@@ -55,18 +54,19 @@ def dgl_graph(dgl, ends, features):
 @pytest.fixture(scope="module")
 def pyg_graph(pyg, ends, features):
     edges = torch.tensor(np.array(ends))
-    return pyg.data.Data(
-        x=torch.tensor(features),
-        edge_index=edges,
-        edge_attr=torch.rand(edges.shape[1]) + 0.5,
-        scale=torch.rand(N, 1) + 0.5,
-    )
+    own = {"edge_attr": torch.rand(edges.shape[1]) + 0.5, "scale": torch.rand(N, 1) + 0.5}
+    return pyg.data.Data(x=torch.tensor(features), edge_index=edges, **own)
+
+
+@pytest.fixture
+def nodes():
+    return np.arange(60)
 
 
 class Layers(nn.Module):
     """Layers of either library, with an activation between them."""
 
-    def __init__(self, *layers, is_dgl):
+    def __init__(self, *layers, is_dgl=False):
         super().__init__()
         self.layers, self.is_dgl = nn.ModuleList(layers), is_dgl
 
@@ -92,73 +92,54 @@ class OfPygData(Layers):
         return data.scale * values
 
 
-def from_dgl(nn):
-    make = partial(Layers, is_dgl=True)
-    yield (
-        "convolutions",
-        make(nn.GraphConv(6, 5), nn.GraphConv(5, 3)),
-        ReceptiveField(2, out_of=True),
-    )
-    yield "sage", make(nn.SAGEConv(6, 5, "mean"), nn.SAGEConv(5, 3, "pool")), ReceptiveField(2)
-    yield "several hops", make(nn.TAGConv(6, 3, k=3)), ReceptiveField(3, into=True)
-    weighted = OfDGLData(nn.GraphConv(6, 5), nn.GraphConv(5, 3), is_dgl=True)
-    yield "data of edges", weighted, ReceptiveField(2, out_of=True)
+DGL = partial(Layers, is_dgl=True)
+AGAINST = {"flow": "target_to_source"}
+NETWORKS = {
+    "dgl": [
+        (lambda nn: DGL(nn.GraphConv(6, 5), nn.GraphConv(5, 3)), ReceptiveField(2, out_of=True)),
+        (lambda nn: DGL(nn.SAGEConv(6, 5, "mean"), nn.SAGEConv(5, 3, "pool")), ReceptiveField(2)),
+        (lambda nn: DGL(nn.TAGConv(6, 3, k=3)), ReceptiveField(3, into=True)),
+        (
+            lambda nn: OfDGLData(nn.GraphConv(6, 5), nn.GraphConv(5, 3), is_dgl=True),
+            ReceptiveField(2, out_of=True),
+        ),
+    ],
+    "pyg": [
+        (lambda nn: Layers(nn.GCNConv(6, 5), nn.GCNConv(5, 3)), ReceptiveField(2, into=True)),
+        (lambda nn: Layers(*(nn.SAGEConv(6, 6) for _ in range(3))), ReceptiveField(3)),
+        (lambda nn: Layers(nn.GATConv(6, 5), nn.GATConv(5, 3)), ReceptiveField(2)),
+        (lambda nn: OfPygData(nn.GCNConv(6, 5), nn.GCNConv(5, 3)), ReceptiveField(2, into=True)),
+        (
+            lambda nn: Layers(nn.SAGEConv(6, 5, **AGAINST), nn.SAGEConv(5, 3, **AGAINST)),
+            ReceptiveField(2, True, True, True),
+        ),
+    ],
+}
 
 
-def from_pyg(nn):
-    make = partial(Layers, is_dgl=False)
-    against = {"flow": "target_to_source"}
-    yield "convolutions", make(nn.GCNConv(6, 5), nn.GCNConv(5, 3)), ReceptiveField(2, into=True)
-    yield "sage", make(nn.SAGEConv(6, 5), nn.SAGEConv(5, 5), nn.SAGEConv(5, 3)), ReceptiveField(3)
-    yield "attention", make(nn.GATConv(6, 5), nn.GATConv(5, 3)), ReceptiveField(2)
-    weighted = OfPygData(nn.GCNConv(6, 5), nn.GCNConv(5, 3), is_dgl=False)
-    yield "data of edges", weighted, ReceptiveField(2, into=True)
-    yield (
-        "against",
-        make(nn.SAGEConv(6, 5, **against), nn.SAGEConv(5, 3, **against)),
-        ReceptiveField(2, True, True, True),
-    )
-
-
-def check_equality(network, given, expected_reads):
-    graph, network = as_node_graph(given), network.eval()
-    with torch.no_grad():
-        expected = call_on_graph(network, graph)
-        found = {
-            size: batched_outputs(
-                network, graph, partial(read_layer, network, layer=-1), CPU, NodeBatches(size)
-            )[0]
-            for size in (11, N)
-        }
-        call = partial(call_on_part, network, graph, CPU)
-        assert receptive_field(call, N, Edges(graph).ids) == expected_reads
+@pytest.mark.parametrize(
+    ("library", "make", "field"), [(name, *case) for name in NETWORKS for case in NETWORKS[name]]
+)
+def test_networks_return_what_they_return_in_one_pass(request, library, make, field):
+    torch.manual_seed(0)
+    module, given = (request.getfixturevalue(name) for name in (library, f"{library}_graph"))
+    graph = as_node_graph(given)
+    network = make(module.nn)
+    expected = in_one_pass(network, graph)
     assert expected.std() > 0.05
-    for logits in found.values():
-        torch.testing.assert_close(logits, expected, rtol=1e-5, atol=1e-6)
-
-
-def test_dgl_networks_return_what_they_return_in_one_pass(dgl, dgl_graph):
-    torch.manual_seed(0)
-    for _, network, reads in from_dgl(dgl.nn):
-        check_equality(network, dgl_graph, reads)
-
-
-def test_pyg_networks_return_what_they_return_in_one_pass(pyg, pyg_graph):
-    torch.manual_seed(0)
-    for _, network, reads in from_pyg(pyg.nn):
-        check_equality(network, pyg_graph, reads)
-
-
-def test_dgl_network_on_matrices_is_called_with_loops(dgl, data):
-    torch.manual_seed(0)
-    network = Layers(dgl.nn.GraphConv(6, 3), is_dgl=True)
-    graph = as_node_graph((data.adjacency, data.features))
+    call = partial(call_on_part, network, graph, CPU)
     with torch.no_grad():
-        expected = call_on_graph(network, graph)
-    found, _ = batched_outputs(
-        network, graph, partial(read_layer, network, layer=-1), CPU, NodeBatches(20)
-    )
-    torch.testing.assert_close(found, expected)
+        assert receptive_field(call, N, Edges(graph).ids) == field
+    for size in (11, N):
+        found = in_batches(network, graph, NodeBatches(size))
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_dgl_network_on_matrices_is_called_with_loops(dgl, graph):
+    torch.manual_seed(0)
+    network = DGL(dgl.nn.GraphConv(6, 3))
+    found = in_batches(network, graph, NodeBatches(20))
+    torch.testing.assert_close(found, in_one_pass(network, graph))
 
 
 @pytest.mark.parametrize("hops", [1, 2])
@@ -175,75 +156,17 @@ def test_messages_come_along_the_edges(pyg, hops):
 
 def test_fewer_hops_than_are_read_are_not_enough(pyg, pyg_graph, monkeypatch):
     torch.manual_seed(0)
-    network = Layers(pyg.nn.SAGEConv(6, 5), pyg.nn.SAGEConv(5, 3), is_dgl=False)
-    graph = as_node_graph(pyg_graph)
-    with torch.no_grad():
-        expected = call_on_graph(network, graph)
+    network, graph = Layers(pyg.nn.SAGEConv(6, 5), pyg.nn.SAGEConv(5, 3)), as_node_graph(pyg_graph)
     monkeypatch.setattr(_node_batches, "receptive_field", lambda *_: ReceptiveField(1))
-    found, _ = batched_outputs(
-        network, graph, partial(read_layer, network, layer=-1), CPU, NodeBatches(7)
-    )
-    assert (found - expected).abs().max() > 0.05
+    found = in_batches(network, graph, NodeBatches(7))
+    assert (found - in_one_pass(network, graph)).abs().max() > 0.05
 
 
-class Global(nn.Module):
-    def forward(self, x, edge_index):
-        return x[:, :3] - x[:, :3].mean(dim=0)
-
-
-class Constant(nn.Module):
-    def forward(self, x, edge_index):
-        return torch.ones(len(x), 3)
-
-
-class NotFinite(nn.Module):
-    def forward(self, x, edge_index):
-        return x[:, :3] * torch.tensor([1, 1, torch.nan])
-
-
-@pytest.mark.parametrize(
-    ("network", "message"),
-    [
-        (Global(), "only on nodes less than 16 edges away"),
-        (Constant(), "outputs must depend on node features"),
-        (NotFinite(), "returns NaN"),
-    ],
-)
-def test_networks_whose_parts_are_not_enough_are_refused(pyg_graph, nodes, network, message):
-    with pytest.raises(ValueError, match=message):
-        new_probe(network, graph=pyg_graph, batch_size=10).fit(nodes, nodes % 3)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"batch_size": 0}, "'batch_size' parameter"),
-        ({"batch_size": 10, "max_neighbors": 0}, "'max_neighbors' parameter"),
-    ],
-)
-def test_wrong_settings_are_refused(pyg_graph, nodes, settings, message):
-    with pytest.raises(ValueError, match=message):
-        new_probe(Global(), graph=pyg_graph, **settings).fit(nodes, nodes % 3)
-
-
-def test_batches_are_for_networks_of_users_on_graphs(pyg_graph, nodes):
-    X = np.random.default_rng(0).normal(size=(len(nodes), 3))
-    with pytest.raises(ValueError, match=r"batches=NodeBatches.* no effect without a graph"):
-        new_probe(LogisticRegression(), batch_size=10).fit(X, nodes % 3)
-    network = GraphClassifier(pyg_graph, max_epochs=1).fit(nodes, nodes % 3)
-    with pytest.raises(ValueError, match="`batches` applies only to your own graph networks"):
-        new_probe(network, batch_size=10).fit(nodes, nodes % 3)
-
-
-class Noisy(nn.Module):
+class Noisy(Layers):
     """Sums in no fixed order, as on a GPU."""
 
-    def __init__(self, convolution):
-        super().__init__()
-        self.convolution = convolution
-
     def forward(self, x, edge_index):
-        outputs = self.convolution(x, edge_index)
+        outputs = self.run(x, edge_index)
         return outputs + 1e-7 * torch.rand_like(outputs)
 
 
@@ -260,7 +183,7 @@ class CountedRows:
     device = CPU
 
     def __init__(self, values):
-        self.values, self.shape, self.read = values, values.shape, []
+        self.values, self.read = values, []
 
     def index_select(self, axis, nodes):
         self.read.append(len(nodes))
@@ -274,43 +197,38 @@ def test_features_on_disk_are_read_for_each_batch(
     torch.manual_seed(0)
     np.save(tmp_path / "features.npy", features)
     on_disk = np.load(tmp_path / "features.npy", mmap_mode="r")
-    given, module = (request.getfixturevalue(name) for name in (f"{library}_graph", library))
+    module, given = (request.getfixturevalue(name) for name in (library, f"{library}_graph"))
     if library == "dgl":
-        network = Layers(module.nn.GraphConv(6, 3), is_dgl=True)
-        graph = as_node_graph((given, on_disk))
+        network, graph = DGL(module.nn.GraphConv(6, 3)), as_node_graph((given, on_disk))
     else:
-        network = Layers(module.nn.GCNConv(6, 3), is_dgl=False)
-        graph = as_node_graph(module.data.Data(x=on_disk, edge_index=given.edge_index))
+        data = module.data.Data(x=on_disk, edge_index=given.edge_index)
+        network, graph = Layers(module.nn.GCNConv(6, 3)), as_node_graph(data)
     assert graph.on_disk
-    with torch.no_grad():
-        passes = [call_on_graph(network.eval(), each) for each in (graph, as_node_graph(given))]
-    torch.testing.assert_close(*passes)
+    torch.testing.assert_close(*(in_one_pass(network, g) for g in (graph, as_node_graph(given))))
     in_memory = new_probe(network, graph=given, layer=-2).fit(nodes, nodes % 3)
     probe = new_probe(network, graph=graph, layer=-2, batch_size=9, verbose=1).fit(nodes, nodes % 3)
     np.testing.assert_allclose(probe.alpha_, in_memory.alpha_, rtol=1e-4)
     assert f"{N}/{N}" in capsys.readouterr().err
     counted = graph.features = CountedRows(graph.features)
-    with torch.no_grad():
-        in_batches(network.eval(), graph, NodeBatches(2))
+    in_batches(network, graph, NodeBatches(2))
     tries, batches = counted.read[:5], counted.read[5:]
     assert len(set(tries[:4])) == 1
     assert len(batches) >= N // 2 - 1
     assert max(batches) < N / 3
 
 
-def test_some_neighbours_are_drawn_and_loops_are_kept(dgl, dgl_graph):
+def test_some_neighbours_are_drawn_and_loops_are_kept(dgl_graph):
     graph = as_node_graph(dgl_graph)
     every, some, again, others = (
         Edges(graph, limit, seed) for limit, seed in [(None, 0), (3, 0), (3, 0), (3, 1)]
     )
-    loops = every.source == every.target
     degree, kept = (
         np.bincount(edges.target[edges.source != edges.target], minlength=N)
         for edges in (every, some)
     )
     assert degree.max() > 15
     np.testing.assert_array_equal(kept, np.minimum(degree, 3))
-    assert np.isin(np.flatnonzero(loops), some.ids).all()
+    assert np.isin(np.flatnonzero(every.source == every.target), some.ids).all()
     np.testing.assert_array_equal(some.ids, again.ids)
     assert not np.array_equal(some.ids, others.ids)
     np.testing.assert_array_equal(every.source[some.ids], some.source)
@@ -318,25 +236,24 @@ def test_some_neighbours_are_drawn_and_loops_are_kept(dgl, dgl_graph):
 
 def test_sampled_result_is_that_of_the_graph_with_the_edges_that_are_kept(pyg, pyg_graph):
     torch.manual_seed(0)
-    network = OfPygData(pyg.nn.GCNConv(6, 5), pyg.nn.GCNConv(5, 3), is_dgl=False)
-    graph = as_node_graph(pyg_graph)
+    network, graph = OfPygData(pyg.nn.GCNConv(6, 5), pyg.nn.GCNConv(5, 3)), as_node_graph(pyg_graph)
     kept = torch.from_numpy(Edges(graph, 2, seed=4).ids)
     with torch.no_grad():
         expected, whole = network(pyg_graph.edge_subgraph(kept)), network(pyg_graph)
-    found, _ = batched_outputs(
-        network, graph, partial(read_layer, network, layer=-1), CPU, NodeBatches(11, 2), seed=4
-    )
+    found = in_batches(network, graph, NodeBatches(11, 2), seed=4)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert (found - whole).abs().max() > 0.05
 
 
 def test_other_graph_is_evaluated_in_batches_too(pyg, pyg_graph, nodes):
     torch.manual_seed(0)
-    network = Layers(pyg.nn.GCNConv(6, 3), is_dgl=False)
+    network = Layers(pyg.nn.GCNConv(6, 3))
     twice = pyg.data.Data(x=2 * pyg_graph.x, edge_index=pyg_graph.edge_index.flip(0))
-    whole, parts = (
-        new_probe(network, graph=pyg_graph, batches=batches).fit(nodes, nodes % 3)
+    alphas = [
+        new_probe(network, graph=pyg_graph, batches=batches)
+        .fit(nodes, nodes % 3)
+        .with_graph(twice)
+        .alpha_
         for batches in (None, NodeBatches(10))
-    )
-    alphas = [probe.with_graph(twice).alpha_ for probe in (whole, parts)]
+    ]
     np.testing.assert_allclose(*alphas, rtol=1e-4)

@@ -1,0 +1,279 @@
+"""Graphs, networks and settings that are refused, and the word of ours that names the problem."""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from torch import nn
+
+from benchmarks.evidential_methods import EvidentialGNN
+from skuq import EvidentialProbe
+from skuq.evidential import GraphClassifier, NodeBatches, as_node_graph, labelled_nodes
+from skuq.evidential._graphs import as_features, checked_nodes
+from tests.evidential.probes import new_probe
+
+SQUARE, FEATURES, IDS = np.eye(4)[::-1], np.arange(1.0, 9.0).reshape(4, 2), np.arange(60)
+ROWS = np.random.default_rng(0).normal(size=(60, 4))
+CODES = IDS % 3
+
+
+def on_edges(edges):
+    return SimpleNamespace(x=FEATURES, edge_index=edges)
+
+
+GRAPHS = [
+    (None, TypeError, "NoneType"),
+    (SQUARE, TypeError, "ndarray"),
+    ((SQUARE,), TypeError, "tuple"),
+    ((SQUARE, None), ValueError, "no features"),
+    ((SQUARE[:3], FEATURES), ValueError, r"square, got shape \(3, 4\)"),
+    ((SQUARE[0], FEATURES), ValueError, r"square, got shape \(4,\)"),
+    ((SQUARE, FEATURES[:3]), ValueError, "4 nodes, but 3 rows"),
+    ((SQUARE * np.nan, FEATURES), ValueError, "adjacency matrix contains NaN"),
+    ((np.where(SQUARE, np.inf, 0), FEATURES), ValueError, "adjacency matrix contains"),
+    ((np.zeros((0, 0)), np.zeros((0, 2))), ValueError, "no nodes"),
+    (on_edges(torch.zeros(5, 2)), ValueError, r"\(2, n_edges\), got \(5, 2\)"),
+    (on_edges(torch.zeros(5)), ValueError, r"\(2, n_edges\), got \(5,\)"),
+    (on_edges(np.array([[0.0, 1.2], [0.9, 2.0]])), ValueError, "ids, got .*float64"),
+    (on_edges(torch.tensor([[0.0, np.nan], [1.0, 2.0]])), ValueError, "ids, got .*float32"),
+    (on_edges(np.eye(2, dtype=bool)), ValueError, "ids, got .*bool"),
+    (on_edges([[0], [7]]), ValueError, "from 0 to 3, got 0 to 7"),
+    (on_edges([[-1], [0]]), ValueError, "from 0 to 3, got -1 to 0"),
+]
+OF_LIBRARIES = [
+    (lambda dgl, pyg: dgl.graph(([0], [1])), ValueError, "feat"),
+    (lambda dgl, pyg: dgl.heterograph({("a", "to", "b"): ([0], [1])}), ValueError, "one type"),
+    (lambda dgl, pyg: pyg.data.Data(edge_index=torch.zeros(2, 1)), ValueError, "`x`"),
+    (lambda dgl, pyg: pyg.data.Data(x=torch.ones(3, 2)), ValueError, "edge_index"),
+    (lambda dgl, pyg: [dgl.graph(([0], [1]))] * 2, TypeError, "one DGLGraph"),
+    (lambda dgl, pyg: (pyg.data.Data(x=torch.ones(3, 2)),) * 2, TypeError, "one DGLGraph"),
+]
+NO_IDS = [
+    ([0, 4], "between 0 and 3, got 0 to 4"),
+    ([-1, 2], "got -1 to 2"),
+    ([0.5, 1.0], "integers, got dtype float64"),
+    ([np.nan, 1.0], "integers"),
+    ([np.inf, 1.0], "between"),
+    (["0", "1"], "integers"),
+    ([None, 1], "integers, got dtype object"),
+    (pd.Series([0.5]), "integers"),
+    ([True, False], r"mask .* \(4,\), got \(2,\)"),
+    (np.ones((4, 4), bool), r"mask .* got \(4, 4\)"),
+    (np.ones((3, 1), bool), r"mask .* got \(3,\)"),
+    ([False] * 4, "no node ids"),
+    ([], "no node ids"),
+    (np.empty((0, 1), int), "no node ids"),
+    (np.zeros((2, 2), int), r"\(n, 1\), got shape \(2, 2\)"),
+    (np.zeros((2, 1, 1), int), r"got shape \(2, 1, 1\)"),
+    (3, r"got shape \(\)"),
+    ([1, 0, 0, 1], "4 values, all 0 or 1"),
+    (torch.tensor([1, 0, 0, 1], dtype=torch.uint8), "boolean mask"),
+    (np.array([[1.0], [0], [0], [1]]), "boolean mask"),
+]
+WRONG_DATA = [  # the empty word: the message is not ours
+    ({"y": np.zeros(60, int)}, "only one class"),
+    ({"y": np.linspace(0, 1, 60)}, ""),
+    ({"y": np.zeros(59, int)}, ""),
+    ({"X": np.arange(100, 160)}, "between 0 and 149, got 100 to 159"),
+    ({"X_val": [70]}, "both"),
+    ({"y_val": [0]}, "both"),
+    ({"X_val": [70], "y_val": [9]}, r"`y_val`.*\[9\]"),
+    ({"X_val": [70], "y_val": ["a"]}, "`y_val`"),
+    ({"X_val": [170], "y_val": [0]}, "between"),
+    ({"X_val": [70, 71], "y_val": [0]}, ""),
+    *(({"sample_weight": weight}, "") for weight in (-np.ones(60), np.zeros(60), np.ones(3))),
+]
+BAD = np.eye(20)
+BAD[3, 3] = np.nan
+NO_FEATURES = [
+    *((convert(BAD), "NaN") for convert in (np.asarray, sparse.csr_array, torch.tensor)),
+    (torch.tensor(BAD).to_sparse(), "NaN"),
+    *((convert(np.where(BAD == BAD, BAD, -np.inf)), "infinity") for convert in (list, np.array)),
+    *((convert(np.diag([1e300] + [1.0] * 19)), "float32") for convert in (list, sparse.csr_array)),
+    *((np.ones(shape), r"\(n_nodes, n_features\), got \(3") for shape in [(3,), (3, 0), (3, 2, 2)]),
+]
+ON_DISK = [
+    (np.zeros((4, 2)), "float64"),
+    (np.full((4, 2), np.nan, np.float32), "NaN"),
+    (np.zeros(4, np.float32), "shape"),
+    (np.zeros((3, 2), np.float32), "4 nodes, but 3 rows"),
+]
+
+
+def test_what_is_not_a_graph_is_refused():
+    for graph, error, word in GRAPHS:
+        with pytest.raises(error, match=word):
+            as_node_graph(graph)
+
+
+def test_what_is_not_a_graph_of_a_library_is_refused(dgl, pyg):
+    for make, error, word in OF_LIBRARIES:
+        with pytest.raises(error, match=word):
+            as_node_graph(make(dgl, pyg))
+
+
+def test_what_are_not_node_ids_is_refused():
+    for X, word in NO_IDS:
+        with pytest.raises(ValueError, match=word):
+            checked_nodes(X, 4)
+
+
+def test_wrong_labels_of_nodes_are_refused(graph, nodes, y):
+    for change, word in WRONG_DATA:
+        with pytest.raises(ValueError, match=word):
+            labelled_nodes(graph, **{"X": nodes, "y": y, **change})
+
+
+@pytest.mark.parametrize("chunk", [8, 2**24])
+def test_what_are_not_features_is_refused(chunk, tmp_path, monkeypatch):
+    monkeypatch.setattr("skuq.evidential._graphs.CHECKED_FLOATS", chunk)
+    for values, word in NO_FEATURES:
+        with pytest.raises(ValueError, match=word):
+            as_features(values)
+    for k, (values, word) in enumerate(ON_DISK):
+        path = tmp_path / f"{k}.npy"
+        np.save(path, values)
+        with pytest.raises(ValueError, match=word):
+            as_node_graph((SQUARE, np.load(path, mmap_mode="r")))
+
+
+class Network(nn.Module):
+    """Calls a function with the features, on a graph of PyG's form."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x, edge_index):
+        return self.function(self, x)
+
+
+def raises(self, x):
+    raise RuntimeError
+
+
+OUTPUTS = [  # functions of the features, and whether evaluation in batches says the same
+    (lambda self, x: x[:10], r"\(150, n_classes\), got \(10, 6\)", False),
+    (lambda self, x: x[:, :1], r"got \(150, 1\)", False),
+    (lambda self, x: x[:, 0], r"got \(", True),
+    (lambda self, x: x * np.inf, "NaN or infinity", True),
+    (lambda self, x: x[:, :2], "2 ", False),
+    (lambda self, x: (self.linear(x), x), "one tensor of logits.* got tuple", True),
+    (raises, "6 features; it raised: RuntimeError", True),
+]
+IN_BATCHES = [
+    (lambda self, x: x[:, :3] - x[:, :3].mean(dim=0), "16 edges"),
+    (lambda self, x: torch.ones(len(x), 3), "features"),
+    (lambda self, x: x[:, :3] * torch.tensor([1, 1, torch.nan]), "NaN"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:The model's loss")
+def test_networks_without_logits_of_the_classes_are_refused(pyg_graph, nodes, y):
+    wrong = [(function, word, {}) for function, word, _ in OUTPUTS]
+    wrong += [(function, word, {"batch_size": 20}) for function, word, alike in OUTPUTS if alike]
+    wrong += [(function, word, {"layer": -2}) for function, word, _ in OUTPUTS[-2:]]
+    wrong += [(function, word, {"batch_size": 10}) for function, word in IN_BATCHES]
+    for function, word, settings in wrong:
+        with pytest.raises(ValueError, match=word):
+            new_probe(Network(function), graph=pyg_graph, **settings).fit(nodes, y)
+
+
+PLAIN = {"pcl_weight": 0}
+REFUSED = [  # settings of the probe on a graph, and its data
+    ({"layer": -4}, {}, "only 2"),
+    ({"layer": "nope"}, {}, "no module `layer`='nope'"),
+    ({"learning_rate": 1e30}, {}, r"diverged: .*`learning_rate`"),
+    ({"learning_rate": 1e30, "activation": "softplus"}, {}, "diverged"),
+    ({"learning_rate": 1e10}, {}, "diverged"),
+    ({"batch_size": 0}, {}, "batch_size"),
+    ({"batch_size": 10, "max_neighbors": 0}, {}, "max_neighbors"),
+    ({"batch_size": 10}, {}, "your own"),
+    ({"patience": 5}, {}, "patience=5.* no effect"),
+    ({}, {"X_val": [70]}, "both"),
+    ({}, {"y": np.where(IDS % 2, 7, 6)}, r"`y` .*\[6, 7\]"),
+    ({}, {"y": np.where(IDS % 2, "ant", "bee")}, "`y` "),
+    ({}, {"X_val": [70], "y_val": [9]}, r"`y_val` .*\[9\]"),
+]
+
+
+@pytest.mark.parametrize(("settings", "change", "word"), REFUSED)
+def test_a_probe_of_nodes_refuses(gcn, nodes, y, settings, change, word):
+    with pytest.raises(ValueError, match=word):
+        new_probe(gcn, **settings).fit(**{"X": nodes, "y": y, **change})
+
+
+@pytest.mark.parametrize(
+    ("settings", "change", "word"),
+    [
+        ({"layer": -3}, {}, "only 1"),
+        ({"patience": 5}, {}, "patience=5.* no effect"),
+        ({"batches": NodeBatches(5)}, {}, "NodeBatches.* no effect"),
+        *(({"propagation": each}, {}, each) for each in ("vacuity", "evidence", "both")),
+        ({"head": "logits", "evidence_ood": 5.0, **PLAIN}, {}, "evidence_ood=5.0.* no effect"),
+        ({"evidence_id": 50.0, **PLAIN}, {}, "evidence_id=50.0.* no effect"),
+        ({"evidence_id": 5.0, "evidence_ood": 5.0}, {}, "`evidence_ood`"),
+        *(({}, {"X": X}, "60 .* `graph`") for X in (IDS, torch.arange(60), pd.Series(IDS))),
+        ({}, {"X": [True] * 60}, "60 .* `graph`"),
+        ({}, {"X": ROWS[:9]}, ""),
+        ({}, {"y": CODES + 5}, "`y`"),
+        ({}, {"X_val": ROWS}, "both"),
+        ({}, {"X_val": ROWS, "y_val": CODES[:3]}, ""),
+        ({}, {"X_val": ROWS[:1], "y_val": [9]}, "`y_val`"),
+        ({}, {"sample_weight": -np.ones(60)}, ""),
+    ],
+)
+def test_a_probe_of_rows_refuses(settings, change, word):
+    model = LogisticRegression().fit(ROWS, CODES)
+    with pytest.raises(ValueError, match=word):
+        new_probe(model, **settings).fit(**{"X": ROWS, "y": CODES, **change})
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"patience": 5}, "patience=5.* no effect"),
+        ({"hidden_sizes": (), "dropout": 0.2}, "dropout=0.2.* no effect"),
+        ({"hidden_sizes": (), "batch_norm": True}, "batch_norm=True.* no effect"),
+        ({"architecture": "gat", "hidden_sizes": (16, 12)}, "multiples of 8, .*12"),
+        ({"graph": (np.zeros((70, 70)), np.full((70, 2), np.nan))}, "NaN"),
+    ],
+)
+def test_a_graph_classifier_refuses(data, nodes, y, settings, word):
+    with pytest.raises(ValueError, match=word):
+        GraphClassifier(**{"graph": data.graph, "max_epochs": 1, **settings}).fit(nodes, y)
+
+
+def test_other_graphs_are_refused(data, gcn, probe, on_disk, nodes, y):
+    for width in (5, 7):
+        graph = data.adjacency, np.ones((150, width))
+        for attempt in (new_probe(gcn, graph=graph).fit, lambda *_, g=graph: probe.with_graph(g)):
+            with pytest.raises(ValueError, match=f"{width} features"):
+                attempt(nodes, y)
+    rows = EvidentialProbe(nn.Linear(2, 2), max_epochs=1).fit(np.eye(2), [0, 1])
+    with pytest.raises(ValueError, match="feature rows"):
+        rows.with_graph(data.graph)
+    with pytest.raises(ValueError, match=r"`layer`=-2.*only the logits"):
+        new_probe(gcn, graph=on_disk, layer=-2).fit(nodes, y)
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
+def test_models_of_other_kinds_are_refused(data, pyg_graph, nodes, y):
+    egnn = EvidentialGNN(GraphClassifier(data.graph, max_epochs=1, random_state=0)).fit(nodes, y)
+    script = torch.jit.script(nn.Linear(6, 3))
+    for model, graph in [(object(), data.graph), (egnn, None), (script, pyg_graph)]:
+        with pytest.raises(TypeError, match="Cannot adopt"):
+            new_probe(model, graph=graph).fit(nodes, y)
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 40}])
+def test_missing_dgl_is_named_where_a_network_needs_its_graph(monkeypatch, data, nodes, settings):
+    monkeypatch.setitem(sys.modules, "dgl", None)
+    with pytest.raises(ImportError, match=r"dgl.*`edge_index` and `x`"):
+        new_probe(nn.Linear(6, 3), graph=data.graph, **settings).fit(nodes, nodes % 3)
