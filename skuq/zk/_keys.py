@@ -141,11 +141,6 @@ class ProofChecker:
                 found.append(outputs)
         return found
 
-    def sums(self, bundle: Path, circuit: str, data: statements.ReferenceData) -> list[list[int]]:
-        assert isinstance(self.statement, statements.AuditStatement)
-        values = statements.reference_chunks(self.committed.shape, circuit, data, self.statement)
-        return self.chunks(bundle, circuit, values)
-
     @contextmanager
     def _tools(self, circuit: str) -> Iterator[Tools]:
         with (
@@ -181,7 +176,7 @@ class ProofChecker:
             self._lengths[circuit] = len(proof)
         if len(proof) != self._lengths[circuit]:
             raise VerificationError(
-                f"The proof of {part!r} has another length than earlier proofs of its circuit."
+                f"The proof of {part!r} is not as long as earlier proofs of its circuit."
             )
         if len(outputs) != statements.n_outputs(circuit, shape):
             raise VerificationError(f"The result of {part!r} has the wrong length.")

@@ -214,7 +214,20 @@ class Encoding(NamedTuple):
 
     def encode(self, X: ArrayLike) -> IntArray:
         """Encode rows, shape (n_samples, n_features), as integers, shape (n_samples, width)."""
-        values = self._checked(X)
+        values = np.asarray(X, dtype=np.float64)
+        if values.ndim != 2 or values.shape[1] != len(self.columns):
+            raise ValueError(f"Inputs must have {len(self.columns)} columns, got {values.shape}.")
+        names = columns_of(X)
+        if self.names is not None and names not in (None, self.names):
+            raise ValueError(
+                f"Inputs must have the committed columns in this order: {', '.join(self.names)}; "
+                f"got {', '.join(names or ())}."
+            )
+        if len(values) == 0:
+            raise ValueError("At least one row is needed, got none.")
+        if not np.isfinite(values).all():
+            row = int((~np.isfinite(values)).any(axis=1).argmax())
+            raise ValueError(f"Inputs must be finite numbers; row {row} has NaN or infinity.")
         blocks = []
         for j, column in enumerate(self.columns):
             x = values[:, j]
@@ -233,23 +246,6 @@ class Encoding(NamedTuple):
                 )
             blocks.append(np.rint(scaled * 2**self.bits).astype(np.int64)[:, None])
         return np.concatenate(blocks, axis=1)
-
-    def _checked(self, X: ArrayLike) -> FloatArray:
-        values = np.asarray(X, dtype=np.float64)
-        if values.ndim != 2 or values.shape[1] != len(self.columns):
-            raise ValueError(f"Inputs must have {len(self.columns)} columns, got {values.shape}.")
-        names = columns_of(X)
-        if self.names is not None and names not in (None, self.names):
-            raise ValueError(
-                f"Inputs must have the committed columns in this order: {', '.join(self.names)}; "
-                f"got {', '.join(names or ())}."
-            )
-        if len(values) == 0:
-            raise ValueError("At least one row is needed, got none.")
-        if not np.isfinite(values).all():
-            row = int((~np.isfinite(values)).any(axis=1).argmax())
-            raise ValueError(f"Inputs must be finite numbers; row {row} has NaN or infinity.")
-        return values
 
 
 def indicators(x: FloatArray, levels: int) -> IntArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -218,22 +219,6 @@ def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
         )
 
 
-_FOLDED: tuple[type[nn.Module], ...] = (
-    TabularNet,
-    nn.Sequential,
-    nn.Linear,
-    nn.BatchNorm1d,
-    nn.ReLU,
-    nn.Identity,
-    nn.Dropout,
-    nn.Flatten,
-    nn.LogSoftmax,
-    ScaledLogits,
-    BinaryLogits,
-    Columns,
-)
-
-
 class _Folded:
     """Affine layers with ReLU between them, built module by module."""
 
@@ -244,7 +229,25 @@ class _Folded:
         self._ended = False
 
     def add(self, module: nn.Module) -> tuple[int, ...]:
-        kind = next((kind for kind in _FOLDED if isinstance(module, kind)), None)
+        """Append a module; return the levels of its input columns if it has categorical ones."""
+        width = self.steps[-1][0].shape[1] if self.steps else 0
+        kinds: dict[type[nn.Module], Callable[[Any], Any]] = {
+            TabularNet: self._tabular,
+            nn.Sequential: lambda m: next(filter(None, [self.add(part) for part in m]), ()),
+            nn.Linear: lambda m: self._affine(
+                _array(m.weight).T, np.zeros(m.out_features) if m.bias is None else _array(m.bias)
+            ),
+            nn.BatchNorm1d: lambda m: self._affine(*_batch_norm(m)),
+            nn.ReLU: lambda m: setattr(self, "_open", False),
+            **dict.fromkeys((nn.Identity, nn.Dropout, nn.Flatten), lambda m: ()),
+            nn.LogSoftmax: lambda m: setattr(self, "_ended", True),
+            ScaledLogits: lambda m: self._affine(m.factor * np.eye(width), np.zeros(width)),
+            BinaryLogits: lambda m: self._affine(np.array([[0.0, 1.0]]), np.zeros(2)),
+            Columns: lambda m: self._affine(
+                np.eye(len(m.order))[:, m.order], np.zeros(len(m.order))
+            ),
+        }
+        kind = next((kind for kind in kinds if isinstance(module, kind)), None)
         # A subclass with its own `forward` counts as an unsupported layer.
         if self._ended or kind is None or type(module).forward is not kind.forward:
             raise TypeError(
@@ -252,30 +255,7 @@ class _Folded:
                 f"{' after a LogSoftmax' if self._ended else ''}; the supported layers are "
                 f"{SUPPORTED}."
             )
-        if isinstance(module, TabularNet):
-            return self._tabular(module)
-        if isinstance(module, nn.Sequential):
-            levels: tuple[int, ...] = ()
-            for part in module:
-                levels = self.add(part) or levels
-            return levels
-        if isinstance(module, nn.Linear):
-            bias = np.zeros(module.out_features) if module.bias is None else _array(module.bias)
-            self._affine(_array(module.weight).T, bias)
-        elif isinstance(module, nn.BatchNorm1d):
-            self._affine(*_batch_norm(module))
-        elif isinstance(module, nn.ReLU):
-            self._open = False
-        elif isinstance(module, ScaledLogits):
-            width = self.steps[-1][0].shape[1]
-            self._affine(module.factor * np.eye(width), np.zeros(width))
-        elif isinstance(module, BinaryLogits):
-            self._affine(np.array([[0.0, 1.0]]), np.zeros(2))
-        elif isinstance(module, Columns):
-            self._affine(np.eye(len(module.order))[:, module.order], np.zeros(len(module.order)))
-        elif isinstance(module, nn.LogSoftmax):
-            self._ended = True
-        return ()
+        return kinds[kind](module) or ()
 
     def _affine(self, weight: FloatArray, bias: FloatArray) -> None:
         if self._open:

@@ -16,7 +16,6 @@ from skuq.zk._reference_string import REFERENCE_STRINGS, Trust
 from skuq.zk._regions import Regions
 from skuq.zk._statements import AuditStatement
 
-POWER = 0.8  # probability with which a reported detectable gap is detected, as in `BinAudit`
 DETECTABLE = ("detectable_underconfidence", "detectable_overconfidence")
 
 
@@ -272,7 +271,7 @@ def _power_notes(result: AuditResult | None) -> list[str]:
             parts.append(f"{low:.2g} to {high:.2g}: {gap}")
         notes.append(
             f"Smallest {name.removeprefix('detectable_')} of a single bin that this audit finds "
-            f"with probability {POWER:g}: {'; '.join(parts)}."
+            f"with probability 0.8: {'; '.join(parts)}."
         )
     return notes
 

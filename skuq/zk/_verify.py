@@ -134,7 +134,8 @@ def verify(
                 for inside in (data.region == k for k in numbers)
             ]
         else:
-            outputs = np.array(checker.sums(bundle, "bins", data), dtype=object)
+            values = statements.reference_chunks(shape, "bins", data, statement)
+            outputs = np.array(checker.chunks(bundle, "bins", values), dtype=object)
             n_proofs, where = len(outputs), data.region_of_chunks(shape.rows_of("bins"))
             totals = [outputs[where == k].sum(axis=0).tolist() for k in numbers]
         sums = [statements.read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
@@ -231,7 +232,8 @@ def _verify_verdict(
     reason = statements.too_few_to_fail(len(data.rows), n_classes, statement)
     if reason:
         raise VerificationError(reason)
-    outputs = checker.sums(bundle, "padded_bins", data)
+    values = statements.reference_chunks(shape, "padded_bins", data, statement)
+    outputs = checker.chunks(bundle, "padded_bins", values)
     verdicts = statements.verdict_chunks(shape, statement, data)
     folder = bundle / files.VERDICTS
     names = {f"{files.VERDICTS}/{path.name}" for path in folder.glob("*")}
@@ -242,8 +244,8 @@ def _verify_verdict(
         flags, proof = read_proof(bundle / statements.verdict_file(part), part)
         if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
             raise VerificationError(f"{statements.verdict_file(part)} does not hold a verdict.")
-        values = statements.verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
-        checker.check("verdict", part, values, flags, proof)
+        about = statements.verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
+        checker.check("verdict", part, about, flags, proof)
         verified[part] = Judgement(flags[1] == 1, len(set(flags)) == 1, True)
     judgements = [verified[statements.VERDICT_PART]]
     for k in range(statement.n_audits - 1):

@@ -52,51 +52,14 @@ def test_a_folder_that_was_not_touched_is_accepted(folder):
     assert not list(folder.rglob("*.partial"))
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.json", '{"a":2}', r"The file a.json was changed"),
-        ("below/b.json", None, r"The file below/b.json is missing"),
-        ("c.json", "{}", r"c.json is not in the manifest"),
-        ("below/manifest.json", "{}", r"below/manifest.json is not in the manifest"),
-        ("manifest.json", None, r"The file manifest.json is missing"),
-        ("manifest.json", "[]", "lacks the entry 'format'"),
-        ("manifest.json", '{"files":{}}', "lacks the entry 'format'"),
-        ("manifest.json", '{"files":{},"format":5}', "has format 5, expected 6"),
-        ("manifest.json", "{", r"manifest.json is damaged or not JSON"),
-        ("manifest.json", '{"format":6,"files":{"../x":{}}}', r"The file ../x is missing"),
-    ],
-)
-def test_a_folder_that_was_changed_is_an_error(folder, name, text, message):
-    if text is None:
-        (folder / name).unlink()
-    else:
-        (folder / name).write_text(text, encoding="utf-8")
-    with pytest.raises(VerificationError, match=message):
-        check_manifest(folder)
-
-
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path):
     with pytest.raises(VerificationError, match=r"The folder .*nowhere does not exist"):
         check_manifest(tmp_path / "nowhere")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"",
-        b"{",
-        b"\xff\xfe\x00",
-        b"[" * 100_000,
-        b"NaN",
-        b"[-Infinity]",
-        b"1e999",
-        b"1" * 5000,
-        b'{"passed": false, "passed": true}',
-        b'[{"a": {"b": 1, "b": 1}}]',
-    ],
-)
+@pytest.mark.parametrize("text", [b"1" * 5000, b"[-Infinity]", b'[{"a": {"b": 1, "b": 1}}]'])
 def test_what_is_no_json_is_an_error(tmp_path, text):
+    """Other examples are in ``alterations.json``, also for the functions below."""
     path = tmp_path / "x.json"
     path.write_bytes(text)
     with pytest.raises(VerificationError, match=r"The file x.json is damaged or not JSON"):
@@ -138,23 +101,20 @@ def test_a_file_that_readers_would_refuse_is_not_written(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("expected", "names", "unknown"),
+    ("expected", "unknown"),
     [
-        (PUBLISHED, ["commitment.json", "srs", "auditor.pub"], "auditor.pub"),
-        (PUBLISHED, ["commitment.json", "srs", "keys"], "keys"),
-        (PUBLISHED, ["commitment.json", "chunks", "srs"], "chunks"),
-        (BUNDLES["bins"], ["chunks", "chunks/00000.json", "challenge.json"], "challenge.json"),
-        (BUNDLES["bins"], ["chunks", "chunks/00000.json", "verdict.json"], "verdict.json"),
-        (BUNDLES["verdict"], ["reported.json", "verdict.json"], "reported.json"),
-        (BUNDLES["predictions"], ["reported.json", "chunks/1.json"], "chunks/1.json"),
-        (BUNDLES["bins"], ["chunks/00000.json/x"], "chunks/00000.json/x"),
-        (BUNDLES["bins"], ["chunks/\u0661\u0661\u0661\u0661\u0661.json"], "chunks/\u0661"),
+        (PUBLISHED, "chunks"),
+        (BUNDLES["bins"], "challenge.json"),
+        (BUNDLES["verdict"], "reported.json"),
+        (BUNDLES["predictions"], "chunks/1.json"),
+        (BUNDLES["bins"], "chunks/00000.json/x"),
+        (BUNDLES["bins"], "chunks/\u0661\u0661\u0661\u0661\u0661.json"),
     ],
 )
-def test_folders_hold_what_their_format_says_and_nothing_else(expected, names, unknown):
-    check_content([name for name in names if not name.startswith(unknown)], expected)
+def test_folders_hold_what_their_format_says_and_nothing_else(expected, unknown):
+    check_content(expected, expected)
     with pytest.raises(VerificationError, match=f"{unknown}.* does not belong in a folder"):
-        check_content(names, expected)
+        check_content([*expected, unknown], expected)
 
 
 def test_a_file_of_the_verifiers_own_is_none_of_the_other_partys(tmp_path):

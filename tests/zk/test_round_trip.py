@@ -34,7 +34,7 @@ from skuq.zk._reference_string import commitment_point, sample_constants
 from skuq.zk._results import audited, judged
 from skuq.zk._spot_check import check_challenge, chosen_rows
 from skuq.zk._statements import AuditStatement, encoded
-from tests.zk.exchange import ASKED, TEST, N
+from tests.zk.exchange import ASKED, TEST, N, reuse_keys
 from tests.zk.tampering import CHUNK, changed, edit_outputs, edit_proof
 
 
@@ -168,26 +168,19 @@ def test_a_provider_does_not_write_through_links(exchange, tmp_path, no_proof, n
     target.mkdir()
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     (out / name).symlink_to(target, target_is_directory=True)
-    for settings in ({}, {"level": "predictions"}):
-        with pytest.raises(OSError, match="is a symbolic link"):
-            prove(exchange.public, exchange.X, exchange.y, out, **ASKED, **settings)
-    with pytest.raises(OSError, match="is a symbolic link"):
-        commit(None, exchange.X, out)
-    assert not list(target.iterdir())
-
-
-def test_no_single_file_is_written_through_a_link(exchange, tmp_path, no_proof):
-    link, target = tmp_path / "link.json", tmp_path / "target.json"
-    link.symlink_to(target)
-    ledger = exchange.ledger.read_bytes()
-    data = exchange.X, exchange.y
+    link = tmp_path / "link.json"
+    link.symlink_to(target / "target.json")
+    data, ledger = (exchange.X, exchange.y), exchange.ledger.read_bytes()
     for write in (
+        lambda: prove(exchange.public, *data, out, **ASKED),
+        lambda: prove(exchange.public, *data, out, **ASKED, level="predictions"),
+        lambda: commit(None, exchange.X, out),
         lambda: attest(exchange.public, exchange.X[0], link, nonce="1"),
         lambda: challenge(exchange.audit("predictions"), exchange.public, *data, link),
     ):
         with pytest.raises(OSError, match="is a symbolic link"):
             write()
-    assert not target.exists()
+    assert not list(target.iterdir())
     assert exchange.ledger.read_bytes() == ledger
 
 
@@ -363,35 +356,33 @@ def test_numbers_to_compare_orders_with_are_all_different(exchange):
     assert len(set(numbers)) == len(numbers) == shape.n_committed
 
 
-COLUMNS = {"predictions": 1, "padded_bins": 2, "verdict": 1}
+CIRCUITS = ["padded_bins", "verdict"]  # of weights and pads, and of pads
 
 
-@pytest.mark.parametrize("circuit", COLUMNS)
-def test_circuits_of_deeper_networks_commit_in_the_same_order(exchange, tmp_path, circuit):
-    rows = {"predictions": 2, "bins": 2, "padded_bins": 1}  # a single row is laid out by itself
-    shape = Architecture((2, 3, 2, 3), 8 + 3 * 9 - 1, 3, 12, 2, 3, 13, rows, COLUMNS)
+def small_circuit(exchange, *widths):
+    rows = {"predictions": 2, "bins": 2, "padded_bins": 2}
+    columns = {"predictions": 1, "padded_bins": 2, "verdict": 1}
+    bits = 8 + (len(widths) - 1) * 9 - 1
+    shape = Architecture(widths, bits, 3, 12, 2, 3, 13, rows, columns)
     constants, srs = sample_constants(shape), load_commitment(exchange.public).srs
-    point = commitment_point(shape, constants, srs)
+    return shape, constants, srs, commitment_point(shape, constants, srs)
+
+
+@pytest.mark.parametrize("circuit", CIRCUITS)
+def test_circuits_of_deeper_networks_commit_in_the_same_order(exchange, tmp_path, circuit):
+    shape, constants, srs, point = small_circuit(exchange, 2, 3, 2, 3)
     keys.make_keys(tmp_path, circuit, shape, constants, srs, point)
-    assert (tmp_path / f"{circuit}.vk").exists()
+    # Proofs of a circuit with another order would be about other weights.
+    turned = commitment_point(shape, [constants[0][::-1], *constants[1:]], srs)
+    assert turned != point
+    (tmp_path / "again").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        reuse_keys(patch, tmp_path)
+        with pytest.raises(ProofSystemError, match="in the common order"):
+            keys.make_keys(tmp_path / "again", circuit, shape, constants, srs, turned)
 
 
-def test_a_circuit_that_orders_its_constants_in_another_way_is_refused(exchange, monkeypatch):
-    """Its proofs would be about other weights, under the same commitment."""
-    original = keys.commitment_point
-
-    def turned(shape, constants, srs):
-        return original(shape, [constants[0][::-1], *constants[1:]], srs)
-
-    monkeypatch.setattr(keys, "commitment_point", turned)
-    with (
-        pytest.raises(ProofSystemError, match="in the common order"),
-        keys.verifying_key(load_commitment(exchange.public), "bins", None),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("circuit", COLUMNS)
+@pytest.mark.parametrize("circuit", CIRCUITS)
 def test_a_circuit_whose_numbers_are_not_tied_to_the_commitment_is_refused(
     exchange, tmp_path, monkeypatch, circuit
 ):
@@ -408,10 +399,7 @@ def test_a_circuit_whose_numbers_are_not_tied_to_the_commitment_is_refused(
 
     monkeypatch.setattr(circuits, "_committed", free)
     monkeypatch.setattr(backend, "_not_laid_out", lambda *_: 0)
-    rows = {"predictions": 2, "bins": 2, "padded_bins": 2}
-    shape = Architecture((2, 3, 2), 8 + 2 * 9 - 1, 3, 12, 2, 3, 13, rows, COLUMNS)
-    constants, srs = sample_constants(shape), load_commitment(exchange.public).srs
-    point = commitment_point(shape, constants, srs)
+    shape, constants, srs, point = small_circuit(exchange, 2, 3, 2)
     with pytest.raises(ProofSystemError, match="does not bind its numbers"):
         keys.make_keys(tmp_path, circuit, shape, constants, srs, point)
 

@@ -244,7 +244,7 @@ TAMPERINGS = {  # levels, reason, change
     "proof flipped in a sign": (SUMS, OTHER_WEIGHTS, flipped(63)),
     "proof truncated": (SUMS, NOT_HELD, proof(lambda p: p[:-32])),
     "proof longer": (SUMS, LONGER, proof(lambda p: p + bytes(32))),
-    "proof of another length": (SUMS, "another length", proof(lambda p: p + bytes(1), NEXT)),
+    "proof of another length": (SUMS, "as long as", proof(lambda p: p + bytes(1), NEXT)),
     "head of a proof": (SUMS, NOT_HELD, proof(lambda p: p[:64])),
     "no base64": (SUMS, "is damaged", put(CHUNK, proof="ä")),
     "proof of other weights": (SUMS, OTHER_WEIGHTS, of_other_weights()),
