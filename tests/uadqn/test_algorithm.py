@@ -270,29 +270,6 @@ def test_an_epistemic_factor_of_0_is_greedy():
     assert agent.decision.exploratory == 0
 
 
-def test_differences_between_actions_are_no_risk():
-    # Returns are certain; pooling the quantiles of all actions would see a variance.
-    certain = np.repeat([[5.0], [0.0], [-5.0]], 9, axis=1)
-    agent, obs = with_quantiles(np.stack([certain] * 3), aleatoric_factor=2.0)
-    actions, _ = agent.predict(obs, deterministic=True)
-    assert actions.tolist() == [0]
-    act(agent, obs)
-    assert agent.decision.aleatoric == 0
-
-
-def test_the_covariance_does_not_take_ignorance_for_risk():
-    # Value network: action 0 looks risky, but the auxiliary networks disagree about how.
-    spread = np.linspace(-2, 2, 9)
-    quantiles = np.zeros((3, 3, 9))
-    quantiles[:, 0] = 1.0
-    quantiles[:, 0] += np.stack([spread, spread, -spread])
-    quantiles[:, 2] = -1.0
-    options = {"aleatoric_factor": 2.0, "epistemic_factor": 0.0}
-    for aleatoric, action in [("covariance", 0), ("variance", 1)]:
-        agent, obs = with_quantiles(quantiles, aleatoric=aleatoric, **options)
-        assert agent.predict(obs)[0].tolist() == [action]
-
-
 def test_there_is_no_epsilon_and_no_random_start():
     certain = np.repeat([[0.0], [9.0], [0.0]], 9, axis=1)
     agent, _ = with_quantiles(np.stack([certain] * 3), learning_starts=1000)

@@ -134,13 +134,6 @@ def test_factors_can_be_changed_and_are_kept(tmp_path):
         np.testing.assert_array_equal(chooses.predict(x)[0], averse)
 
 
-def test_the_policy_of_uadqn_explores_by_posterior_sampling_unless_deterministic():
-    agent = make(UADQNAlgorithm, epistemic_factor=1.0)
-    x = np.repeat(observations(agent, 1), 500, axis=0)
-    assert len(set(agent.policy.predict(x, deterministic=True)[0])) == 1
-    assert len(set(agent.policy.predict(x, deterministic=False)[0])) > 1
-
-
 def outcome(cls, space, normalize_images):
     """Shapes of the extractor's weights, or how the space is refused."""
     widths = {"features_dim": 16}  # not shared: the library writes into it

@@ -212,20 +212,6 @@ def test_weights_equal_repetition_in_one_batch(data, batch_size):
     )
 
 
-def test_weights_equal_repetition_in_several_batches_up_to_chance():
-    rng = np.random.default_rng(0)
-    X, y, weight = rng.uniform(-1, 1, (400, 1)), rng.normal(0, 0.5, 400), np.ones(400, int)
-    y[:8], weight[:8] = y[:8] + 4, 49  # half of the weight, in few of the batches
-    params = {"random_state": 0, "hidden_sizes": (30,)}
-    weighted = AnchoredQuantileRegressor(max_epochs=40, **params).fit(X, y, weight)
-    repeated = AnchoredQuantileRegressor(max_epochs=20, **params)
-    repeated.fit(X.repeat(weight, 0), y.repeat(weight))
-    expected = np.average(repeated.predict(X), weights=weight)
-    found = np.average(weighted.predict(X), weights=weight)
-    assert found == pytest.approx(expected, abs=0.1)
-    assert found == pytest.approx(np.average(y, weights=weight), abs=0.1)
-
-
 def test_wrong_parameters_are_refused(data):
     for params in (
         *[{"n_quantiles": 1}, {"n_members": 1}, {"noise_scale": -0.1}, {"prior_gain": 0.0}],
