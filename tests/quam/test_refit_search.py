@@ -1,26 +1,42 @@
 """Refits of a learner with a pool that counts little."""
 
+from functools import partial
 from inspect import signature
 
 import numpy as np
 import pytest
-from sklearn.base import BaseEstimator, RegressorMixin, clone
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
+    BaggingClassifier,
     ExtraTreesRegressor,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestRegressor,
+    StackingClassifier,
+    VotingClassifier,
 )
 from sklearn.frozen import FrozenEstimator
+from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler, scale
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.class_weight import compute_class_weight
 
-from skuq import QUAMClassifier
-from skuq.models import LearnerModel
+from skuq import QUAMClassifier, QUAMRegressor
+from skuq.models import LearnerModel, takes_weights
+from skuq.quam import RefitSearch, make_pool
 from skuq.quam._refit_search import RefitProblem, refit_on_pool
+from skuq.quam._search import Work
 
-SHARES, SIGNS = (0.1, 0.3), np.array([1, -1])
+SHARES, SIGNS, ALONE = (0.1, 0.3), np.array([1, -1]), Work("cpu", None, 0)
+LINEAR, BAYES, NEAR = LogisticRegression(), GaussianNB(), KNeighborsClassifier()
 
 
 def log_loss(outputs, codes):
@@ -41,10 +57,10 @@ def plane():
     return X, y, rng.uniform(0.5, 2, size=60), pool, wanted
 
 
-def refitted(learner, plane, **params):
+def refitted(learner, plane):
     X, y, weight, pool, wanted = plane
     problem = RefitProblem(LearnerModel(estimator=learner.fit(X, y)), X, y, weight, seed=0)
-    return refit_on_pool(problem, pool, wanted, SHARES, half_square, SIGNS, **params)
+    return refit_on_pool(problem, pool, wanted, SHARES, half_square, SIGNS, ALONE)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 3.0])
@@ -114,55 +130,40 @@ def test_held_out_samples_are_the_same_for_all_and_seen_by_none(plane):
             assert 10 <= in_pool[:47].sum() <= 30
 
 
-@pytest.mark.parametrize("n", [5, 8, 14])
+@pytest.mark.parametrize("n", [1, 5, 8, 14])
 def test_few_samples_are_compared_by_several(n):
     rng = np.random.default_rng(0)
     X, y, pool = rng.normal(size=(n, 2)), rng.normal(size=n), rng.normal(size=(10, 2))
     problem = RefitProblem(LearnerModel(estimator=Ridge().fit(X, y)), X, y, np.ones(n), seed=0)
-    found = refit_on_pool(problem, pool, [np.ones((1, 10))], (0.1,), half_square, SIGNS[:1])
-    assert found.standard_error > 1e-6  # of a single one it would be 0
+    found = refit_on_pool(problem, pool, [np.ones((1, 10))], (0.1,), half_square, SIGNS[:1], ALONE)
+    assert np.isfinite(found.excess_loss).all()
+    assert n == 1 or found.standard_error > 1e-6  # of a single one it would be 0
+
+
+def refitted_to_classes(learner, X, y, weight, pool, share=0.2):
+    learner = clone(learner).fit(X, y, **({} if weight is None else {"sample_weight": weight}))
+    model = LearnerModel(estimator=learner, classes=np.arange(2))
+    problem = RefitProblem(model, X, y, np.ones(len(y)) if weight is None else weight, seed=0)
+    asked = [np.full((1, len(pool)), code) for code in range(2)]
+    return refit_on_pool(problem, pool, asked, (share,), log_loss, np.arange(2), ALONE)
+
+
+@pytest.fixture(scope="module")
+def unbalanced():
+    """Labels, and a function that refits a learner with some weights to a pool."""
+    rng = np.random.default_rng(0)
+    X, pool = rng.normal(size=(90, 2)), rng.normal(3, 1, size=(60, 2))
+    y = (np.arange(90) % 3 == 0).astype(int)
+    return y, lambda learner, w: refitted_to_classes(learner, X, y, w, pool).outputs(pool)
 
 
 @pytest.mark.parametrize(("given", "atol"), [("balanced", 0.1), ({0: 1.0, 1: 3.0}, 1e-6)])
-def test_weights_of_classes_do_not_count_the_pool(given, atol):
-    rng = np.random.default_rng(0)
-    X, pool = rng.normal(size=(90, 2)), rng.normal(3, 1, size=(60, 2))
-    y = (np.arange(90) % 3 == 0).astype(int)
-    balanced = np.where(y == 1, 1.5, 0.75) if given == "balanced" else np.where(y == 1, 3.0, 1.0)
-    asked = [np.zeros((1, 60), dtype=int), np.ones((1, 60), dtype=int)]
-
-    def found(learner, weight):
-        learner.fit(X, y, sample_weight=weight)
-        problem = RefitProblem(
-            LearnerModel(estimator=learner, classes=np.arange(2)), X, y, weight, seed=0
-        )
-        return refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
-
+def test_weights_of_classes_do_not_count_the_pool(given, atol, unbalanced):
+    y, outputs = unbalanced
     # The same weights by hand, of rows instead of classes; "balanced" is of the rows kept.
-    of_classes = found(LogisticRegression(class_weight=given), np.ones(90))
-    plain = found(LogisticRegression(), balanced)
-    by_class, by_row = (each.outputs(pool) for each in (of_classes, plain))
-    np.testing.assert_allclose(by_class, by_row, atol=atol)
-    assert of_classes.models[0][0].estimator.class_weight is None
-
-
-@pytest.fixture
-def unbalanced():
-    """Samples, a pool, and a function that refits a learner with some weights."""
-    rng = np.random.default_rng(0)
-    X, pool = rng.normal(size=(90, 2)), rng.normal(3, 1, size=(60, 2))
-    y = (np.arange(90) % 3 == 0).astype(int)
-    asked = [np.zeros((1, 60), dtype=int), np.ones((1, 60), dtype=int)]
-
-    def outputs(learner, weight):
-        learner.fit(X, y, sample_weight=weight)
-        problem = RefitProblem(
-            LearnerModel(estimator=learner, classes=np.arange(2)), X, y, weight, seed=0
-        )
-        found = refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
-        return found.outputs(pool)
-
-    return y, outputs
+    by_hand = np.where(y == 1, 1.5, 0.75) if given == "balanced" else np.where(y == 1, 3.0, 1.0)
+    of_classes = outputs(LogisticRegression(class_weight=given), np.ones(90))
+    np.testing.assert_allclose(of_classes, outputs(LogisticRegression(), by_hand), atol=atol)
 
 
 @pytest.mark.skipif(
@@ -197,15 +198,9 @@ def test_the_weight_of_a_second_class_does_not_count_the_pool(package, unbalance
 
 def test_refits_stop_early_if_the_given_model_did():
     rng = np.random.default_rng(0)
-    X, pool = rng.normal(size=(10_200, 2)), rng.normal(3, 1, size=(50, 2))
-    y = (X[:, 0] > 0).astype(int)
-    given = HistGradientBoostingClassifier(max_iter=2).fit(X, y)
-    problem = RefitProblem(
-        LearnerModel(estimator=given, classes=np.arange(2)), X, y, np.ones(len(y)), seed=0
-    )
-    asked = [np.zeros((1, 50), dtype=int), np.ones((1, 50), dtype=int)]
-    found = refit_on_pool(problem, pool, asked, (0.2,), log_loss, np.arange(2))
-    assert given.do_early_stopping_
+    X, pool = rng.normal(size=(10_200, 1)), rng.normal(3, 1, size=(50, 1))
+    given = HistGradientBoostingClassifier(max_iter=1, max_bins=8, max_leaf_nodes=2)
+    found = refitted_to_classes(given, X, (X[:, 0] > 0).astype(int), None, pool)
     assert all(model.estimator.do_early_stopping_ for search in found.models for model in search)
 
 
@@ -229,30 +224,158 @@ def test_trees_that_memorise_are_limited(plane, learner, memorises):
     assert (None if centre is None else centre.shape) == ((60, 1) if memorises else None)
 
 
-def test_one_sample_is_its_own_comparison():
-    X, y = np.zeros((1, 2)), np.zeros(1)
-    problem = RefitProblem(LearnerModel(estimator=Ridge().fit(X, y)), X, y, np.ones(1), seed=0)
-    found = refit_on_pool(
-        problem, np.ones((2, 2)), [np.ones((1, 2))], (0.1,), half_square, SIGNS[:1]
-    )
-    assert np.isfinite(found.excess_loss).all()
-
-
 def test_a_class_of_a_frozen_model_may_be_missing_from_the_data():
     rng = np.random.default_rng(0)
     y = np.repeat(["a", "b", "c"], 40)
     X = rng.normal(size=(120, 2)) + 3 * np.repeat(np.eye(3)[:, :2], 40, axis=0)
-    mine = HistGradientBoostingClassifier(max_iter=5).fit(X, y)
-    quam = QUAMClassifier(FrozenEstimator(mine), random_state=0).fit(X[:80], y[:80])
+    mine = FrozenEstimator(DecisionTreeClassifier(max_depth=3).fit(X, y))
+    quam = QUAMClassifier(mine, random_state=0).fit(X[:80], y[:80])
     u = quam.predict_uncertainty(X)
     assert np.isfinite(u.parts).all()
     assert quam.adversarial_models(X[:2]).target.tolist() == [["a", "b", "c"]] * 2
 
 
 def test_each_class_keeps_a_sample_to_be_fitted_on():
-    y = np.r_[np.zeros(30), 1.0]
-    X = np.arange(31.0)[:, None]
+    X, y = np.arange(31.0)[:, None], np.r_[np.zeros(30), 1.0]
+    search = RefitSearch(shares=[0.1], pool=lambda X: X + 0.5)
     for seed in range(5):
-        quam = QUAMClassifier(HistGradientBoostingClassifier(max_iter=2), random_state=seed)
+        quam = QUAMClassifier(DecisionTreeClassifier(max_depth=2), search=search, random_state=seed)
         quam.fit(X, y)
         assert all(1 in each.estimator.classes_ for search in quam._found.models for each in search)
+
+
+# --- learners that take no weights, refitted with whole rows of the pool ----------------------
+
+
+class InContext(ClassifierMixin, BaseEstimator):
+    """A learner whose context is the training data: means of classes, by distance."""
+
+    def fit(self, X, y):
+        self.X_, self.y_ = np.asarray(X), np.asarray(y)
+        self.classes_ = np.unique(self.y_)
+        return self
+
+    def predict_proba(self, X):
+        means = np.stack([self.X_[self.y_ == k].mean(axis=0) for k in self.classes_])
+        near = np.exp(-np.square(np.asarray(X)[:, None] - means).sum(axis=-1)) + 1e-9
+        return near / near.sum(axis=1, keepdims=True)
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return scale(X)[::2], y[::2]
+
+
+WEIGHTED = [
+    (LINEAR, True),
+    (NEAR, False),
+    (VotingClassifier([("a", LINEAR), ("b", BAYES)]), True),
+    (VotingClassifier([("a", LINEAR), ("b", NEAR)]), False),
+    (VotingClassifier([("a", LINEAR), ("b", "drop")]), True),
+    (StackingClassifier([("a", LINEAR)], BAYES), True),
+    (StackingClassifier([("a", LINEAR)], NEAR), False),
+    (StackingClassifier([("a", make_pipeline(StandardScaler(), LINEAR))]), False),
+    (OneVsRestClassifier(LINEAR), False),
+    (BaggingClassifier(), True),
+    (BaggingClassifier(NEAR), False),
+    (CalibratedClassifierCV(NEAR), False),
+    (CalibratedClassifierCV(FrozenEstimator(NEAR)), True),
+    (GaussianProcessClassifier(), False),
+    (LinearDiscriminantAnalysis(), False),
+]
+
+
+def test_weights_reach_all_models_inside_or_none():
+    for learner, expected in WEIGHTED:
+        assert takes_weights(learner) is expected, learner
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        KNeighborsClassifier(15),
+        make_pipeline(StandardScaler(), NEAR),
+        LinearDiscriminantAnalysis(),
+        GaussianProcessClassifier(optimizer=None),
+        OneVsRestClassifier(LogisticRegression(class_weight="balanced")),
+        VotingClassifier([("a", LINEAR), ("b", NEAR)], voting="soft"),
+        StackingClassifier([("a", LINEAR), ("b", NEAR)], cv=2),
+        InContext(),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+def test_learners_without_weights_are_searched(iris, learner):
+    X, y = iris
+    search = RefitSearch(shares=[0.2], pool=partial(make_pool, n_inputs=100, random_state=0))
+    quam = QUAMClassifier(learner, search=search, n_targets=2, random_state=0).fit(X, y)
+    u = quam.predict_uncertainty(X[::7])
+    assert (u.epistemic >= 0).all()
+    assert u.epistemic.max() > 0
+    frozen = FrozenEstimator(clone(learner).fit(X, y))
+    again = QUAMClassifier(frozen, search=search, n_targets=2, random_state=0).fit(X, y)
+    np.testing.assert_allclose(again.predict_uncertainty(X[::7]), u, rtol=1e-6, atol=1e-9)
+    assert np.isfinite(again.search_pool(X[:9]).predict_uncertainty(X[:4]).total).all()
+
+
+@pytest.mark.parametrize(
+    "learner", [KNeighborsRegressor(9), GaussianProcessRegressor(alpha=0.5, optimizer=None)]
+)
+def test_regressors_without_weights_are_searched(learner):
+    X, y = load_diabetes(return_X_y=True)
+    X, y = scale(X)[:150], scale(y)[:150]
+    quam = QUAMRegressor(learner, noise=0.5, random_state=0).fit(X, y)
+    assert quam.predict_uncertainty(X[:20]).epistemic.max() > 0
+    found = quam.adversarial_models(quam._pool[:50]).mean
+    assert found[:, 0].mean() > found[:, 1].mean()  # upward, and downward
+
+
+@pytest.mark.parametrize(("share", "n_rows"), [(0.1, 3), (0.5, 14), (1e-6, 1), (3.0, 81)])
+def test_the_number_of_rows_is_the_share_of_the_training_rows(share, n_rows):
+    random = np.random.default_rng(0)
+    X, pool = random.normal(size=(60, 2)), random.normal(5, 1, size=(30, 2))
+    found = refitted_to_classes(InContext(), X, np.arange(60) % 2, None, pool, share)
+    n_train = 54  # without those held out
+    for k, (model,) in enumerate(found.models):
+        rows, labels = model.estimator.X_, model.estimator.y_
+        of_pool = np.isin(rows[:, 0], pool[:, 0])
+        assert len(rows) == n_train + n_rows
+        assert of_pool.sum() == n_rows
+        assert (labels[of_pool] == k).all()
+        assert len(np.unique(rows[of_pool], axis=0)) == min(n_rows, 30)
+        assert not of_pool[:n_train].all()
+        assert not of_pool[-n_rows:].all() or n_rows == 1  # shuffled
+
+
+def test_equal_weights_are_no_weights_to_a_learner_without_them(iris):
+    X, y = iris
+    search = RefitSearch(shares=[0.2])
+    equal, none = (
+        QUAMClassifier(NEAR, search=search, random_state=0)
+        .fit(X, y, sample_weight=w)
+        .predict_uncertainty(X)
+        for w in (np.full(len(y), 2.0), None)
+    )
+    np.testing.assert_array_equal(equal, none)
+
+
+def test_members_of_an_ensemble_keep_their_class_weights(iris):
+    members = [("a", LogisticRegression(class_weight="balanced")), ("b", BAYES)]
+    quam = QUAMClassifier(VotingClassifier(members, voting="soft"), random_state=0).fit(*iris)
+    fitted = quam._found.models[0][0].estimator.estimators_
+    assert fitted[0].class_weight == "balanced"
+
+
+def test_an_ensemble_whose_members_take_weights_is_refitted_with_weights(iris):
+    X, y = iris
+    single, voting = (
+        LINEAR,
+        VotingClassifier([("only", LogisticRegression(tol=1e-6))], voting="soft"),
+    )
+    alone, inside = (
+        QUAMClassifier(each, search=RefitSearch(), random_state=0).fit(X, y)
+        for each in (clone(single).set_params(tol=1e-6), voting)
+    )
+    np.testing.assert_allclose(
+        alone.predict_uncertainty(X), inside.predict_uncertainty(X), rtol=0.01, atol=1e-4
+    )
