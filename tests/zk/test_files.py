@@ -174,14 +174,6 @@ def test_nothing_is_written_through_links(tmp_path):
     assert (tmp_path / "fresh" / "chunks" / "00000.json").read_bytes() == b"theirs"
 
 
-def test_a_file_is_written_whole_or_not_at_all(tmp_path):
-    path = tmp_path / "x.json"
-    write_json(path, {"a": 1})
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(path, {"a": float("inf")})
-    assert json.loads(path.read_text(encoding="utf-8")) == {"a": 1}
-
-
 FORM = {"a": int, "b": {"c": [(int, float)], "d": str | None}, "e": re.compile("[0-9]")}
 RECORD = {"a": 1, "b": {"c": [[1, 2.0], [3, 4.0]], "d": None}, "e": "7"}
 

@@ -16,7 +16,7 @@ from skuq.zk import _ezkl as backend
 from skuq.zk import _spot_check as spot_check
 from skuq.zk import _statements as statements
 from skuq.zk._circuits import edges
-from skuq.zk._files import VerificationError, canonical, digest, read_json
+from skuq.zk._files import canonical, digest
 from skuq.zk._fixed_point import CIRCUITS, Architecture, IntegerPredictions
 from skuq.zk._public_commitment import _architecture, encoding_of
 from skuq.zk._regions import Regions, rows_of_chunks
@@ -204,16 +204,6 @@ def test_encodings_are_those_of_the_format(made):
     for name, value in expected["expected"].items():
         assert found[name] == value, name
     assert set(found) == set(expected["expected"])
-
-
-def test_neither_verifier_reads_two_entries_of_one_name(tmp_path):
-    second, path = second_verifier(), tmp_path / "x.json"
-    for read, refused in ((read_json, VerificationError), (second.read_json, second.Refused)):
-        path.write_text('{"alpha": 0.5, "alpha": 0.05}', encoding="utf-8")
-        with pytest.raises(refused, match="two entries of one name"):
-            read(path)
-        path.write_text('{"alpha": 0.05}', encoding="utf-8")
-        assert read(path) == {"alpha": 0.05}
 
 
 @pytest.mark.parametrize(

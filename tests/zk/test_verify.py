@@ -202,13 +202,6 @@ def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
     assert_both_refuse(reason, run, "predictions", None, challenge=again)
 
 
-def test_a_challenge_is_not_replaced(run):
-    before = run.challenge.read_bytes()
-    with pytest.raises(FileExistsError, match="once"):
-        challenge(run.predictions, run.honest, run.X_ref, run.y_ref, run.challenge)
-    assert run.challenge.read_bytes() == before
-
-
 # Predictions
 
 
