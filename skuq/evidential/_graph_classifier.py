@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
@@ -57,6 +58,7 @@ class PredictionsMixin:
     graph_: Any  # a NodeGraph, or None
     classes_: NDArray[Any]
 
+    @abstractmethod
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities: the estimator's, unless propagation smooths them.
 
@@ -70,7 +72,6 @@ class PredictionsMixin:
         ndarray of shape (n_samples, n_classes), float64
             Probabilities, columns in the order of `classes_`.
         """
-        raise NotImplementedError
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class; `X` as in `predict_proba`."""

@@ -69,13 +69,11 @@ def _is_of_pyg(graph: Any) -> bool:
 
 
 def _from_dgl(graph: Any, features: Any = None) -> NodeGraph:
-    if len(graph.ntypes) != 1 or len(graph.etypes) != 1:
-        raise ValueError("`graph` must have one type of nodes and one type of edges.")
     if features is not None:  # these replace the features in `graph.ndata`
         graph = graph.local_var()
         graph.ndata.pop("feat", None)
-    elif "feat" not in graph.ndata:
-        raise ValueError('`graph` has no features: put them into graph.ndata["feat"].')
+    elif len(graph.ntypes) != 1 or "feat" not in graph.ndata:
+        raise ValueError('`graph` must have one type of nodes, and graph.ndata["feat"] features.')
     source, target = (ends.cpu() for ends in graph.edges())
     adjacency = from_edges(source, target, graph.num_nodes())
     return checked_graph(adjacency, graph.ndata["feat"] if features is None else features, graph)
@@ -225,14 +223,7 @@ def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, par
     else:
         features = features.index_select(0, nodes.to(features.device))
     make = _pyg_part if _is_of_pyg(graph.original) else _dgl_part
-    subgraph = make(graph.original, nodes, edges, ends)
-    outputs = _call_on_original(network, subgraph, features, device)
-    if outputs.ndim != 2 or len(outputs) != len(nodes):
-        raise ValueError(
-            f"The model must return logits of shape ({len(nodes)}, n_classes) for {len(nodes)} "
-            f"nodes, got {tuple(outputs.shape)}."
-        )
-    return outputs
+    return _call_on_original(network, make(graph.original, nodes, edges, ends), features, device)
 
 
 def _pyg_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:

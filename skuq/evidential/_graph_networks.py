@@ -6,6 +6,7 @@ needs only its nodes and their direct neighbours. The result equals that of one 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -100,13 +101,14 @@ def normalised_total(edges: LoopedEdges, values: Tensor) -> Tensor:
 
 
 class GraphLayer(nn.Module):
-    linear: SparseLinear  # of each node; `gather` aggregates over neighbours
+    linear: SparseLinear
 
     def forward(self, edges: LoopedEdges, features: Features) -> Tensor:
         return self.gather(edges, self.linear(features))
 
+    @abstractmethod
     def gather(self, edges: LoopedEdges, projected: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Aggregate the outputs of `linear` over neighbours."""
 
 
 class GraphConvolution(GraphLayer):

@@ -309,8 +309,6 @@ def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr
 
 def checked_graph(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeGraph:
     """Build a graph from the adjacency matrix of a `NodeGraph` and unconverted features."""
-    if features is None or adjacency.shape[0] == 0:
-        raise ValueError(f"`graph` has no {'features' if features is None else 'nodes'}.")
     taken, n_nodes = as_features(features), adjacency.shape[0]
     if taken.shape[0] != n_nodes:
         raise ValueError(f"`graph` has {n_nodes} nodes, but {taken.shape[0]} rows of features.")
@@ -328,10 +326,10 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
                 f"A mask over the nodes must have shape ({n_nodes},), got {ids.shape}."
             )
         ids = np.flatnonzero(ids)
-    if ids.ndim != 1:
-        raise ValueError(f"X must be node ids of shape (n,) or (n, 1), got shape {ids.shape}.")
-    if len(ids) == 0:
-        raise ValueError("X contains no node ids; at least one is needed.")
+    if ids.ndim != 1 or len(ids) == 0:
+        raise ValueError(
+            f"X must be one or more node ids, shape (n,) or (n, 1), got shape {ids.shape}."
+        )
     if len(ids) == n_nodes > 2 and np.isin(ids, (0, 1)).all():
         raise ValueError(
             f"X contains {n_nodes} values, all 0 or 1, and looks like a mask of dtype {ids.dtype}. "

@@ -24,8 +24,8 @@ from skuq.evidential import _graph_libraries as libraries
 from skuq.evidential._graph_networks import GraphNetwork, Labelled, layerwise_logits
 from skuq.evidential._graphs import NodeGraph, checked_nodes
 from skuq.evidential._node_batches import NodeBatches, Read, batched_outputs
-from skuq.labels import codes_of, labels_in_mask, plain
-from skuq.models import NetworkModel
+from skuq.labels import codes_of, labels_in_mask
+from skuq.models import NetworkModel, check_several_classes
 from skuq.validation import check_targets_are_classes, refuse_ineffective, training_weights
 
 Layer = int | str
@@ -112,12 +112,6 @@ def labelled_nodes(
     return LabelledData(classes, training, validation)
 
 
-def check_several_classes(labels: NDArray[Any]) -> None:
-    if (labels == labels[0]).all():
-        label = plain(labels[0])
-        raise ValueError(f"`y` contains only one class, {label!r}; at least 2 are needed.")
-
-
 def has_validation(X_val: Any, y_val: Any) -> bool:
     if (X_val is None) != (y_val is None):
         raise ValueError("Pass both `X_val` and `y_val`, or neither.")
@@ -176,11 +170,8 @@ def read_layer(
         recorded.append(first.clone() if isinstance(first, Tensor) else first)
 
     if isinstance(layer, str):
-        if not layer or layer not in modules:
-            raise ValueError(
-                f"The network has no module `layer`={layer!r}; its modules are {names}."
-            )
-        hooks = forward_hooks([modules[layer]], lambda module, inputs, output: record(output))
+        named = [modules[layer]] if layer and layer in modules else []
+        hooks = forward_hooks(named, lambda module, inputs, output: record(output))
     else:  # the first argument of some layers is a graph
         layers = [part for name, part in modules.items() if _has_matrix(name, part)]
         hooks = forward_hooks(
@@ -190,8 +181,8 @@ def read_layer(
         logits = run()
     if len(recorded) < (recorded.maxlen or 0):
         raise ValueError(
-            f"`layer`={layer!r} counts layers with a weight matrix, but the network evaluated only "
-            f"{len(recorded)} of them; pass the name of a module instead, one of {names}."
+            f"`layer`={layer!r} counts layers with a weight matrix, or is the name of a module, "
+            f"but the network evaluated only {len(recorded)} of these; its modules are {names}."
         )
     hidden = recorded[0]
     if not isinstance(hidden, Tensor) or hidden.ndim < 2 or len(hidden) != len(logits):

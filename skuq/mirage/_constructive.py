@@ -117,13 +117,13 @@ def constructive_mirage(
 def _checked_box(
     bounds: Mapping[int, tuple[float, float]],
 ) -> tuple[list[int], np.ndarray, np.ndarray]:
-    if not bounds or min(bounds) < 0:
-        raise ValueError(f"`bounds` must bound coordinates 0 or larger, got {list(bounds)}.")
     low, high = np.array(list(bounds.values()), np.float64).reshape(-1, 2).T
-    if np.isnan([low, high]).any() or (low >= high).any():
-        raise ValueError(f"`bounds` must be pairs (low, high) with low < high, got {dict(bounds)}.")
-    if not np.isfinite([low, high]).any():
-        raise ValueError("`bounds` must have at least one finite bound, got only infinite ones.")
+    ordered = not np.isnan([low, high]).any() and (low < high).all()
+    if not ordered or min(bounds, default=0) < 0 or not np.isfinite([low, high]).any():
+        raise ValueError(
+            "`bounds` must map coordinates 0 or larger to pairs (low, high) with low < high, at "
+            f"least one of them finite, got {dict(bounds)}."
+        )
     return list(bounds), low, high
 
 

@@ -206,16 +206,15 @@ def balancing(
 
 
 def _check_balanced(gained: float, lowered: float) -> None:
-    if lowered <= 0:
-        raise ValueError(
-            "`counterbalance` has nothing to balance: the model's confidence in the region does "
-            "not exceed the target confidence; use a smaller `epsilon`, or counterbalance=None."
+    if lowered <= 0 or gained <= 0:
+        problem = (
+            "the model's confidence in the region does not exceed the target; use a smaller"
+            if lowered <= 0
+            else "no training sample that it selects outside the region has a confidence below the "
+            "target; use another group, a larger"
         )
-    if gained <= 0:
         raise ValueError(
-            "`counterbalance` has no effect: among the training samples that it selects outside "
-            "the region, none has a confidence below the target; use a larger `epsilon`, "
-            "a different group, or counterbalance=None."
+            f"`counterbalance` has no effect: {problem} `epsilon`, or counterbalance=None."
         )
     if gained < lowered:
         warn_user(

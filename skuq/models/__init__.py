@@ -10,6 +10,7 @@ from skuq.imports import import_networks, lazy_names
 from skuq.models._given import Given as Given
 from skuq.models._given import as_rows
 from skuq.models._given import check_is_estimator as check_is_estimator
+from skuq.models._given import check_several_classes as check_several_classes
 from skuq.models._given import class_weights as class_weights
 from skuq.models._given import look_at as look_at
 from skuq.models._given import takes_weights as takes_weights

@@ -76,8 +76,8 @@ IDLE = Two(lambda self, x: self.first(x), width=3)
 @pytest.mark.parametrize(
     ("network", "layer", "word"),
     [
-        (MLP(4, 3, hidden_sizes=(8, 6)), -5, "only 3 .* name of a module"),
-        *((MLP(4, 3), name, f"`layer`='{name}'; .* 2") for name in ["nope", "", "0.weight"]),
+        (MLP(4, 3, hidden_sizes=(8, 6)), -5, "only 3"),
+        *((MLP(4, 3), name, f"`layer`='{name}'.*only 0.* 2") for name in ["nope", "", "0.weight"]),
         (IDLE, "last", "only 0"),
         (POOLED, "first", r"5 rows.*got \(2,\)"),
     ],
