@@ -152,7 +152,11 @@ def commit(
         public.mkdir(parents=True, exist_ok=True)
         private.mkdir(mode=0o700)
         string = public / REFERENCE_STRING
-        _reference_string(string, shape.log_rows, srs)
+        if srs is None:
+            backend.make_reference_string(string, shape.log_rows)
+        else:
+            shutil.copyfile(srs, string)
+            check_string(string, shape.log_rows)
         constants = _constants(shape, integers)
         np.savez(private / "constants.npz", *constants)
         point, keys = commitment_point(shape, constants, string), {}
@@ -197,15 +201,6 @@ def _random(size: tuple[int, ...], bits: int) -> NDArray[np.int64]:
     count = int(np.prod(size))
     values = np.frombuffer(secrets.token_bytes(8 * count), dtype="<u8") >> np.uint64(64 - bits)
     return values.astype(np.int64).reshape(size)
-
-
-def _reference_string(target: Path, log_rows: int, source: str | Path | None) -> None:
-    """Copy a reference string and check its format, or generate one."""
-    if source is None:
-        backend.make_reference_string(target, log_rows)
-        return
-    shutil.copyfile(source, target)
-    check_string(target, log_rows)
 
 
 def _columns(estimator: Any, X: ArrayLike) -> tuple[str, ...] | None:

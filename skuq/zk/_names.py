@@ -126,7 +126,5 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
 
 def shown_classes(classes: Sequence[Any]) -> str:
     """List classes in one line; names that are not ASCII are followed by their escape codes."""
-    parts = [
-        repr(label) if repr(label).isascii() else f"{label!r} ({label!a})" for label in classes
-    ]
+    parts = [repr(c) if repr(c).isascii() else f"{c!r} ({c!a})" for c in classes]
     return printable(", ".join(parts), MAX_MESSAGE)

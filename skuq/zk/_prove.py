@@ -25,8 +25,6 @@ from skuq.zk._public_commitment import load_commitment
 from skuq.zk._regions import load_regions
 from skuq.zk._spot_check import CHALLENGE, CHANGED, DRAWN, chosen_rows
 
-AUDITS = "audits"  # subfolder of the private folder, with the state of each audit
-
 
 class Bundle(NamedTuple):
     """Files of an audit that `prove` writes for the auditor."""
@@ -178,7 +176,7 @@ class _AuditRun:
     ):
         self.committed, self.statement = prover.committed, statement
         self._prover, self.out, self._verbose = prover, out, verbose
-        self._state = prover.private / AUDITS / files.digest(statement.canonical())
+        self._state = prover.private / "audits" / files.digest(statement.canonical())
 
     def check_out(self) -> None:
         """Raise if the auditor's folder contains files that do not belong to this audit."""

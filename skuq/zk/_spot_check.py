@@ -138,9 +138,8 @@ def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) ->
     label, confidence = record["label"], record["confidence"]
     if {len(label), len(confidence)} != {statement.n_samples}:
         raise VerificationError(f"{REPORTED} does not hold one prediction per reference sample.")
-    if not (0 <= min(label) <= max(label) < n_classes and min(confidence) > 0) or (
-        max(confidence) > ONE
-    ):
+    possible = 0 <= min(label) <= max(label) < n_classes
+    if not possible or not 0 < min(confidence) <= max(confidence) <= ONE:
         raise VerificationError(f"{REPORTED} holds an impossible label or confidence.")
     if record["reference_digest"] != statement.reference_digest:
         raise VerificationError(f"{REPORTED} and the audit are based on different reference data.")

@@ -81,7 +81,7 @@ def test_the_same_model_is_never_committed_to_by_the_same_numbers(run, monkeypat
 
     original = committing._constants
     monkeypatch.setattr(committing, "_constants", keep)
-    monkeypatch.setattr(committing, "_reference_string", lambda *_: None)
+    monkeypatch.setattr(backend, "make_reference_string", lambda *_: None)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="enough"):
             commit(run.model, run.X, run.folder / "again", **COMMITTED)
