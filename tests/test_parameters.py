@@ -43,7 +43,7 @@ INFRASTRUCTURE = {
     "device": "where it is computed",
     "n_jobs": "how many processes compute it",
     "batch_size": "how much memory it takes",
-    "max_memory": "how much memory it takes, and how many classes: tests/quam/test_cost.py",
+    "max_memory": "how much memory it takes, and how many classes: tests/quam/test_searches.py",
     "verbose": "what is printed",
     "callbacks": "the user's own code in training",
     "progress": "the user's own code in training",
