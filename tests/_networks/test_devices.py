@@ -45,6 +45,8 @@ def test_auto_depends_on_the_size_of_a_network(monkeypatch, n_hidden, expected):
     assert resolve_device("auto", net).type == expected
     assert resolve_device("auto").type == "cuda"
     assert resolve_device("cpu", net).type == "cpu"
+    monkeypatch.undo()
+    assert (resolve_device("auto").type == "cuda") == torch.cuda.is_available()
 
 
 def test_a_tensor_of_an_array_has_its_own_memory():
@@ -70,23 +72,25 @@ def test_work_starts_again_with_half_the_memory_until_it_fits():
 
 
 @pytest.mark.filterwarnings("ignore:The memory of")
-def test_work_that_never_fits_names_what_to_set():
-    def work(n_bytes):
-        raise RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED")
-
-    with pytest.raises(torch.OutOfMemoryError, match="device='cpu'"):
-        within_memory(work, "cpu")
-
-
-def test_other_errors_are_not_tried_again():
+@pytest.mark.parametrize(
+    ("said", "error", "n_tries"),
+    [
+        ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED", torch.OutOfMemoryError, 5),
+        ("shapes", RuntimeError, 1),
+    ],
+)
+def test_work_that_never_fits_names_what_to_set_and_other_errors_are_not_tried_again(
+    said, error, n_tries
+):
     def work(n_bytes):
         tried.append(n_bytes)
-        raise RuntimeError("shapes")
+        raise RuntimeError(said)
 
     tried = []
-    with pytest.raises(RuntimeError, match="shapes"):
+    with pytest.raises(error, match="device='cpu'" if n_tries > 1 else said) as raised:
         within_memory(work, "cpu")
-    assert len(tried) == 1
+    assert type(raised.value) is error
+    assert len(tried) == n_tries
 
 
 @dataclass(frozen=True)

@@ -7,26 +7,24 @@ from torch import nn
 from skuq._networks import MLP, BinaryLogits, LeNet, TabularNet, linear_layer, resolve_device
 
 
-@pytest.mark.parametrize("hidden_sizes", [(), (5,), (5, 4)])
-def test_mlp_has_one_activation_per_hidden_layer(hidden_sizes):
-    net = MLP(3, 2, hidden_sizes=hidden_sizes)
-    assert net(torch.zeros(7, 3)).shape == (7, 2)
-    assert sum(isinstance(layer, nn.ReLU) for layer in net) == len(hidden_sizes)
-
-
-@pytest.mark.parametrize("hidden_sizes", [(), (5,), (5, 4)])
-@pytest.mark.parametrize("dropout", [0.0, 0.4])
-@pytest.mark.parametrize("batch_norm", [False, True])
+@pytest.mark.parametrize(
+    ("hidden_sizes", "dropout", "batch_norm"),
+    [
+        ((), 0.4, True),
+        ((5,), 0.0, False),
+        ((5,), 0.4, False),
+        ((5, 4), 0.0, True),
+        ((5, 4), 0.4, True),
+    ],
+)
 def test_each_hidden_layer_is_normalised_activated_and_dropped_in_this_order(
     hidden_sizes, dropout, batch_norm
 ):
-    expected = []
-    for _ in hidden_sizes:
-        expected += [nn.Linear, *[nn.BatchNorm1d] * batch_norm, nn.ReLU]
-        expected += [nn.Dropout] * (dropout > 0)
+    layer = [nn.Linear, *[nn.BatchNorm1d] * batch_norm, nn.ReLU, *[nn.Dropout] * (dropout > 0)]
     net = MLP(3, 2, hidden_sizes, dropout, batch_norm)
-    assert [type(layer) for layer in net] == [*expected, nn.Linear]
-    assert {layer.p for layer in net if isinstance(layer, nn.Dropout)} <= {dropout}
+    assert [type(each) for each in net] == [*layer * len(hidden_sizes), nn.Linear]
+    assert {each.p for each in net if isinstance(each, nn.Dropout)} <= {dropout}
+    assert net(torch.zeros(7, 3)).shape == (7, 2)
 
 
 @pytest.mark.parametrize("make", [MLP, lambda *a, **kw: TabularNet(*a, {1: 3}, **kw)])
@@ -43,30 +41,19 @@ def test_batch_norm_removes_shift_and_scale_of_a_batch():
     torch.testing.assert_close(net(1000 * X + 7), net(X), rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("levels", "width"), [(1, 1), (2, 2), (3, 2), (9, 5), (10, 6), (98, 50), (1000, 50)]
-)
-def test_embedding_is_half_as_wide_as_it_has_levels_and_at_most_50(levels, width):
-    net = TabularNet(2, 2, categories={0: levels})
-    assert net.embeddings[0].weight.shape == (levels + 1, width)
-    assert net(torch.tensor([[levels - 1.0, 0.5], [-1.0, 0.5]])).shape == (2, 2)
+def test_embedding_is_half_as_wide_as_it_has_levels_and_at_most_50():
+    for levels, width in ((1, 1), (2, 2), (3, 2), (9, 5), (10, 6), (98, 50), (1000, 50)):
+        net = TabularNet(2, 2, categories={0: levels})
+        assert net.embeddings[0].weight.shape == (levels + 1, width)
+        assert net(torch.tensor([[levels - 1.0, 0.5], [-1.0, 0.5]])).shape == (2, 2)
 
 
-@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 20), (1, 16, 16)])
-def test_lenet_takes_flat_rows_and_images_alike(shape):
-    net = LeNet(10, image_shape=shape).eval()
-    images = torch.rand(2, *shape)
-    torch.testing.assert_close(net(images.flatten(1)), net(images))
-
-
-def test_lenet_of_the_paper_has_its_layer_sizes():
+def test_lenet_takes_flat_rows_and_images_alike_and_has_the_layers_of_the_paper():
+    for shape in ((1, 28, 28), (3, 32, 20), (1, 16, 16)):
+        net, images = LeNet(10, image_shape=shape).eval(), torch.rand(2, *shape)
+        torch.testing.assert_close(net(images.flatten(1)), net(images))
     sizes = [tuple(p.shape) for name, p in LeNet().named_parameters() if "weight" in name]
     assert sizes == [(6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84)]
-
-
-def test_lenet_refuses_images_too_small_for_its_convolutions():
-    with pytest.raises(ValueError, match="at least 16 x 16, got 8 x 8"):
-        LeNet(image_shape=(1, 8, 8))
 
 
 def test_tabular_net_depends_on_categories_only_through_their_code():
@@ -79,9 +66,18 @@ def test_tabular_net_depends_on_categories_only_through_their_code():
     torch.testing.assert_close(net(unseen[0]), net(unseen[2]))
 
 
-def test_tabular_net_refuses_columns_that_do_not_exist():
-    with pytest.raises(ValueError, match=r"must name columns 0 to 2, got \[3\]"):
-        TabularNet(3, 2, categories={3: 4})
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: LeNet(image_shape=(1, 8, 8)), "16 x 16"),
+        (lambda: TabularNet(3, 2, categories={3: 4}), "0 to 2"),
+        (lambda: resolve_device("quantum"), "cannot be used here"),
+        (lambda: resolve_device("cuda:99"), "cannot be used here"),
+    ],
+)
+def test_refusals(call, word):
+    with pytest.raises(ValueError, match=word):
+        call()
 
 
 def test_a_linear_layer_of_given_weights_draws_nothing():
@@ -91,20 +87,10 @@ def test_a_linear_layer_of_given_weights_draws_nothing():
     assert layer(x).tolist() == [[4.0, 13.0]]
     assert linear_layer(weight)(x).tolist() == [[3.0, 12.0]]
     assert torch.equal(torch.get_rng_state(), state)
-    with pytest.raises(RuntimeError, match="size mismatch for bias"):
+    with pytest.raises(RuntimeError):
         linear_layer(weight, torch.ones(1))
 
 
 def test_binary_logits_give_the_sigmoid():
     z = torch.linspace(-3, 3, 7)[:, None]
     torch.testing.assert_close(BinaryLogits()(z).softmax(-1)[:, 1:], z.sigmoid())
-
-
-@pytest.mark.parametrize("device", ["quantum", "cuda:99"])
-def test_unusable_device_is_refused(device):
-    with pytest.raises(ValueError, match=r"cannot be used here .* use 'auto' or 'cpu'"):
-        resolve_device(device)
-
-
-def test_auto_device_is_cuda_exactly_when_there_is_one():
-    assert (resolve_device("auto").type == "cuda") == torch.cuda.is_available()
