@@ -15,35 +15,46 @@ from skuq._table_files import write_table
 from skuq.cli._io import as_options
 from skuq.cli._main import FAILED, main
 from skuq.reporting import audit_data
+from tests.cli.runner import absent, files, refused, run
+
+N = 1500
 
 
-def table_of(faked, n=1500):
+def table_of(*, faked=False):
     """Labels drawn from probabilities; for a lie every third confidence is 0.55."""
     rng = np.random.default_rng(0)
-    second = rng.random(n)
-    y = (rng.random(n) < second).astype(int)
+    second = rng.random(N)
+    y = (rng.random(N) < second).astype(int)
     if faked:
         second[::3] = np.where(second[::3] > 0.5, 0.55, 0.45)
-    sex = np.where(rng.random(n) < 0.5, "f", "m")
+    sex = np.where(rng.random(N) < 0.5, "f", "m")
     return pd.DataFrame({"y": y, "p0": 1 - second, "p1": second, "sex": sex})
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    table_of().to_csv(folder / "honest.csv", index=False)
+    table_of(faked=True).to_csv(folder / "faked.csv", index=False)
+    return folder
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(made, tmp_path, monkeypatch):
     """The current folder, with predictions of an honest and of a lying model."""
-    table_of(faked=False).to_csv(tmp_path / "honest.csv", index=False)
-    table_of(faked=True).to_csv(tmp_path / "faked.csv", index=False)
+    for path in made.iterdir():
+        (tmp_path / path.name).symlink_to(path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def audit(*arguments, predictions="honest.csv", label="y", proba="p0,p1"):
-    given = ["--predictions", predictions, "--label", label, "--proba", proba, *arguments]
-    return CliRunner().invoke(main, ["audit", *map(str, given)])
+    given = ["--predictions", predictions, "--label", label, "--proba", proba]
+    return run("audit", *given, *arguments)
 
 
-def files(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+def read(name):
+    return json.loads(Path(name).read_text(encoding="utf-8"))
 
 
 # --- verdicts --------------------------------------------------------------------------------
@@ -56,31 +67,21 @@ def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word):
     result = audit("--groups", "sex", predictions=f"{name}.csv")
     assert result.exit_code == code
     table = pd.read_csv(f"{name}.csv")
-    expected = audit_data(
-        CalibrationAuditor.from_predictions(
-            table["y"], table[["p0", "p1"]], sensitive_features=table[["sex"]]
-        )
-    )
-    assert expected["verdict"]["headline"].startswith(f"{word}: ")
-    for sentence in (
-        as_options(expected["verdict"]["headline"]),
-        *expected["verdict"]["sentences"],
-    ):
+    given = {"sensitive_features": table[["sex"]]}
+    auditor = CalibrationAuditor.from_predictions(table["y"], table[["p0", "p1"]], **given)
+    expected = audit_data(auditor)
+    headline = expected["verdict"]["headline"]
+    assert headline.startswith(f"{word}: ")
+    for sentence in (as_options(headline), *expected["verdict"]["sentences"]):
         assert sentence in result.stdout
     assert "Columns of probabilities: p0 -> 0, p1 -> 1." in result.stdout
     filled = [row for row in expected["bins"] if row["count"]]
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("  ")][1:]
     assert [line[3] for line in lines] == [f"{row['count']:,}" for row in filled]
-    found = [
+    assert [" ".join(line[7:]) for line in lines] == [
         "too low" if row["significant"] else "none" if row["within_alpha"] else "chance"
         for row in filled
     ]
-    assert [" ".join(line[7:]) for line in lines] == found
-
-
-def test_its_help_says_that_commands_need_no_predictions():
-    help_text = " ".join(CliRunner().invoke(main, ["audit", "--help"]).stdout.split())
-    assert help_text.count("[required unless a command follows]") == 2
 
 
 def test_options_reach_the_audit_and_the_figures_are_written(folder):
@@ -88,38 +89,35 @@ def test_options_reach_the_audit_and_the_figures_are_written(folder):
     result = audit(*options, "--json", "figures.json")
     assert result.exit_code == 0, result.output
     assert "Figures: figures.json" in result.stdout
-    table = table_of(faked=False)
-    expected = CalibrationAuditor.from_predictions(
-        table["y"].astype(str),
-        table[["p0", "p1"]],
-        sensitive_features=table[["sex"]],
-        alpha=0.1,
-        n_bins=7,
-        confidence_level=0.9,
-    )
-    note = "Columns of probabilities: p0 -> 0, p1 -> 1."
-    data = audit_data(expected, [note])
+    table = table_of()
+    settings = {"alpha": 0.1, "n_bins": 7, "confidence_level": 0.9}
+    settings["sensitive_features"] = table[["sex"]]
+    y, proba = table["y"].astype(str), table[["p0", "p1"]]
+    expected = CalibrationAuditor.from_predictions(y, proba, **settings)
+    data = audit_data(expected, ["Columns of probabilities: p0 -> 0, p1 -> 1."])
     data["verdict"]["headline"] = as_options(data["verdict"]["headline"])
-    assert json.loads(Path("figures.json").read_text(encoding="utf-8")) == data
+    assert read("figures.json") == data
 
 
-def test_a_report_comes_with_its_figures_and_states_the_columns(folder):
-    pytest.importorskip("matplotlib").use("Agg")
-    result = audit("--report", "audit.html", predictions="faked.csv")
+def test_a_report_comes_with_its_figures_and_states_the_columns(folder, recwarn):
+    pytest.importorskip("matplotlib")
+    # A name in a script that the font of the plots lacks.
+    table_of(faked=True).assign(sex="\u5973").to_csv("odd.csv", index=False)
+    given = ["--groups", "sex", "--report", "audit.html"]
+    result = audit(*given, predictions="odd.csv")
     assert result.exit_code == FAILED
     assert "Report: audit.html\nFigures: audit.json" in result.stdout
-    page = Path("audit.html").read_text(encoding="utf-8")
-    figures = json.loads(Path("audit.json").read_text(encoding="utf-8"))
+    assert [str(warning.message) for warning in recwarn] == []
+    page, figures = Path("audit.html").read_text(encoding="utf-8"), read("audit.json")
     assert figures["verdict"]["headline"] in page
-    assert (
-        "that matter (--groups), or search in columns recorded with the predictions (--features)"
-        in page
-    )
-    assert "sensitive_features" not in page + json.dumps(figures)
+    assert "sex=\u5973" in page
     assert "Columns of probabilities: p0 -&gt; 0, p1 -&gt; 1." in page
     before = set(files(folder))
     assert audit("--report", "b.html", "--json", "c.json").exit_code == 0
-    assert set(files(folder)) - before == {"b.html", "c.json"}
+    assert {path.name for path in set(files(folder)) - before} == {"b.html", "c.json"}
+    page = Path("b.html").read_text(encoding="utf-8")
+    assert "--features" in page
+    assert "sensitive_features" not in page
 
 
 @pytest.mark.parametrize(("name", "code"), [("honest", 0), ("faked", 10)])
@@ -131,83 +129,48 @@ def test_quiet_prints_nothing_but_decides(folder, name, code, recwarn, capfd):
     assert Path("f.json").exists()
 
 
-def test_names_from_the_table_cannot_command_the_terminal(folder):
-    table = table_of(faked=True)
-    table["sex"] = "\x1b]0;owned\x07"
-    table.to_csv("odd.csv", index=False)
-    result = audit("--groups", "sex", predictions="odd.csv")
-    assert result.exit_code == FAILED
-    assert "\\x1b]0;owned\\x07" in result.stdout
-    assert not {"\x1b", "\x07"} & set(result.stdout)
-
-
-def test_a_name_in_a_foreign_script_disturbs_nothing(folder, recwarn):
-    pytest.importorskip("matplotlib").use("Agg")
-    table_of(faked=True).assign(sex="\u5973").to_csv("odd.csv", index=False)
-    result = audit("--groups", "sex", "--report", "r.html", "--quiet", predictions="odd.csv")
-    assert (result.exit_code, result.output) == (FAILED, "")
-    assert [str(warning.message) for warning in recwarn] == []
-    assert "sex=\u5973" in Path("r.html").read_text(encoding="utf-8")
-
-
-def test_a_terminal_that_lacks_a_character_shows_its_code(folder):
-    table_of(faked=True).assign(sex="\u5973").to_csv("odd.csv", index=False)
-    runner = CliRunner(charset="ascii")
+@pytest.mark.parametrize(
+    ("name", "charset", "shown"),
+    [("\x1b]0;owned\x07", "utf-8", "\\x1b]0;owned\\x07"), ("\u5973", "ascii", "sex=\\u5973")],
+)
+def test_names_from_the_table_cannot_command_the_terminal(folder, name, charset, shown):
+    table_of(faked=True).assign(sex=name).to_csv("odd.csv", index=False)
     given = ["--predictions", "odd.csv", "--label", "y", "--proba", "p0,p1", "--groups", "sex"]
-    result = runner.invoke(main, ["audit", *given])
+    result = CliRunner(charset=charset).invoke(main, ["audit", *given])
     assert result.exit_code == FAILED
-    assert "sex=\\u5973" in result.stdout
+    assert shown in result.stdout
+    assert not {"\x1b", "\x07", "\u5973"} & set(result.stdout)
 
 
 # --- files ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "parquet"])
+@pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
 def test_parts_are_audited_together(folder, ending):
     if ending == "parquet":
         pytest.importorskip("pyarrow")
-    for k, part in enumerate(np.array_split(np.arange(1500), 3)):
-        write_table(f"part-{k}.{ending}", [table_of(faked=False).iloc[part]])
+    for k, part in enumerate(np.array_split(np.arange(N), 3)):
+        write_table(f"part-{k}.{ending}", [table_of().iloc[part]])
     assert audit("--json", "whole.json", "--groups", "sex").exit_code == 0
     given = ["--groups", "sex", "--json", "parts.json"]
     assert audit(*given, predictions=f"part-*.{ending}").exit_code == 0
-    whole, parts = (
-        json.loads(Path(f"{name}.json").read_text(encoding="utf-8")) for name in ("whole", "parts")
-    )
-    assert parts == whole
+    assert read("parts.json") == read("whole.json")
     more = ["--predictions", f"part-0.{ending}", "--predictions", f"part-1.{ending}"]
     assert audit(*more, predictions=f"part-2.{ending}").exit_code == 0
 
 
 def test_how_files_were_read_is_said(folder):
-    table_of(faked=False).to_csv("euro.csv", index=False, sep=";", decimal=",")
+    table_of().to_csv("euro.csv", index=False, sep=";", decimal=",")
     result = audit("--json", "euro.json", predictions="euro.csv")
     assert result.exit_code == 0, result.output
     note = "euro.csv was read with a semicolon as separator and a decimal comma."
     assert note in result.stdout
-    assert note in json.loads(Path("euro.json").read_text(encoding="utf-8"))["notes"]
+    assert note in read("euro.json")["notes"]
     stated = audit("--sep", ";", "--decimal", ",", "--encoding", "utf-8", predictions="euro.csv")
     assert stated.exit_code == 0
     assert "was read with" not in stated.stdout
-    table_of(faked=False).to_csv("tabs.csv", index=False, sep="\t")
+    table_of().to_csv("tabs.csv", index=False, sep="\t")
     assert audit("--sep", "tab", predictions="tabs.csv").exit_code == 0
-
-
-@pytest.mark.parametrize(
-    ("predictions", "options", "message"),
-    [
-        ("absent.csv", [], "--predictions: cannot find absent.csv."),
-        ("part-*.csv", [], "--predictions: no file matches part-*.csv."),
-        ("*.csv", ["--predictions", "honest.csv"], "--predictions: honest.csv is named twice."),
-        (".", [], "--predictions: . is not a file"),
-        ("", [], "--predictions: cannot find ''."),
-        ("honest.csv", ["--sep", ";"], "honest.csv has no column 'y'"),
-        ("honest.csv", ["--encoding", "utf-9"], "honest.csv is not encoded as utf-9"),
-    ],
-)
-def test_files_that_cannot_be_audited_are_named(folder, predictions, options, message):
-    before = files(folder)
-    assert message in refused(audit(*options, predictions=predictions), folder, before)
 
 
 # --- which column is which label -------------------------------------------------------------
@@ -217,10 +180,7 @@ def test_the_order_of_columns_does_not_change_the_verdict(folder):
     for proba, classes in (("p0,p1", "0,1"), ("p1,p0", "1,0")):
         options = ["--classes", classes, "--json", f"{proba}.json"]
         assert audit(*options, proba=proba).exit_code == 0
-    one, two = (
-        json.loads(Path(f"{name}.json").read_text(encoding="utf-8")) for name in ("p0,p1", "p1,p0")
-    )
-    assert one["bins"] == two["bins"]
+    assert read("p0,p1.json")["bins"] == read("p1,p0.json")["bins"]
 
 
 @pytest.mark.parametrize("options", [[], ["--classes", "0,1"]])
@@ -229,10 +189,7 @@ def test_a_single_column_is_the_probability_of_the_second_label(folder, options)
     assert result.exit_code == 0
     assert "Columns of probabilities: p1 -> 1, the rest to 1 -> 0." in result.stdout
     audit("--json", "both.json")
-    single, both = (
-        json.loads(Path(f"{name}.json").read_text(encoding="utf-8")) for name in ("single", "both")
-    )
-    for one, two in zip(single["bins"], both["bins"], strict=True):
+    for one, two in zip(read("single.json")["bins"], read("both.json")["bins"], strict=True):
         assert (one["count"], one["correct"]) == (two["count"], two["correct"])
         # The columns of the table are rounded one by one.
         assert one["confidence_sum"] == pytest.approx(two["confidence_sum"], abs=two["count"])
@@ -241,103 +198,80 @@ def test_a_single_column_is_the_probability_of_the_second_label(folder, options)
     assert "p0 -> 0, the rest to 1 -> 1." in turned.stdout
 
 
+def test_words_for_missing_values_are_labels(folder):
+    table = table_of()
+    table = table.assign(y=np.where(table["y"] == 1, "NA", "A"))
+    table.set_axis(["y", " p_A", "p_NA ", "sex"], axis=1).to_csv("words.csv", index=False)
+    result = audit(predictions="words.csv", proba="p_A,p_NA")
+    assert result.exit_code == 0, result.output
+    assert "p_A -> A, p_NA -> NA." in result.stdout
+
+
 # --- what is no verdict ----------------------------------------------------------------------
 
 
-def refused(result, folder, before):
-    """The message of a refusal, which is one line; nothing was written."""
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert files(folder) == before
-    (line,) = result.stderr.splitlines()
-    return line.removeprefix("Error: ")
-
-
 @pytest.mark.parametrize(
-    ("options", "given", "message"),
+    ("options", "given", "words"),
     [
+        ([], {"predictions": "absent.csv"}, "--predictions: cannot find absent.csv."),
+        ([], {"predictions": "part-*.csv"}, "--predictions: no file matches part-*.csv."),
+        (["--predictions", "honest.csv"], {"predictions": "h*.csv"}, "honest.csv is named twice."),
+        ([], {"predictions": "."}, "--predictions: . is not a file"),
+        ([], {"predictions": ""}, "--predictions: cannot find ''."),
+        ([], {"predictions": "bad.csv"}, "'p0' must hold probabilities in [0, 1], got nothing"),
+        ([], {"predictions": "words.csv"}, "no label in 1 row, first in row 4"),
+        ([], {"predictions": "holes.csv"}, "no label in 1 row, first in row 1"),
+        (["--sep", ";"], {}, "honest.csv has no column 'y'. It has a single column, 'y,p0,p1,sex'"),
+        (["--encoding", "utf-9"], {}, "Unknown encoding 'utf-9'"),
         ([], {"label": "Y"}, "honest.csv has no column 'Y'. It has y, p0, p1, sex."),
         (["--groups", "p0"], {}, "--groups: 'p0' is the label or a probability"),
         (["--groups", "sex,sex"], {}, "--groups: 'sex' is named twice"),
-        (["--json", "-"], {}, "Results cannot be written to '-'"),
-        (["--jobs", "0"], {}, "--jobs must be a number of processes"),
-        (["--alpha", "nan"], {}, "--alpha must be a finite number"),
-        (["--confidence-level", "nan"], {}, "--confidence-level must be a finite number"),
-        (["--classes", "0"], {}, "columns p0, p1 and 1 label (0)"),
-        ([], {"proba": "p1,p0"}, "Column 'p1' is assumed to be the probability of '0'"),
-        (["--classes", "0,2"], {}, "Label '1' in row "),
-        (["--alpha", "nan"], {}, "alpha"),
-        (["--bins", "2000"], {}, "n_samples=1500, but at least 2000 are needed"),
-        ([], {"proba": "p0,p1,y"}, "Column 'y' is named twice"),
-        ([], {"label": "sex", "proba": ","}, "do not match: name one column per label"),
-        ([], {"proba": "sex"}, "Column 'sex' must hold probabilities in [0, 1], got "),
-        ([], {"label": "p0"}, "Column 'p0' is named twice"),
-        (["--json", "honest.csv"], {}, "honest.csv is already an input or output of this command"),
+        (["--features", "p0"], {}, "--features: 'p0' is the label or a probability"),
+        (["--features", "nobody"], {}, "nobody"),
+        (["--region-alpha", "0.1"], {}, "--region-alpha requires --features"),
+        (["--json", "-"], {}, "'-'"),
+        (["--json", "honest.csv"], {}, "honest.csv is already an input or output"),
         (["--json", "n" * 300], {}, "Cannot write:"),
+        (["--jobs", "0"], {}, "--jobs"),
+        (["--alpha", "nan"], {}, "--alpha"),
+        (["--alpha", "2"], {}, "--alpha"),
+        (["--nonsense"], {}, "--nonsense"),
+        (["--confidence-level", "nan"], {}, "--confidence-level"),
+        (["--bins", "2000"], {}, "2000"),
+        (["--classes", "0"], {}, "columns p0, p1 and 1 label (0)"),
+        (["--classes", "0,2"], {}, "Label '1' in row "),
+        ([], {"proba": "p1,p0"}, "Column 'p1' is assumed to be the probability of '0'"),
+        ([], {"proba": "p0,p1,y"}, "Column 'y' is named twice"),
+        ([], {"proba": "sex"}, "Column 'sex' must hold probabilities in [0, 1], got "),
+        ([], {"label": "sex", "proba": ","}, "do not match: name one column per label"),
+        ([], {"label": "p0"}, "Column 'p0' is named twice"),
     ],
+)  # fmt: skip
+def test_what_cannot_be_audited_is_refused_in_one_line(folder, options, given, words):
+    if given.get("predictions") in ("bad.csv", "words.csv", "holes.csv"):
+        table = table_of().astype(str)
+        table["y"] = table["y"].where(table.index > 0, "NA")  # a number that is missing
+        table.to_csv("holes.csv", index=False)
+        table.assign(y=table_of()["y"], p0=table["p0"].where(table.index != 2, "")).to_csv(
+            "bad.csv", index=False
+        )
+        words_of = np.where(table.index == 3, "", np.where(table_of()["y"] == 1, "NA", "A"))
+        table.assign(y=words_of).to_csv("words.csv", index=False)
+    before = files(folder)
+    assert words in refused(audit(*options, **given), folder, before)
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("out of luck"), MemoryError(), SystemExit(10), KeyboardInterrupt()]
 )
-def test_what_cannot_be_audited_is_refused_in_one_line(folder, options, given, message):
-    before = files(folder)
-    assert message in refused(audit(*options, **given), folder, before)
-
-
-def test_the_row_of_a_bad_value_is_named(folder):
-    table = pd.read_csv("honest.csv", dtype=str)
-    table.loc[2, "p0"] = ""
-    table.to_csv("bad.csv", index=False)
-    before = files(folder)
-    message = "Column 'p0' must hold probabilities in [0, 1], got nothing in row 3 "
-    assert message in refused(audit(predictions="bad.csv"), folder, before)
-
-
-def test_words_for_missing_values_are_labels(folder):
-    word = "NA"
-    table = table_of(faked=False)
-    table = table.assign(y=np.where(table["y"] == 1, word, "A"))
-    table.columns = ["y", " p_A", f"p_{word} ", "sex"]
-    table.to_csv("words.csv", index=False)
-    result = audit(predictions="words.csv", proba=f"p_A,p_{word}")
-    assert result.exit_code == 0, result.output
-    assert f"p_A -> A, p_{word} -> {word}." in result.stdout
-    table.loc[3, "y"] = ""
-    table.to_csv("words.csv", index=False)
-    refusal = audit(predictions="words.csv", proba=f"p_A,p_{word}")
-    assert "no label in 1 row, first in row 4" in refusal.stderr
-
-
-def test_a_missing_number_is_a_missing_label(folder):
-    table = table_of(faked=False).astype({"y": str})
-    table.loc[0, "y"] = "NA"
-    table.to_csv("holes.csv", index=False)
-    assert "no label in 1 row, first in row 1" in audit(predictions="holes.csv").stderr
-
-
-@pytest.mark.parametrize("arguments", [["--alpha", "2"], ["--nonsense"]])
-def test_wrong_usage_is_no_verdict(folder, arguments):
-    assert audit(*arguments).exit_code == 2
-    assert CliRunner().invoke(main, ["audit"]).exit_code == 2
-    assert audit(predictions="absent.csv").exit_code == 2
-
-
-@pytest.mark.parametrize("error", [RuntimeError("out of luck"), MemoryError(), SystemExit(10)])
 def test_a_crash_is_no_verdict(folder, monkeypatch, error):
     def fail(*args, **kwargs):
         raise error
 
     monkeypatch.setattr("skuq.audit._prediction_audit.audit_sums", fail)
     result = audit(predictions="faked.csv")
-    assert result.exit_code == 1
-    assert "Failed" not in result.output
-
-
-def test_an_interrupt_is_no_verdict(folder, monkeypatch):
-    def interrupt(*args, **kwargs):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("skuq.audit._prediction_audit.audit_sums", interrupt)
-    result = audit(predictions="faked.csv")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "Aborted!" in result.stderr
+    assert "Failed" not in result.stderr
 
 
 # One process imports the command; it forks one child for each way to lose what is printed, which
@@ -370,7 +304,6 @@ print(*codes)
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="needs streams that can be closed")
 def test_no_way_to_print_turns_a_verdict_round(folder):
     done = subprocess.run([sys.executable, "-c", CLOSED], capture_output=True, text=True)
@@ -381,47 +314,25 @@ def test_no_way_to_print_turns_a_verdict_round(folder):
 
 
 def test_without_matplotlib_only_the_page_is_refused(folder, monkeypatch):
-    def absent(name):
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
     monkeypatch.setattr(imports, "import_module", absent)
     before = files(folder)
-    message = refused(audit("--report", "r.html"), folder, before)
-    assert message.startswith("--report: matplotlib is needed for this and is not installed")
+    assert refused(audit("--report", "r.html"), folder, before).startswith("--report: matplotlib")
     assert audit("--json", "f.json").exit_code == 0
 
 
 def test_regions_are_searched_in_the_named_columns(folder):
     rng = np.random.default_rng(0)
-    X = pd.DataFrame(
-        {"age": rng.integers(18, 80, 1500), "job": rng.choice(["cook", "nurse"], 1500)}
-    )
-    p0 = rng.uniform(0.8, 1, 1500).round(6)
-    y = (rng.random(1500) > p0).astype(int)
+    X = pd.DataFrame({"age": rng.integers(18, 80, N), "job": rng.choice(["cook", "nurse"], N)})
+    p0 = rng.uniform(0.8, 1, N).round(6)
+    y = (rng.random(N) > p0).astype(int)
     p0[(X["age"] < 30) & (X["job"] == "nurse")] = 0.57
     proba = np.column_stack([p0, 1 - p0])
     table = X.assign(y=y, p0=proba[:, 0], p1=proba[:, 1])
     table[:700].to_csv("a.csv", index=False)
     table[700:].to_csv("b.csv", index=False)
-    result = audit(
-        "--features", "age,job", "--region-alpha", "0.2", "--json", "a.json", predictions="[ab].csv"
-    )
+    options = ["--features", "age,job", "--region-alpha", "0.2", "--json", "a.json"]
+    result = audit(*options, predictions="[ab].csv")
     assert result.exit_code == 10
     expected = CalibrationAuditor.from_predictions(y, proba, X=X, search_regions=0.2)
-    data = json.loads(Path("a.json").read_text(encoding="utf-8"))
-    assert data["regions"] == json.loads(json.dumps(audit_data(expected)))["regions"]
+    assert read("a.json")["regions"] == json.loads(json.dumps(audit_data(expected)))["regions"]
     assert "Region " in result.stdout
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (["--features", "p0"], "--features: 'p0' is the label or a probability"),
-        (["--region-alpha", "0.1"], "--region-alpha requires --features"),
-        (["--features", "nobody"], "nobody"),
-    ],
-)
-def test_columns_that_cannot_be_searched_are_refused(folder, options, words):
-    result = audit(*options, predictions="honest.csv")
-    assert result.exit_code == 2
-    assert words in result.stderr

@@ -1,6 +1,5 @@
 """Files that the commands read and write: what is refused before anything is computed."""
 
-import ast
 import csv
 import re
 from pathlib import Path
@@ -8,26 +7,25 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from click.testing import CliRunner
 
 from skuq import imports
 from skuq.cli._io import InputError, check_outputs, files_of, read_csv, require_plots
-from skuq.cli._main import main
+from tests.cli.runner import absent, run
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "words"),
     [
         (b"", "is empty"),
-        (b"a;b\n1;0,5\n", "has no column 'a'. It has a;b."),
-        ("a,\u00e9\n1,1\n".encode("latin-1"), "save it as CSV in UTF-8"),
-        (b"b,c\n1,2\n", "has no column 'a'"),
+        (b"a;b\n1;0,5\n", "a single column, 'a;b', if it is split at a comma"),
+        ("a,\u00e9\n1,1\n".encode("latin-1"), "in UTF-8"),
+        (b"b,c\n1,2\n", "no column 'a'. It has b, c."),
     ],
 )
-def test_a_file_that_is_not_a_table_is_refused_in_one_line(tmp_path, content, message):
+def test_a_file_that_is_not_a_table_is_refused_in_one_line(tmp_path, content, words):
     path = tmp_path / "bad.csv"
     path.write_bytes(content)
-    with pytest.raises(InputError, match=re.escape(message)) as caught:
+    with pytest.raises(InputError, match=words) as caught:
         read_csv(path, needed=["a"])
     assert caught.value.message.startswith(f"{path} ")
     assert "\n" not in caught.value.message
@@ -59,55 +57,32 @@ def test_a_file_is_read_once_whatever_it_is_called(tmp_path, monkeypatch, again)
     Path("t.csv").touch()
     Path("inner").mkdir()
     Path("link.csv").symlink_to("t.csv")
-    with pytest.raises(InputError, match="csv is named twice"):
+    with pytest.raises(InputError, match="twice"):
         files_of("--predictions", ["t.csv", again.format(folder=tmp_path)])
 
 
 @pytest.mark.parametrize(
-    ("outputs", "message"),
+    ("outputs", "words"),
     [
-        (["absent/out.csv"], "The folder absent does not exist; create it first"),
-        ([None, "absent/out.csv"], "The folder absent does not exist"),
-        (["in.csv"], "in.csv is already an input or output"),
-        (["./in.csv"], "in.csv is already an input or output"),
-        (["out.csv", None, "out.csv"], "out.csv is already an input or output"),
+        (["absent/out.csv"], "folder absent"),
+        ([None, "absent/out.csv"], "folder absent"),
+        (["in.csv"], r"in\.csv is already"),
+        (["./in.csv"], r"in\.csv is already"),
+        (["out.csv", None, "out.csv"], r"out\.csv is already"),
     ],
 )
-def test_no_file_is_written_twice_or_into_no_folder(tmp_path, monkeypatch, outputs, message):
+def test_no_file_is_written_twice_or_into_no_folder(tmp_path, monkeypatch, outputs, words):
     monkeypatch.chdir(tmp_path)
     paths = [None if name is None else Path(name) for name in outputs]
-    with pytest.raises(InputError, match=message):
+    with pytest.raises(InputError, match=words):
         check_outputs(paths, [Path("in.csv")])
     check_outputs([Path("out.csv"), None], [Path("in.csv")])
 
 
 def test_what_needs_matplotlib_names_the_extra(monkeypatch):
-    def absent(name):
-        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-
     monkeypatch.setattr(imports, "import_module", absent)
     with pytest.raises(InputError, match=r"--report: matplotlib .* pip install 'skuq\[plot\]'"):
         require_plots("--report")
-
-
-# --- text that a spreadsheet would run ---------------------------------------------------------
-
-SOURCES = sorted((Path(__file__).parents[2] / "skuq").rglob("*.py"))
-OTHER_WAYS = {"to_csv", "savetxt", "to_excel", "DictWriter", "writer"}
-
-
-def writes_rows(source):
-    """Names of functions that write tables without a look at what a spreadsheet would run."""
-    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
-    names = {getattr(call.func, "attr", getattr(call.func, "id", "")) for call in calls}
-    return names & OTHER_WAYS
-
-
-def test_all_tables_are_written_by_one_function():
-    found = {path.name: writes_rows(path.read_text(encoding="utf-8")) for path in SOURCES}
-    found = {name: names for name, names in found.items() if names}
-    # The other one makes lines in memory, which are read again.
-    assert found == {"_write.py": {"to_csv"}, "_read.py": {"writer"}}
 
 
 HOSTILE = "=HYPERLINK(1)"
@@ -115,14 +90,9 @@ STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", " ")
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        ["certify", "--max-radius", "0.1"],
-        ["quantify", "--model", "logistic"],
-    ],
-    ids=lambda each: each[0],
+    "command", [("certify", "--max-radius", "0.1"), ("quantify", "--model", "logistic")]
 )
-def test_no_command_writes_a_formula_that_came_with_a_table(tmp_path, monkeypatch, arguments):
+def test_no_command_writes_a_formula_that_came_with_a_table(tmp_path, monkeypatch, command):
     monkeypatch.chdir(tmp_path)
     rows = np.random.default_rng(0).uniform(size=(60, 2))
     frame = pd.DataFrame(rows, columns=[HOSTILE, " @size"])
@@ -131,9 +101,9 @@ def test_no_command_writes_a_formula_that_came_with_a_table(tmp_path, monkeypatc
     frame.to_csv("known.csv", index=False)
     frame[:6].drop(columns="y").to_csv("new.csv", index=False)
     given = ["--train", "known.csv", "--target", "y", "--predict", "new.csv", "--out", "out.csv"]
-    result = CliRunner().invoke(main, [*arguments, *given, "--id", "id"])
+    result = run(*command, *given, "--id", "id")
     assert result.exit_code == 0, result.output
-    assert "A spreadsheet would evaluate such text as a formula" in result.stdout
+    assert result.stdout.count("A spreadsheet would evaluate such text as a formula") == 1
     with open("out.csv", encoding="utf-8", newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
     assert sum(HOSTILE in cell for cell in cells) >= 6
