@@ -130,6 +130,9 @@ def make_parties(folder):
     (folder / "provider").rename(folder / "elsewhere")  # nothing of the provider is where it was
     given = ["verify", "bundle", "published", "ref.csv", *QUESTION, *CLASSES, "--keys", "keys"]
     call("auditor", "verify", *given, "--srs", "string", "--json", "verified.json")
+    given = ["verify", "sent", "published", "ref.csv", *REPORTED, *CLASSES, "--srs", "string"]
+    with chdir(folder / "auditor"):  # which makes the keys of this level
+        assert run(*given, "--keys", "keys", "--challenge", "challenge.json").exit_code == FAILED
     given = ["check", "answer.json", "published", *ROW, "--keys", "keys"]
     call("client", "check", *given, "--srs", "string")
     (folder / "elsewhere").rename(folder / "provider")
