@@ -6,11 +6,8 @@ import pytest
 from skuq.labels import as_text, codes_of
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(3, "3"), (3.0, "3"), (np.float32(3), "3"), (3.5, "3.5"), ("a", "a")]
-)
-def test_a_whole_number_is_written_without_point(value, text):
-    assert as_text(value) == text
+def test_a_whole_number_is_written_without_point():
+    assert [as_text(each) for each in (3, 3.0, np.float32(3), 3.5, "a")] == [*"333", "3.5", "a"]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,7 @@ def test_large_integers_of_another_type_are_told_apart(types):
 @pytest.mark.parametrize(
     ("labels", "classes", "message"),
     [
-        ([0, 7, 9, 7], [0, 1], r"`y_val` has .*: \[7, 9\] not in \[0, 1\]"),
+        ([0, 7, 9, 7], [0, 1], r"`y_val` .* \[7, 9\] not in \[0, 1\]"),
         ([np.nan, 1.0], [0.0, 1.0], r"\[nan\] not in"),
         (["1"], [0, 1], r"\['1'\] not in \[0, 1\]"),
         ([1], ["0", "1"], r"\[1\] not in \['0', '1'\]"),

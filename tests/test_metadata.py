@@ -124,7 +124,6 @@ def test_the_package_runs_as_a_module():
     assert done.stdout.startswith("skuq, version")
 
 
-@pytest.mark.slow
 def test_pip_takes_extras_of_an_installed_skuq_without_an_index():
     """Messages of missing packages say ``pip install 'skuq[...]'``, and skuq is on no index."""
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "skuq[skops]"]

@@ -93,7 +93,7 @@ def test_an_estimator_keeps_its_parameters_and_what_was_fitted(named):
     again = from_stored(made)
     assert (type(again), again.get_params(), again.factor_) == (Scaler, {"way": "down"}, 0.1)
     scaler.unknown_ = 1
-    with pytest.raises(NotStorableError, match=r"test\.scaler has no field 'unknown_'"):
+    with pytest.raises(NotStorableError, match="unknown_"):
         to_stored(scaler)
 
 
@@ -108,16 +108,13 @@ def test_a_class_that_moved_is_found_by_its_name(named):
 
 
 def test_a_name_is_given_once(named):
-    with pytest.raises(ValueError, match=r"'test\.point' is already the name of Point"):
+    with pytest.raises(ValueError, match=r"test\.point"):
         stored("test.point")(Shape)
 
 
-@pytest.mark.parametrize("value", [{"skuq": "tables.comparison", 2: [1]}, {"a": {"skuq": 1}}])
-def test_a_dictionary_with_the_key_of_names_is_itself_again(value):
-    assert from_stored(to_stored(value)) == value
-
-
-def test_a_table_is_its_columns():
+def test_a_table_is_its_columns_and_a_dictionary_with_the_key_of_names_itself():
+    for value in ({"skuq": "tables.comparison", 2: [1]}, {"a": {"skuq": 1}}):
+        assert from_stored(to_stored(value)) == value
     frame = pd.DataFrame({"a": [1.5, np.nan], "b": ["x", None], "c": [True, False]})
     made = to_stored({"rows": frame})
     assert plain(made)
@@ -151,51 +148,52 @@ def test_an_object_without_a_name_is_refused():
         to_stored({"u": Uncertainty(*np.zeros((3, 2)))})
 
 
-@pytest.mark.parametrize(
-    ("forged", "message"),
-    [
-        ({"skuq": "test.other"}, "Unknown format 'test.other'"),
-        ({"skuq": "torch.gelu"}, "Unknown format 'torch.gelu'"),
-        ({"skuq": ["test.point"]}, r"Unknown format \['test.point'\]"),
-        ({"skuq": "test.point", "x": 1.0}, "test.point lacks the field 'y'"),
-        ({"skuq": "test.point", "x": 1.0, "y": 1.0, "z": 1.0}, "test.point has no field 'z'"),
-        ({"skuq": "test.point", "x": "1", "y": 1.0}, "test.point: 'x' is of type str, not float"),
-        ({"skuq": "test.scaler", "way": "up", "factor_": []}, "'factor_' is of type list"),
-        ({"skuq": "test.scaler", "way": "left", "factor_": 1.0}, "'way' parameter of Scaler"),
-        ({"skuq": "test.scaler", "way": "up", "factor_": 1.0, "shape_": (1, 2)}, "'shape_' is of"),
-        ({"skuq": "test.scaler", "factor_": 1.0}, "test.scaler lacks the field 'way'"),
-        ({"skuq": "torch.tensor", "array": [1.0]}, "'array' is of type list, not ndarray"),
-        ({"skuq": "torch.tensor", "array": np.array([None])}, "can't convert np.ndarray"),
-        ({"skuq": "torch.linear", "weight": np.ones((2, 3)), "bias": np.ones(3)}, "size mismatch"),
-        ({"skuq": "torch.linear", "weight": np.ones(3), "bias": None}, "not enough values"),
-        ({"skuq": "torch.linear", "weight": np.ones((2, 3), int), "bias": None}, "floating point"),
-        ({"skuq": "torch.chain", "names": ["a"], "layers": ["torch.relu"]}, "not a Module"),
-        ({"skuq": "torch.chain", "names": ["a.b"], "layers": [{"skuq": "torch.relu"}]}, "a.b"),
-        ({"skuq": "torch.chain", "names": [], "layers": [{"skuq": "torch.relu"}]}, "longer"),
-        ({"skuq": "torch.relu", "inplace": True}, "torch.relu has no field 'inplace'"),
-        ({"skuq": "networks.affine", "factor": [1.0], "shift": "a"}, "'shift' is of type str"),
-        ({"skuq": "pandas.frame", "columns": {"a": [1]}}, "'columns' is of type dict"),
-        ({"skuq": "dict", "keys": [[]], "values": [1]}, "unhashable"),
-    ],
-)
-@pytest.mark.parametrize("inside", [lambda each: each, lambda each: {"a": [(each,)]}])
-def test_what_was_forged_is_refused(named, forged, message, inside):
-    with pytest.raises(StoredError, match=message):
-        from_stored(inside(forged))
+RELU = {"skuq": "torch.relu"}
+FORGED = [  # and a word of ours, unless another library refuses
+    ({"skuq": "test.other"}, "'test.other'"),
+    ({"skuq": "torch.gelu"}, "'torch.gelu'"),
+    ({"skuq": ["test.point"]}, r"\['test.point'\]"),
+    ({"skuq": "test.point", "x": 1.0}, "lacks the field 'y'"),
+    ({"skuq": "test.point", "x": 1.0, "y": 1.0, "z": 1.0}, "no field 'z'"),
+    ({"skuq": "test.point", "x": "1", "y": 1.0}, "'x' is of type str, not float"),
+    ({"skuq": "test.scaler", "way": "up", "factor_": []}, "'factor_' is of type list"),
+    ({"skuq": "test.scaler", "way": "left", "factor_": 1.0}, ""),
+    ({"skuq": "test.scaler", "way": "up", "factor_": 1.0, "shape_": (1, 2)}, "'shape_'"),
+    ({"skuq": "test.scaler", "factor_": 1.0}, "lacks the field 'way'"),
+    ({"skuq": "torch.tensor", "array": [1.0]}, "'array' is of type list, not ndarray"),
+    ({"skuq": "torch.tensor", "array": np.array([None])}, ""),
+    ({"skuq": "torch.linear", "weight": np.ones((2, 3)), "bias": np.ones(3)}, ""),
+    ({"skuq": "torch.linear", "weight": np.ones(3), "bias": None}, ""),
+    ({"skuq": "torch.linear", "weight": np.ones((2, 3), int), "bias": None}, ""),
+    ({"skuq": "torch.chain", "names": ["a"], "layers": ["torch.relu"]}, ""),
+    ({"skuq": "torch.chain", "names": ["a.b"], "layers": [RELU]}, ""),
+    ({"skuq": "torch.chain", "names": [], "layers": [RELU]}, ""),
+    (RELU | {"inplace": True}, "no field 'inplace'"),
+    ({"skuq": "networks.affine", "factor": [1.0], "shift": "a"}, "'shift' is of type str"),
+    ({"skuq": "pandas.frame", "columns": {"a": [1]}}, "'columns' is of type dict"),
+    ({"skuq": "dict", "keys": [[]], "values": [1]}, ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("hint", "fitting", "others"),
-    [
-        (NDArray[Any], [np.array(["a"]), np.ones(1)], [[1.0], None]),
-        (FloatArray, [np.ones(1)], [np.array(["a"]), np.ones(1, bool)]),
-        (dict[str, int], [{}, {"a": 1}, {"a": np.int64(1)}], [{1: 1}, {"a": 1.5}, []]),
-        (tuple[int, ...], [(), (1, 2)], [[1], (1, "a")]),
-        (tuple[list[Any], bool], [([], True)], [([],), ([], True, 1), ([], "a")]),
-        (str | None, ["a", None], [1]),
-        (None, [None], [0]),
-    ],
-)
+@pytest.mark.parametrize(("forged", "message"), FORGED)
+def test_what_was_forged_is_refused(named, forged, message):
+    for inside in (forged, {"a": [(forged,)]}):
+        with pytest.raises(StoredError, match=message or "."):
+            from_stored(inside)
+
+
+HINTS = [  # values that fit, and others
+    (NDArray[Any], [np.array(["a"]), np.ones(1)], [[1.0], None]),
+    (FloatArray, [np.ones(1)], [np.array(["a"]), np.ones(1, bool)]),
+    (dict[str, int], [{}, {"a": 1}, {"a": np.int64(1)}], [{1: 1}, {"a": 1.5}, []]),
+    (tuple[int, ...], [(), (1, 2)], [[1], (1, "a")]),
+    (tuple[list[Any], bool], [([], True)], [([],), ([], True, 1), ([], "a")]),
+    (str | None, ["a", None], [1]),
+    (None, [None], [0]),
+]
+
+
+@pytest.mark.parametrize(("hint", "fitting", "others"), HINTS)
 def test_values_are_checked_with_all_that_is_in_them(hint, fitting, others):
     made = stored("test.one", fields={"one": hint})(type("One", (), {}))
     for value in fitting:
@@ -203,36 +201,30 @@ def test_values_are_checked_with_all_that_is_in_them(hint, fitting, others):
         assert type(again) is made
         assert again.one is value or again.one == value
     for value in others:
-        with pytest.raises(StoredError, match=r"test\.one: 'one' is of type"):
+        with pytest.raises(StoredError, match="'one' is of type"):
             from_stored({"skuq": "test.one", "one": value})
 
 
-@pytest.mark.parametrize(
-    ("hint_of", "fitting", "others"),
-    [
-        (
-            lambda alias: alias[np.float64],
-            [np.ones(1)],
-            [np.array(["a"]), np.ones(1, bool), [1.0]],
-        ),
-        (lambda alias: dict[str, alias[Any]], [{}, {"a": np.ones(1)}], [{"a": [1.0]}]),
-    ],
-)
-def test_hints_of_arrays_may_be_aliases_of_their_own(monkeypatch, hint_of, fitting, others):
+@pytest.mark.parametrize("of_items", [False, True])
+def test_hints_of_arrays_may_be_aliases_of_their_own(monkeypatch, of_items):
     # `NDArray[...]` is one since NumPy 2.5.
     typing_extensions = pytest.importorskip("typing_extensions")
     item = TypeVar("item", bound=np.generic)
     arrays = np.ndarray[tuple[Any, ...], np.dtype[item]]
     alias = typing_extensions.TypeAliasType("NDArray", arrays, type_params=(item,))
     monkeypatch.setattr(skuq.files, "NDArray", alias)
-    test_values_are_checked_with_all_that_is_in_them(hint_of(alias), fitting, others)
+    hint, fitting = alias[np.float64], [np.ones(1)]
+    others = [np.array(["a"]), np.ones(1, bool), [1.0]]
+    if of_items:
+        hint, fitting, others = dict[str, alias[Any]], [{}, {"a": np.ones(1)}], [{"a": [1.0]}]
+    test_values_are_checked_with_all_that_is_in_them(hint, fitting, others)
 
 
 def test_the_refusal_of_a_pickle_says_what_to_do(tmp_path):
     (tmp_path / "model.pkl").write_bytes(b"anything")
     message = untrusted(tmp_path / "model.pkl")
-    assert "run code of whoever made them" in message
-    assert message.endswith("say so (`trust=True`).")
+    assert "run code" in message
+    assert "`trust=True`" in message
     assert untrusted(tmp_path / "model.pkl", "Or not.").endswith(" Or not.")
     with pytest.raises(FileNotFoundError):
         untrusted(tmp_path / "absent")
