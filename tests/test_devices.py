@@ -143,27 +143,20 @@ def assert_equal(found, expected, close=CLOSE):
         assert getattr(found, part).dtype == np.float64
 
 
-def test_predictions_of_a_model_do_not_depend_on_the_device(name):
+def test_models_and_predictions_do_not_depend_on_the_device(name):
     X, y = data_of(name)
     fitted = made(name, "cpu").fit(X, y)
-    expected = fitted.predict_uncertainty(X[::10]), fitted.predict(X[::10])
+    expected, labels = fitted.predict_uncertainty(X[::10]), fitted.predict(X[::10])
     fitted.set_params(device=DEVICE)
-    assert_equal(fitted.predict_uncertainty(X[::10]), expected[0])
-    np.testing.assert_allclose(fitted.predict(X[::10]), expected[1], **CLOSE)
-
-
-def test_models_are_trained_on_a_device_as_on_the_cpu(name):
-    X, y = data_of(name)
+    assert_equal(fitted.predict_uncertainty(X[::10]), expected)
+    np.testing.assert_allclose(fitted.predict(X[::10]), labels, **CLOSE)
     found = made(name, DEVICE).fit(X, y)
     if name not in OTHER_STREAM:
-        expected = made(name, "cpu").fit(X, y).predict_uncertainty(X[::10])
-        close = CLOSE_TRAINED.get(name, CLOSE)
-        assert_equal(found.predict_uncertainty(X[::10]), expected, close)
+        assert_equal(found.predict_uncertainty(X[::10]), expected, CLOSE_TRAINED.get(name, CLOSE))
     # What is fitted lies on the CPU, in the type of the network.
     if hasattr(found, "model_"):
-        assert {(p.device.type, p.dtype) for p in found.model_.module.parameters()} == {
-            ("cpu", torch.float64)
-        }
+        parameters = found.model_.module.parameters()
+        assert {(p.device.type, p.dtype) for p in parameters} == {("cpu", torch.float64)}
 
 
 def losses_on_device(watched, estimator, name, n_epochs):
@@ -306,25 +299,19 @@ def given_models():
 
     X, y = load_iris(return_X_y=True)
     X = X.astype(np.float32)
-    net = NeuralNetClassifier(
-        network(dtype=torch.float32),
-        criterion=nn.CrossEntropyLoss,
-        max_epochs=2,
-        device=DEVICE,
-        verbose=0,
-    ).fit(X, y)
+    skorch = {"criterion": nn.CrossEntropyLoss, "max_epochs": 2, "verbose": 0}
     module = network(dtype=torch.float32).to(DEVICE)
+    net = NeuralNetClassifier(network(dtype=torch.float32), device=DEVICE, **skorch).fit(X, y)
+    pipeline = make_pipeline(StandardScaler(), net).fit(X, y)
     options = {"max_epochs": 2, "random_state": 0, "device": "auto"}
-    return {
-        "module": EvidentialProbe(module, **options).fit(X, y),
-        "frozen": EvidentialProbe(FrozenEstimator(net), **options).fit(X, y),
-        "pipeline": EvidentialProbe(
-            FrozenEstimator(make_pipeline(StandardScaler(), net).fit(X, y)), **options
-        ).fit(X, y),
-        "members": DeepEnsembleClassifier(
-            members=[module, network(dtype=torch.float32)], device="auto"
-        ).fit(X, y),
+    members = [module, network(dtype=torch.float32)]
+    models = {
+        "module": EvidentialProbe(module, **options),
+        "frozen": EvidentialProbe(FrozenEstimator(net), **options),
+        "pipeline": EvidentialProbe(FrozenEstimator(pipeline), **options),
+        "members": DeepEnsembleClassifier(members=members, device="auto"),
     }
+    return {name: model.fit(X, y) for name, model in models.items()}
 
 
 def test_what_was_fitted_on_a_gpu_is_used_where_there_is_none(tmp_path, short_training):
@@ -337,19 +324,10 @@ def test_what_was_fitted_on_a_gpu_is_used_where_there_is_none(tmp_path, short_tr
     cases, rows, out = (tmp_path / name for name in ("models.pkl", "X.npy", "found.json"))
     cases.write_bytes(pickle.dumps({name: pickle.dumps(each) for name, each in models.items()}))
     np.save(rows, X[::10].astype(np.float32))
-    environment = {
-        **os.environ,
-        "CUDA_VISIBLE_DEVICES": "",
-        "PYTHONPATH": os.pathsep.join(sys.path),
-    }
-    environment.pop("PRETEND_DEVICE", None)
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, cases, rows, out],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = {key: v for key, v in os.environ.items() if key != "PRETEND_DEVICE"} | path
+    command = [sys.executable, "-c", LOADED, cases, rows, out]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     for name, (parts, device, said) in json.loads(out.read_text(encoding="utf-8")).items():
         expected = models[name].predict_uncertainty(X[::10].astype(np.float32)).parts
@@ -381,12 +359,11 @@ def test_an_estimator_that_is_not_fitted_keeps_its_device():
 # --- the user's default device -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("device", ["cpu", DEVICE, "auto"])
-def test_the_default_device_of_the_user_changes_nothing(name, device, default_device):
+def test_the_default_device_of_the_user_changes_nothing(name, default_device):
     X, y = data_of(name)
+    device = ["cpu", DEVICE, "auto"][[*ESTIMATORS].index(name) % 3]
     found = made(name, device).fit(X, y)
-    uncertain = found.predict_uncertainty(X[::10])
-    predicted = found.predict(X[::10])
+    uncertain, predicted = found.predict_uncertainty(X[::10]), found.predict(X[::10])
     torch.set_default_device(None)
     expected = made(name, device).fit(X, y)
     assert_equal(uncertain, expected.predict_uncertainty(X[::10]))

@@ -93,18 +93,14 @@ def test_given_modules_are_not_trained(flowers, modules):
     DeepEnsembleClassifier(members=nn.ModuleList(modules)).fit(*flowers)
     after = [parameter for module in modules for parameter in module.parameters()]
     assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
-
-
-def test_an_empty_module_list_is_refused(flowers):
-    with pytest.raises(ValueError, match="`members` is empty"):
+    with pytest.raises(ValueError, match="`members`"):
         DeepEnsembleClassifier(members=nn.ModuleList()).fit(*flowers)
 
 
 def test_frozen_members_survive_a_clone(flowers):
     members = [FrozenEstimator(LogisticRegression(C=c).fit(*flowers)) for c in (0.1, 10.0)]
-    ensemble = DeepEnsembleClassifier(members=members)
-    u = clone(ensemble).fit(*flowers).predict_uncertainty(flowers[0])
-    assert u.epistemic.max() > 0
+    ensemble = clone(DeepEnsembleClassifier(members=members)).fit(*flowers)
+    assert ensemble.predict_uncertainty(flowers[0]).epistemic.max() > 0
 
 
 def test_a_posterior_of_models_decomposes(flowers, laplace_torch):
