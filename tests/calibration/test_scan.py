@@ -38,7 +38,7 @@ def slow_runs(count, correct, confidence, alpha, sign):
     return runs
 
 
-def slow_p_values(count, correct, confidence, alpha, sign, seed, repeats=1500):
+def slow_p_values(count, correct, confidence, alpha, sign, seed, repeats=800):
     """Share of simulated models at the edge with evidence as large as that of each run."""
     rng = np.random.default_rng(seed)
     edge = np.clip(confidence / SCALE + sign * alpha, 0, 1)
@@ -57,7 +57,6 @@ def slow_p_values(count, correct, confidence, alpha, sign, seed, repeats=1500):
     ("count", "correct", "alpha"),
     [
         ([40, 0, 25], [30, 0, 23], 0.05),
-        ([60, 50, 40], [30, 38, 24], 0.05),
         ([5, 3, 4], [5, 3, 4], 0.0),
         ([200, 100, 300], [125, 60, 215], 0.02),
     ],
@@ -74,7 +73,7 @@ def test_evidence_and_p_values_are_those_of_slow_loops(count, correct, alpha):
         run = found.first, found.last
         assert found.evidence == pytest.approx(runs[sign][run], rel=1e-9)
         p = chance[sign][run]
-        error = 5 * np.sqrt(max(p, 0.001) * (1 / 1500 + 1 / N_SIMULATIONS))
+        error = 5 * np.sqrt(max(p, 0.001) * (1 / 800 + 1 / N_SIMULATIONS))
         error /= SPLIT[sign]
         assert found.p_value == pytest.approx(min(1, p / SPLIT[sign]), abs=error)
         np.testing.assert_array_equal(scan.p_value[run[0] : run[1] + 1], found.p_value)
@@ -86,7 +85,7 @@ def test_evidence_and_p_values_are_those_of_slow_loops(count, correct, alpha):
     assert alone.findings == []
     for b in range(3):
         p = min(chance[s][b, b] / SPLIT[s] for s in (1, -1))
-        error = 25 * np.sqrt(max(p, 0.001) * (1 / 1500 + 1 / N_SIMULATIONS))
+        error = 25 * np.sqrt(max(p, 0.001) * (1 / 800 + 1 / N_SIMULATIONS))
         assert alone.p_value[b] == pytest.approx(min(1, p), abs=error)
 
 
@@ -103,20 +102,17 @@ def test_evidence_never_falls_with_a_further_correct_prediction(n, edge):
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_evidence_of_few_samples_is_that_of_slow_loops(sign):
+def test_evidence_of_few_samples_is_that_of_slow_loops_also_against_certainty(sign):
     n, k = np.array([(n, k) for n in range(5) for k in range(n + 1)]).T
     for edge in (0.2, 0.5, 0.9):
         found = run_evidence(k, n, np.full(len(k), edge), sign)
         slow = [slow_evidence(*sample, edge, sign) for sample in zip(k, n, strict=True)]
         np.testing.assert_allclose(found, slow)
-
-
-@pytest.mark.parametrize(("edge", "sign"), [(0.0, 1), (1.0, -1), (0.0, -1), (1.0, 1)])
-def test_evidence_against_certainty_is_infinite_and_gives_no_warning(edge, sign):
     k, n = np.arange(4), np.full(4, 3)
-    with np.errstate(all="raise"):
-        found = run_evidence(k, n, np.full(4, edge), sign)
-    np.testing.assert_array_equal(found, np.where(sign * (k / 3 - edge) > 0, np.inf, 0.0))
+    for edge in (0.0, 1.0):
+        with np.errstate(all="raise"):
+            found = run_evidence(k, n, np.full(4, edge), sign)
+        np.testing.assert_array_equal(found, np.where(sign * (k / 3 - edge) > 0, np.inf, 0.0))
 
 
 rows = st.integers(0, 200).flatmap(
@@ -127,7 +123,7 @@ rows = st.integers(0, 200).flatmap(
 # Both directions are found: the one with the larger share of the level comes first, although its
 # evidence is a little smaller.
 @example(rows=[(39, 22, 45), (188, 18, 393)], alpha=0.0, level=0.3)
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     rows=st.lists(rows, min_size=1, max_size=7),
     alpha=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
@@ -162,13 +158,12 @@ def test_findings_are_disjoint_and_the_threshold_decides_on_them(rows, alpha, le
         assert under == striking or (striking and others)  # those may be more striking still
 
 
-@pytest.mark.parametrize("count", [30, 100, pytest.param(777, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("level", [0.2, 0.05, 0.01, 5e-4])
+@pytest.mark.parametrize(("count", "level"), [(30, 0.2), (100, 0.05), (100, 5e-4), (200, 0.01)])
 def test_the_threshold_is_exact_where_evidence_is_that_of_a_simulation(
     simulated_once, count, level
 ):
     # One bin has few possible values, so the threshold is next to one of them.
-    for confidence in (500, 700, 850):
+    for confidence in (500, 850):
         k = np.arange(count + 1)
         scans = [
             scan_bins(one_bin_each([count], [j], [confidence]), alpha=0.05, level=level) for j in k
@@ -180,7 +175,7 @@ def test_the_threshold_is_exact_where_evidence_is_that_of_a_simulation(
         assert not found[0]
 
 
-def share_with_findings(count, draw, alpha, level=0.05, repeats=600):
+def share_with_findings(count, draw, alpha, level=0.05, repeats=300):
     rng = np.random.default_rng(0)
     count = np.array(count)
     found = [
@@ -190,18 +185,16 @@ def share_with_findings(count, draw, alpha, level=0.05, repeats=600):
     return np.mean(found), np.sqrt(level * (1 - level) / repeats)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    "count",
-    [[3] * 5, [60] * 5, [100_000] * 5, [1, 0, 0, 0, 0], [500, 0, 2, 3, 40], [0, 0, 25, 0, 0]],
-)
-@pytest.mark.parametrize(
-    ("alpha", "side"),
+    ("count", "alpha", "side"),
     [
-        pytest.param(0.05, 1, marks=pytest.mark.slow),
-        pytest.param(0.05, 0, marks=pytest.mark.slow),
-        (0.05, -1),
-        (0.0, 0),
+        ([3] * 5, 0.0, 0),
+        ([60] * 5, 0.05, 1),
+        ([60] * 5, 0.05, -1),
+        ([100_000] * 5, 0.05, 1),
+        ([1, 0, 0, 0, 0], 0.05, -1),
+        ([500, 0, 2, 3, 40], 0.05, 0),
+        ([0, 0, 25, 0, 0], 0.0, 0),
     ],
 )
 def test_a_model_that_keeps_to_alpha_is_failed_as_rarely_as_stated(
@@ -212,21 +205,20 @@ def test_a_model_that_keeps_to_alpha_is_failed_as_rarely_as_stated(
     assert share <= 0.05 + 3 * error
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("level", [0.2, 0.01])
 def test_the_level_is_the_one_that_was_asked_for(simulated_once, level):
     count, accuracy = [200] * 5, CONFIDENCE / SCALE + 0.04
     share, error = share_with_findings(
-        count, lambda rng: rng.binomial(count, accuracy), 0.04, level=level, repeats=1500
+        count, lambda rng: rng.binomial(count, accuracy), 0.04, level=level, repeats=800
     )
     assert share <= level + 3 * error
     assert share >= level / 10  # nor is it needlessly strict
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["split", "spread", "sure"])
-@pytest.mark.parametrize("side", [1, -1])
-@pytest.mark.parametrize("n", [4, pytest.param(80, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("kind", "side", "n"),
+    [("split", 1, 4), ("split", -1, 80), ("spread", 1, 80), ("sure", 1, 80), ("sure", -1, 4)],
+)
 def test_unequal_predictions_within_a_bin_give_no_more_findings(simulated_once, kind, side, n):
     mean = CONFIDENCE / SCALE + side * 0.05
     if kind == "sure":  # as many certain ones as there can be
@@ -259,7 +251,7 @@ def test_what_is_spread_over_bins_is_found_more_often_than_bin_by_bin(
     simulated_once, count, accuracy
 ):
     rng = np.random.default_rng(0)
-    sums = [one_bin_each(count, rng.binomial(count, accuracy), CONFIDENCE) for _ in range(300)]
+    sums = [one_bin_each(count, rng.binomial(count, accuracy), CONFIDENCE) for _ in range(150)]
     ours = np.mean([bool(scan_bins(each, alpha=0.05).findings) for each in sums])
     assert ours > 1.15 * np.mean([single_bins_find(each, 0.05) for each in sums])
 
@@ -320,10 +312,14 @@ def test_a_level_that_simulations_cannot_resolve_is_kept_by_the_bound():
     assert tail / 0.8 <= level
 
 
-def test_a_reference_set_of_empty_bins_has_nothing_to_find():
+def test_nothing_is_found_without_samples_or_where_certainty_is_tolerated():
     scan = scan_bins(one_bin_each([0, 0], [0, 0], [0, 0]), alpha=0.05)
     assert scan.findings == []
     assert scan.p_value.tolist() == [1, 1]
+    for alpha in (0.05, 0.5, 1.0):
+        scan = scan_bins(one_bin_each([10**6], [10**6], [960]), alpha=alpha)
+        assert scan.findings == []
+        assert scan.p_value.tolist() == [1.0]
 
 
 @pytest.mark.parametrize(("correct", "direction"), [(39, 1), (5, -1)])
@@ -332,33 +328,13 @@ def test_a_single_bin_is_a_run(correct, direction):
     assert found[:3] == (0, 0, DIRECTIONS[direction])
 
 
-@pytest.mark.parametrize("alpha", [0.05, 0.5, 1.0])
-def test_what_is_tolerated_up_to_certainty_cannot_be_too_low(alpha):
-    scan = scan_bins(one_bin_each([10**6], [10**6], [960]), alpha=alpha)
-    assert scan.findings == []
-    assert scan.p_value.tolist() == [1.0]
-
-
-def test_the_same_sums_give_the_same_scan_whatever_the_random_state():
-    scans = []
-    for seed in (0, 1):
-        np.random.seed(seed)  # noqa: NPY002
-        before = np.random.get_state()[1].copy()  # noqa: NPY002
-        sums = one_bin_each([60] * 5, [45, 40, 45, 50, 58], CONFIDENCE)
-        scans.append(scan_bins(sums, alpha=0.02, level=0.5))
-        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
-    assert scans[0].findings == scans[1].findings != []
-    np.testing.assert_array_equal(scans[0].p_value, scans[1].p_value)
-    assert scans[0].threshold == scans[1].threshold
-
-
 def test_hundreds_of_bins_take_runs_of_ten_and_bounded_time():
     rng = np.random.default_rng(0)
-    count, confidence = np.full(300, 40), np.linspace(510, 990, 300).astype(int)
-    accuracy = confidence / 1000 + np.where(abs(np.arange(300) - 100) < 8, 0.2, 0.0)
-    sums = one_bin_each(count, rng.binomial(count, accuracy), confidence)
+    count, confidence = np.full(100, 40), np.linspace(510, 990, 100).astype(int)
+    accuracy = confidence / 1000 + np.where(abs(np.arange(100) - 35) < 8, 0.2, 0.0)
+    sums = one_bin_each(count, rng.binomial(count, accuracy.clip(max=1)), confidence)
     (found,) = scan_bins(sums, alpha=0.05).findings[:1]
-    assert 90 <= found.first <= found.last <= 110
+    assert 25 <= found.first <= found.last <= 45
     assert found.last - found.first < 10
     assert found.direction == "underconfident"
 
@@ -368,6 +344,8 @@ def test_most_of_the_level_goes_to_underconfidence():
     over = scan_bins(one_bin_each([60], [36], [700]), alpha=0.0, level=0.9999).findings[0]
     assert (under.direction, over.direction) == ("underconfident", "overconfident")
     assert under.p_value < over.p_value
+    low, high = (planned_threshold(direction=name) for name in DIRECTIONS.values())
+    assert high - low == pytest.approx(np.log(4))
 
 
 # Power
@@ -387,40 +365,33 @@ def power_at(count, confidence, gap, level=0.05, direction="underconfident"):
     return binom.pmf(k, count, np.clip(truth, 0.0, 1.0))[found].sum()
 
 
-@pytest.mark.parametrize("power", [0.5, 0.8, 0.99])
-@pytest.mark.parametrize("confidence", [0.5, 0.62, 0.8])
-@pytest.mark.parametrize("level", [0.05, 0.001])
+@pytest.mark.parametrize(
+    ("power", "confidence", "level", "direction"),
+    [
+        (0.5, 0.62, 0.05, "underconfident"),
+        (0.8, 0.5, 0.05, "underconfident"),
+        (0.99, 0.8, 0.001, "underconfident"),
+        (0.5, 0.95, 0.05, "overconfident"),
+        (0.99, 0.62, 0.05, "overconfident"),
+    ],
+)
 def test_at_the_detectable_gap_the_power_is_the_requested_one(
-    simulated_once, power, confidence, level
+    simulated_once, power, confidence, level, direction
 ):
     for count in (50, 150):
         sums = one_bin_each([count], [0], [confidence * SCALE])
-        threshold = scan_bins(sums, alpha=0.05, level=level).threshold
-        gap = float(detectable_gap(count, confidence, alpha=0.05, threshold=threshold, power=power))
-        assert power_at(count, confidence, gap, level) == pytest.approx(power, abs=1e-6)
-
-
-@pytest.mark.parametrize("power", [0.5, 0.8, 0.99])
-@pytest.mark.parametrize("confidence", [0.62, 0.95])
-def test_at_the_detectable_overconfidence_the_power_is_the_requested_one(
-    simulated_once, power, confidence
-):
-    count, direction = 150, "overconfident"
-    sums = one_bin_each([count], [0], [confidence * SCALE])
-    threshold = scan_bins(sums, alpha=0.05).threshold_overconfident
-    settings = {"alpha": 0.05, "threshold": threshold, "power": power, "direction": direction}
-    gap = float(detectable_gap(count, confidence, **settings))
-    found = power_at(count, confidence, gap, direction=direction)
-    assert found == pytest.approx(power, abs=1e-6)
-    assert required_samples(gap + 1e-9, confidence, **settings) <= count
-    np.testing.assert_allclose(detectable_shift([count], [confidence], **settings), gap, atol=1e-9)
-
-
-def test_overconfidence_has_a_smaller_share_of_the_error():
-    low, high = (planned_threshold(direction=name) for name in ("underconfident", "overconfident"))
-    assert high - low == pytest.approx(np.log(4))
-    with pytest.raises(ValueError, match="`direction` must be one of"):
-        planned_threshold(direction="too high")
+        scan = scan_bins(sums, alpha=0.05, level=level)
+        over = direction == "overconfident"
+        threshold = scan.threshold_overconfident if over else scan.threshold
+        given = {"alpha": 0.05, "threshold": threshold, "power": power, "direction": direction}
+        gap = float(detectable_gap(count, confidence, **given))
+        if np.isnan(gap):
+            assert over
+            continue
+        found = power_at(count, confidence, gap, level, direction)
+        assert found == pytest.approx(power, abs=1e-6)
+        assert required_samples(gap + 1e-9, confidence, **given) <= count
+        np.testing.assert_allclose(detectable_shift([count], [confidence], **given), gap, atol=1e-9)
 
 
 def test_what_is_planned_with_the_bound_is_found_at_least_as_often(simulated_once):
@@ -453,9 +424,10 @@ def test_the_detectable_gap_shrinks_to_alpha_with_more_samples():
     assert gaps[-1] == pytest.approx(0.05, abs=1e-3)
 
 
-@pytest.mark.parametrize("gap", [0.15, 0.3, 0.45])
-@pytest.mark.parametrize("confidence", [0.5, 0.7])
-@pytest.mark.parametrize(("power", "threshold"), [(0.8, 7.7), (0.3, 2.5)])
+@pytest.mark.parametrize(
+    ("gap", "confidence", "power", "threshold"),
+    [(0.15, 0.5, 0.3, 2.5), (0.15, 0.7, 0.8, 7.7), (0.3, 0.7, 0.3, 2.5), (0.45, 0.5, 0.8, 7.7)],
+)
 def test_required_samples_are_the_first_of_a_slow_search(gap, confidence, power, threshold):
     accuracy = min(confidence + gap, 1.0)
 
@@ -477,23 +449,13 @@ def test_samples_for_what_no_number_finds_are_infinite(gap, confidence):
         assert required_samples(gap, confidence, power=1e-4, **POWER) == np.inf
 
 
-def test_required_samples_broadcast_and_count_an_accuracy_above_one_as_one():
+def test_required_samples_broadcast_count_an_accuracy_above_one_as_one_and_agree_with_gaps():
     grid = required_samples([[0.3], [0.9]], [0.5, 0.7], **POWER)
     assert grid.shape == (2, 2)
     assert grid[1].tolist() == required_samples([0.5, 0.3], [0.5, 0.7], **POWER).tolist()
-
-
-def test_detectable_gap_and_required_samples_agree():
     count = int(required_samples(0.25, 0.5, **POWER))
     assert detectable_gap(count, 0.5, **POWER) <= 0.25 + 1e-9
     assert not detectable_gap(count - 1, 0.5, **POWER) <= 0.25
-
-
-@pytest.mark.parametrize("power", [0, 1, -0.5, 2, np.nan])
-def test_a_power_that_is_no_probability_between_is_refused(power):
-    for function in (detectable_gap, required_samples):
-        with pytest.raises(ValueError, match=r"`power` must be in \(0, 1\), got "):
-            function(0.3, 0.5, **POWER, power=power)
 
 
 def test_the_shift_of_all_bins_is_what_the_best_run_of_them_reveals():
@@ -517,9 +479,7 @@ def test_the_shift_of_all_bins_is_what_the_best_run_of_them_reveals():
     ("count", "confidence"),
     [
         ([200, 0, 400], [0.75, np.nan, 0.95]),
-        ([120] * 5, [0.55, 0.65, 0.75, 0.85, 0.95]),
         ([40, 40, 60, 100, 400], [0.55, 0.65, 0.75, 0.85, 0.97]),
-        ([150] * 4, [0.55, 0.65, 0.75, 0.85]),
     ],
 )
 def test_the_shift_of_all_bins_is_found_though_some_of_them_cannot_have_it(count, confidence):

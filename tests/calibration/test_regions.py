@@ -1,0 +1,289 @@
+"""Regions of the inputs: which samples lie in them, and the conditions that define them."""
+
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.sparse import csr_matrix
+
+from skuq.calibration import _conditions, conditions_of, region_mask
+
+# --- masks -----------------------------------------------------------------------------------
+
+PEOPLE = pd.DataFrame(
+    {
+        "age": [20.0, 30.0, 40.0, np.nan],
+        "loan size": [1, 2, 3, 4],
+        "job": ["nurse", "cook", None, "cook"],
+    }
+)
+ARRAY = np.array([[0.0, 5.0], [1.0, 6.0], [2.0, np.nan], [np.nan, 8.0]])
+
+
+def inside(region, X):
+    mask = region_mask(region, X)
+    assert mask.dtype == bool
+    assert mask.shape == (len(X),)
+    return np.flatnonzero(mask).tolist()
+
+
+def test_functions_and_queries_say_which_samples_are_inside():
+    for convert in (np.asarray, np.ndarray.tolist, pd.Series):
+        assert inside(lambda X, convert=convert: convert(X[:, 1] > 5.5), ARRAY) == [1, 3]
+    for query, expected in (
+        ("age < 35", [0, 1]),
+        ("age < 35 and job == 'cook'", [1]),
+        ("job in ['nurse', 'surgeon']", [0]),
+        ("job not in ['nurse', 'cook']", [2]),
+        ("`loan size` >= 3 or job == 'nurse'", [0, 2, 3]),
+        ("age == age", [0, 1, 2]),
+    ):
+        assert inside(query, PEOPLE) == expected == PEOPLE.query(query).index.tolist()
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        ({0: (0, 1)}, [0, 1]),  # both ends belong to it
+        ({0: (0.5, 1.5)}, [1]),
+        ({0: (None, 1)}, [0, 1]),
+        ({0: (1, None)}, [1, 2]),
+        ({0: (None, None)}, [0, 1, 2]),  # a missing value lies in no interval
+        ({0: (-np.inf, np.inf)}, [0, 1, 2]),
+        ({0: (1.0, 1.0)}, [1]),
+        ({0: (3, 1)}, []),
+        ({0: (1, None), 1: (None, 7)}, [1]),
+        ({1: 6}, [1]),
+        ({1: [5.0, 8.0]}, [0, 3]),
+        ({1: {5.0, 8.0}}, [0, 3]),
+        ({1: [np.nan, 5.0]}, [0, 2]),
+        ({-1: (None, 5)}, [0]),
+        ({np.int64(0): (np.float32(1), None)}, [1, 2]),
+    ],
+)
+def test_conditions_on_positions_of_an_array(region, expected):
+    assert inside(region, ARRAY) == expected
+    assert inside(region, ARRAY.tolist()) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_decimal_ends_belong_to_columns_of_every_precision(dtype):
+    column = np.array([[-1.0], [0.1], [0.7]], dtype=dtype)
+    for rule, expected in (
+        ((None, 0.1), [0, 1]),
+        ((0.7, None), [2]),
+        ((0.3, 0.7), [2]),
+        ((-1e300, 1e300), [0, 1, 2]),
+        ([0.1, 0.7], [1, 2]),
+        (0.1, [1]),
+    ):
+        assert inside({0: rule}, column) == expected
+
+
+@pytest.mark.parametrize(
+    ("region", "expected"),
+    [
+        ({"age": (30, None)}, [1, 2]),
+        ({"age": (None, None)}, [0, 1, 2]),
+        ({"job": "cook"}, [1, 3]),
+        ({"job": ["cook", "nurse"]}, [0, 1, 3]),
+        ({"job": frozenset({"cook"}), "age": (None, 30)}, [1]),
+        ({"job": None}, [2]),
+        ({"job": [None, "nurse"]}, [0, 2]),
+        ({"loan size": (2, 3)}, [1, 2]),
+        ({1: (2, 3)}, [1, 2]),
+        ({"job": []}, []),
+    ],
+)
+def test_conditions_on_columns_of_a_frame_with_any_index(region, expected):
+    assert inside(region, PEOPLE) == expected
+    assert inside(region, PEOPLE.set_index(pd.Index([7, 7, 1, 0]))) == expected
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pd.Series(["x", None, "y"]),
+        pd.Series(["x", np.nan, "y"], dtype=object),
+        pd.Series(["x", None, "y"], dtype="category"),
+        pd.Series([1, pd.NA, 2], dtype="Int64"),
+        pd.Series([1.0, np.nan, 2.0]),
+    ],
+)
+def test_none_stands_for_a_missing_value_however_pandas_writes_it(column):
+    X, first = column.to_frame("column"), column.iloc[0]
+    assert inside({"column": None}, X) == [1]
+    assert inside({"column": [None, first]}, X) == [0, 1]
+    assert inside({"column": [first]}, X) == [0]
+    if first == 1:
+        assert inside({"column": (None, 1)}, X) == [0]
+
+
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_a_missing_value_is_outside_whatever_types_pandas_has(backend):
+    if backend == "pyarrow":
+        pytest.importorskip("pyarrow")
+    X = PEOPLE.convert_dtypes(dtype_backend=backend)
+    assert (X["age"] < 35).isna().any()
+    assert inside("age < 35", X) == inside(lambda X: X["age"] < 35, X) == [0, 1]
+    assert inside("age < 35", X[:3]) == [0, 1]
+
+
+def test_values_of_several_types_and_columns_of_one_name_are_told_apart():
+    X = pd.DataFrame({"column": [1, "x", 2, "1"]})
+    for values in ([1, "x"], {1, "x"}):
+        assert inside({"column": values}, X) == [0, 1]
+    twice = pd.DataFrame([[1, 0], [0, 0]], columns=["age", "age"])
+    with pytest.raises(ValueError, match="this name"):
+        region_mask({"age": (1, 1)}, twice)
+    assert inside({0: (1, 1)}, twice) == [0]
+
+
+def test_impossible_regions_are_refused():
+    dates = pd.DataFrame({"day": pd.to_datetime(["2020-01-31"] * 4)})
+    for region, X, word in (
+        ("age + 1", PEOPLE, "float64"),
+        ({"height": (0, 1)}, PEOPLE, "no column 'height'.*'loan size'"),
+        ({7: (0, 1)}, PEOPLE, "no column 7"),
+        ({7: (0, 1)}, ARRAY, r"no column 7.*\(4, 2\)"),
+        ({"age": (0, 1)}, ARRAY, "position"),
+        ({0: (1, 2, 3)}, ARRAY, "list"),
+        ({"job": ("nurse", "cook")}, PEOPLE, None),
+        ({"job": (0, 1)}, PEOPLE, None),
+        ({"day": (0, 1)}, dates, "interval"),
+        (lambda X: X[:, 0] * 2, ARRAY, "float64"),
+        (lambda X: np.array([0, 1, 0, 1]), ARRAY, "int64"),
+        (lambda X: X > 1, ARRAY, r"\(4, 2\)"),
+        (lambda X: np.array([True]), ARRAY, r"\(1,\)"),
+        (lambda X: True, ARRAY, r"\(\)"),
+    ):
+        with pytest.raises(ValueError, match=word):
+            region_mask(region, X)
+    for region in ("age < 35", {}, 3, None):
+        with pytest.raises(TypeError, match="region"):
+            region_mask(region, ARRAY)
+
+
+# --- conditions ------------------------------------------------------------------------------
+
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame(
+    {
+        "age": RNG.integers(18, 90, 60),
+        "rate": RNG.normal(size=60).astype(np.float32),
+        "children": RNG.integers(0, 4, 60).astype(float),
+        "job": RNG.choice(["nurse", "cook", None], 60),
+        "paid": RNG.random(60) < 0.5,
+        "grade": pd.Categorical(RNG.choice(["a", "b"], 60), categories=["b", "a", "c"]),
+        "count": pd.array(RNG.integers(0, 9, 60), dtype="Int64"),
+        9: RNG.integers(0, 2, 60),
+    },
+    index=RNG.permutation(60),
+)
+FRAME.loc[FRAME["age"] > 80, ["children", "count"]] = None
+
+
+def found_in(X, rows=None):
+    """Conditions of a table, each with the mask of the samples that its rule selects."""
+    found = conditions_of(X)
+    for (name, rule), mask in zip(found.rules, found.masks, strict=True):
+        np.testing.assert_array_equal(region_mask({name: rule}, X)[found.rows], mask, err_msg=name)
+    return found
+
+
+def rules_of(X):
+    return [rule for _, rule in found_in(X).rules]
+
+
+def test_every_rule_finds_the_samples_of_its_mask_in_the_table():
+    found = found_in(FRAME)
+    names = [*FRAME][:-1] + [7]  # names that are no texts could be taken for positions
+    assert {name for name, _ in found.rules} == set(names)
+    assert found.masks.shape == (len(found.rules), 60)
+    rules = {name: [rule for of, rule in found.rules if of == name] for name in names}
+    assert set(rules["job"]) == {"nurse", "cook", None}
+    assert {None, 1.0} <= set(rules["children"])
+    assert set(rules["paid"]) == {True, False}
+    assert set(rules["grade"]) == {"a", "b"}
+    removed = np.arange(60) % 3 == 1
+    rest = found.without(removed)
+    assert rest.rows.tolist() == list(range(40))
+    for (name, rule), mask in zip(rest.rules, rest.masks, strict=True):
+        np.testing.assert_array_equal(region_mask({name: rule}, FRAME[~removed]), mask)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda X: X.astype(np.float32),
+        lambda X: X.tolist(),
+        lambda X: X.reshape(30, 2, 2),  # pixels of images are columns
+        csr_matrix,
+        lambda X: X.astype(object),
+        pd.DataFrame,
+    ],
+)
+def test_arrays_of_any_kind_give_columns_by_position(convert):
+    X = np.random.default_rng(0).integers(0, 50, (30, 4))
+    expected, found = conditions_of(X), conditions_of(convert(X))
+    assert found.rules == expected.rules
+    np.testing.assert_array_equal(found.masks, expected.masks)
+    assert [name for name, _ in found.rules][::60] == [0, 3]
+
+
+@pytest.mark.parametrize("column", [[1, 1], [[1], [2]], [np.nan, 2], [1j, 2j]])
+def test_columns_that_divide_nothing_give_no_intervals(column):
+    frame = pd.DataFrame({"x": pd.Series(column)})
+    assert not any(isinstance(rule, tuple) for _, rule in conditions_of(frame).rules)
+
+
+def test_numbers_are_cut_at_values_that_occur_into_equal_parts_and_texts_have_a_limit():
+    rules = rules_of(np.random.default_rng(0).permutation(100)[:, None])
+    assert rules[::2] == [(None, 10.0 * k - 1) for k in range(1, 10)]
+    assert rules[1::2] == [(10.0 * k, None) for k in range(1, 10)]
+    for n_columns, expected in ((20, 200), (300, 600)):  # a wide table is cut less often
+        wide = np.random.default_rng(0).normal(size=(50, n_columns))
+        assert len(conditions_of(wide).rules) == expected
+    for values, inner in (([1, 2], []), ([1, 2, 3], [2.0]), ([1, 2, 3, 4], [2.0, 3.0])):
+        rules = rules_of(np.array(values * 3)[:, None])
+        assert [rule for rule in rules if not isinstance(rule, tuple)] == inner
+    names = [f"{k}" for k in np.random.default_rng(0).integers(0, 500, 1000)]
+    frequent = sorted(dict.fromkeys(names), key=lambda name: -names.count(name))
+    assert rules_of(pd.DataFrame({"name": names})) == frequent[:20]  # the first of equal ones
+
+
+def test_of_many_samples_some_are_taken_always_the_same_ones(monkeypatch):
+    X = np.arange(100.0)[:, None]
+    monkeypatch.setattr(_conditions, "MAX_SAMPLES", 10)
+    found = found_in(X)
+    assert len(np.unique(found.rows)) == 10
+    assert (np.diff(found.rows) > 0).all()
+    assert found.rows.tolist() == conditions_of(X).rows.tolist()
+    monkeypatch.setattr(_conditions, "MAX_CELLS", 21)
+    assert len(conditions_of(np.zeros((30, 3))).rows) == 7
+
+
+def test_columns_of_one_name_are_told_by_their_positions():
+    X = pd.DataFrame([[k, -k, k % 2] for k in range(30)], columns=["x", "x", "y"])
+    assert {name for name, _ in found_in(X).rules} == {0, 1, "y"}
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        [Decimal(text) for text in ("0.05", "0.1", "0.2", "0.4")],
+        [10**18 + 1, 10**18 + 3, 10**18 + 7001, 10**18 + 9001],
+        [1699993951, 1699993952, 1699993960, 1699993999],
+        [0.12345678901, 0.12345678902, 0.5, 1 / 3],
+        [-1e-12, 1e-12, 2.0, np.inf],
+    ],
+)
+def test_rules_of_close_or_large_numbers_select_the_samples_that_met_them(column):
+    assert len(rules_of(pd.DataFrame({"a": [column[k] for k in np.arange(60) % 4]}))) >= 4
+
+
+def test_limits_have_no_more_digits_than_it_takes():
+    X = np.random.default_rng(0).normal(size=(1000, 1))
+    ends = [end for rule in rules_of(X) for end in rule if end is not None]
+    assert np.median([len(repr(abs(end))) for end in ends]) <= 10  # of 18 or so
