@@ -77,8 +77,7 @@ class PretrainedClassifier(
 
     _shared = ("estimator", "graph")
     _min_samples = 2  # read by `resolve`
-    # Values for subclasses without these parameters:
-    verbose: int = 0
+    verbose: int = 0  # like `batches`, for subclasses without this parameter
     batches: NodeBatches | None = None
 
     graph: Any
@@ -145,12 +144,10 @@ class PretrainedClassifier(
         return EvaluatedModel(model, outputs, LabelledData(model.classes, training, validation))
 
     def _keep(self, evaluated: EvaluatedModel) -> None:
-        """Set the fitted attributes that describe the model."""
         self.model_, self.classes_ = evaluated.model, evaluated.data.classes
         self.graph_ = getattr(self.model_, "graph", None)
 
     def _outputs_of(self, X: Any, layer: Layer = -1) -> Outputs:
-        """Evaluate the model on new samples, without a graph."""
         inputs = self._inputs(X)
         return row_outputs(self.model_, inputs, layer, self.model_.resolved(self.device))
 
@@ -167,12 +164,7 @@ class PretrainedClassifier(
 def fitted_node_model(
     estimator: Any, graph: NodeGraph, nodes: LabelledData, device: Any, seed: int
 ) -> NodeModel:
-    """Return a pre-trained model as a `NodeModel`, or train a model on the labelled nodes.
-
-    The model is a `GraphClassifier`, which is the default, a `torch.nn.Module` whose input is the
-    graph, a fitted skorch net around such a module, or any other model that `skuq.models.adopt`
-    accepts, which classifies nodes by their features.
-    """
+    """Return a pre-trained model, see `EvidentialProbe`, or train one on the labelled nodes."""
     model = unwrapped(estimator)
     if isinstance(model, nn.Module):
         return node_model(model, graph, None)
@@ -231,10 +223,9 @@ def _evaluated(model: NodeModel, nodes: LabelledData, outputs: Outputs) -> Evalu
 def node_energy(
     estimator: Any, X: Any, y: Any, *, similar: bool = False, device: Any = "auto"
 ) -> FloatArray:
-    """Energy of all nodes, (n_nodes,), for a fitted node classifier; diffused over its graph.
+    """Energy of all nodes for a fitted node classifier, diffused over its graph.
 
-    With `similar`, energy is then diffused over nodes with similar features. `X` and `y` are
-    labelled nodes and their classes.
+    With `similar`, it is then diffused over nodes with similar features. `X` and `y` are labelled.
     """
     graph = graph_of(estimator, None)
     if graph is None:
@@ -281,10 +272,9 @@ def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
 
 
 def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:
-    """Return the classes of a trained estimator; None if it stores no labels.
+    """Return the classes of a trained estimator; for a module, the labels of validation nodes.
 
-    For a `torch.nn.Module`, which stores no labels, return the labels of the validation nodes.
-    These labels may include classes that the network was trained on, but that `y` does not contain.
+    These may include classes that the network was trained on, but that `y` does not contain.
     """
     model = unwrapped(estimator)
     if isinstance(model, nn.Module) and y_val is not None:

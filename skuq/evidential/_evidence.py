@@ -109,13 +109,9 @@ class EvidenceLoss(BaseEstimator):
     }
 
     def _check(self, *, on_logits: bool) -> None:
-        """Raise if a parameter is invalid or has no effect with the head."""
         self._validate_params()
         if self.evidence_ood >= self.evidence_id:
-            raise ValueError(
-                f"`evidence_ood`={self.evidence_ood} must be smaller than "
-                f"`evidence_id`={self.evidence_id}."
-            )
+            raise ValueError(f"`evidence_ood`={self.evidence_ood} must be below `evidence_id`.")
         if not self.pcl_weight:
             levels = ["evidence_ood", "evidence_id"]
             context = "with pcl_weight=0, which disables the regulariser with target levels."

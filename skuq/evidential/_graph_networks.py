@@ -58,8 +58,7 @@ class SparseLinear(nn.Linear):
 class _Attention(torch.autograd.Function):
     """One attention head: mean over the edges into each node, weighted by a softmax of scores.
 
-    The score of an edge is the leaky ReLU of the sum of `left` at its source and `right` at its
-    target.
+    A score is the leaky ReLU of the sum of `left` at the source and `right` at the target.
     """
 
     @staticmethod
@@ -262,10 +261,10 @@ def train_on_graph(
 def layerwise_logits(
     network: GraphNetwork, graph: NodeGraph, device: torch.device, *, verbose: bool = False
 ) -> Tensor:
-    """Compute the logits of all nodes layer by layer, with the network in evaluation mode.
+    """Compute the logits of all nodes layer by layer, with the graph on the CPU.
 
-    The graph is on the CPU. The inputs of each layer are stored in a temporary file; memory holds
-    only the edges, one chunk and the logits (n_nodes, n_classes).
+    The inputs of each layer are stored in a temporary file; memory holds only the edges, one chunk
+    and the logits (n_nodes, n_classes).
     """
     total = (1 + len(network.layers)) * graph.n_nodes
     bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)

@@ -77,12 +77,8 @@ class LoopedEdges:
 
     @cached_property
     def reverse(self) -> Tensor:
-        """Position of the reverse of each edge, of shape (n_edges,)."""
+        """Position of the reverse of each edge."""
         return self.source.argsort(stable=True)
-
-    @cached_property
-    def ones(self) -> Tensor:
-        return torch.ones(len(self.source), device=self.source.device)
 
     def matrix(self, weight: Tensor) -> Tensor:
         """Build a sparse matrix of shape (n_nodes, n_read) from weights of edges."""
@@ -91,7 +87,7 @@ class LoopedEdges:
 
     def total(self, values: Tensor, weight: Tensor | None = None) -> Tensor:
         """Sum the sources' weighted values, of shape (n_read, n), over the edges into each node."""
-        weight = self.ones.to(values.dtype) if weight is None else weight
+        weight = values.new_ones(len(self.source)) if weight is None else weight
         if has_csr_products(values.device.type):
             return self.matrix(weight) @ values
         messages = weight[:, None] * values.index_select(0, self.source)
@@ -101,7 +97,7 @@ class LoopedEdges:
     def products(self, targets: Tensor, sources: Tensor) -> Tensor:
         """Inner products, (n_edges,), of values (n_nodes, n) and (n_read, n) at the ends."""
         if has_csr_products(sources.device.type):
-            pattern = self.matrix(self.ones.to(sources.dtype))
+            pattern = self.matrix(sources.new_ones(len(self.source)))
             return torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0).values()
         ends = targets.index_select(0, self.target), sources.index_select(0, self.source)
         return (ends[0] * ends[1]).sum(dim=1)
@@ -143,10 +139,7 @@ Features = Tensor | SparseFeatures
 
 
 def as_features(values: Any) -> Features:
-    """Convert a feature matrix to a float32 tensor, or to `SparseFeatures` if most values are zero.
-
-    The tensor of a memory map reads from the file at each use.
-    """
+    """Convert a matrix to float32, sparse if most values are zero; a memory map stays one."""
     if isinstance(values, np.memmap):
         if values.dtype != np.float32:
             raise ValueError(f"Node features on disk must be float32, got {values.dtype}.")
@@ -236,7 +229,6 @@ class NodeGraph:
         return propagate(self.adjacency, alpha, scheme)
 
     def is_same(self, other: NodeGraph) -> bool:
-        """Whether another graph has the same nodes, edges and features."""
         ours, theirs = self.features, other.features
         if self is other or ours.shape != theirs.shape:
             return self is other
@@ -258,7 +250,6 @@ class NodeGraph:
 
 
 def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
-    """Build a graph from an adjacency matrix, sparse or dense, and node features."""
     if isinstance(adjacency, Tensor):
         edges = adjacency.detach().cpu().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]
         adjacency = sparse.coo_array((edges.values(), tuple(edges.indices())), shape=edges.shape)
@@ -308,7 +299,6 @@ def from_edges(source: ArrayLike, target: ArrayLike, n_nodes: int) -> sparse.csr
 
 
 def checked_graph(adjacency: sparse.csr_array, features: Any, original: Any) -> NodeGraph:
-    """Build a graph from the adjacency matrix of a `NodeGraph` and unconverted features."""
     taken, n_nodes = as_features(features), adjacency.shape[0]
     if taken.shape[0] != n_nodes:
         raise ValueError(f"`graph` has {n_nodes} nodes, but {taken.shape[0]} rows of features.")

@@ -54,7 +54,6 @@ class TrainedNetworkMixin(DeviceMixin):
     verbose: int = 0
 
     def _training_settings(self, device: torch.device, weight_decay: float) -> TrainingSettings:
-        """Build settings for full-batch training with Adam."""
         names = ("learning_rate", "max_epochs", "patience", "verbose")
         given: dict[str, Any] = {name: getattr(self, name) for name in names}
         callbacks = self.callbacks or []
@@ -81,7 +80,6 @@ class LabelledData(NamedTuple):
         return np.unique(np.concatenate(parts))
 
     def as_arguments(self) -> dict[str, Any]:
-        """Return the samples as keyword arguments of `fit`."""
         (X, codes, weight), validation = self.training, self.validation
         arguments = {"X": X, "y": self.classes[codes], "sample_weight": weight}
         if validation is None:

@@ -314,10 +314,7 @@ default="auto"
 
 
 def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) -> Samples:
-    """Build the training samples (Eq. 15): labelled rows and, with `all_rows`, unlabelled rows.
-
-    With `all_rows`, each row counts once in the regularisers, whatever its labels and weights.
-    """
+    """Build the samples of Eq. 15: labelled rows; with `all_rows`, each row in regularisers once."""
     rows, weight = labelled.rows, labelled.weight
     if all_rows:
         count = np.bincount(rows, minlength=len(outputs.logits))
