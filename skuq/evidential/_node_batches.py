@@ -182,11 +182,7 @@ def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
 
 
 def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) -> ReceptiveField:
-    """Measure which features and degrees the outputs of a network depend on.
-
-    They are changed for the nodes in the middle of directed paths. The positions whose outputs
-    change show the receptive field.
-    """
+    """Change features and degrees in the middle of directed paths, and see which outputs change."""
     if not len(edges):
         return ReceptiveField(0)
     paths = _Paths(call, n_nodes, edges)

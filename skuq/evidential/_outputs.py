@@ -30,7 +30,6 @@ from skuq.validation import check_targets_are_classes, refuse_ineffective, train
 
 Layer = int | str
 
-# Constraints of the training parameters of `GraphClassifier` and `EvidentialProbe`.
 TRAINING_PARAMETERS: dict[str, Any] = {
     "learning_rate": [Interval(Real, 0, None, closed="neither")],
     "max_epochs": [Interval(Integral, 1, None, closed="left")],

@@ -1,7 +1,6 @@
 """Propagation over a graph: of vacuity, concentrations and scores (Eq. 86, 90 and 91).
 
-Concentrations `alpha` have shape (n_nodes, n_classes). An adjacency matrix is symmetric and has no
-self-loops.
+Concentrations `alpha` have shape (n_nodes, n_classes). Adjacency matrices have no self-loops.
 """
 
 from __future__ import annotations
@@ -81,10 +80,7 @@ def propagate_evidence(
 def diffuse(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 10, teleport: float = 0.1
 ) -> FloatArray:
-    """Average values, (n_nodes,) or (n_nodes, n), over random walks.
-
-    This is personalised PageRank with a row-stochastic matrix.
-    """
+    """Average values over random walks: personalised PageRank with a row-stochastic matrix."""
     count = np.asarray(adjacency.sum(axis=1)) + 1.0
     count = count.reshape(-1, *[1] * (values.ndim - 1))
     averaged = values
