@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from skorch.callbacks import Callback
 
 from skuq.datasets import make_node_classes
-from skuq.evidential import GraphClassifier, as_node_graph
+from skuq.evidential import GraphClassifier
 
 QUICK = {"hidden_sizes": (8,), "max_epochs": 8, "random_state": 0}
 NAMES = np.array(["cat", "dog", "eel"])
@@ -101,17 +101,6 @@ def test_labels_may_be_text(nodes, y, gcn, others):
     model = clone(gcn).fit(nodes, NAMES[y])
     assert model.classes_.tolist() == ["cat", "dog", "eel"]
     np.testing.assert_array_equal(model.predict(others), NAMES[gcn.predict(others)])
-
-
-def test_graph_is_shared_and_unchanged(data, nodes, y):
-    graph = as_node_graph(data.graph)
-    before = graph.adjacency.copy(), graph.features.clone()
-    model = GraphClassifier(graph, **QUICK).fit(nodes, y)
-    assert model.graph_ is graph
-    assert clone(model).graph is graph
-    assert not hasattr(clone(model), "proba_")
-    assert (graph.adjacency != before[0]).nnz == 0
-    assert graph.features.equal(before[1])
 
 
 def test_fitted_model_is_pickled(gcn, others):

@@ -6,11 +6,7 @@ from scipy import sparse
 
 from benchmarks.evidential_methods import EvidentialGNN, LogitUncertainty
 from skuq import EvidentialProbe
-from skuq.evidential import (
-    GraphClassifier,
-    as_node_graph,
-    propagate,
-)
+from skuq.evidential import GraphClassifier, as_node_graph, propagate
 from skuq.evidential._propagation import diffuse, similar_nodes
 from tests.evidential.probes import new_probe
 
@@ -34,18 +30,18 @@ def similar_by_hand(adjacency, features, n_similar=10):
 
 def test_each_node_is_joined_with_the_ten_of_the_most_similar_diffused_features(data):
     graph = as_node_graph(data.graph)
+    assert "similar" not in vars(graph.to("meta"))  # nothing is sought by the move
     expected = similar_by_hand(data.adjacency.toarray(), np.asarray(data.features, dtype=float))
-    np.testing.assert_array_equal(graph.similar.toarray(), expected)
-    assert graph.similar is graph.similar
+    found = graph.similar
+    np.testing.assert_array_equal(found.toarray(), expected)
+    assert found is graph.similar is graph.to("meta").similar
 
 
 def test_features_of_many_columns_are_compressed_without_changing_what_is_near():
-    rng = np.random.default_rng(0)
+    rng, groups = np.random.default_rng(0), np.repeat(range(4), 25)
     topics = rng.random((4, 300)) ** 8
-    groups = np.repeat(range(4), 25)
-    features = rng.poisson(3 * topics[groups]).astype(float)
-    adjacency = sparse.csr_array((100, 100))
-    similar = similar_nodes(adjacency, sparse.csr_array(features)).toarray()
+    features = sparse.csr_array(rng.poisson(3 * topics[groups]).astype(float))
+    similar = similar_nodes(sparse.csr_array((100, 100)), features).toarray()
     assert (groups[similar.nonzero()[0]] == groups[similar.nonzero()[1]]).all()
     assert similar.sum(axis=1).min() >= 10
 
@@ -60,20 +56,15 @@ def test_nodes_without_features_are_joined_with_no_other(n_described):
     np.testing.assert_array_equal(similar, expected)
 
 
-def test_uncertainty_is_diffused_over_edges_and_then_over_similar_nodes(data, gcn, nodes, y):
-    graph = gcn.graph_
-
-    def expected(alpha):
+def test_uncertainty_is_diffused_over_edges_and_then_over_similar_nodes(data, gcn, probe, nodes, y):
+    def expected(alpha, graph=gcn.graph_):
         diffused = propagate(graph.adjacency, alpha, "diffusion")
         return propagate(graph.similar, diffused, "diffusion")
 
-    plain, similar = (
-        new_probe(gcn, propagation=scheme).fit(nodes, y) for scheme in (None, "similarity")
-    )
-    np.testing.assert_allclose(similar.alpha_, expected(plain.alpha_))
-    np.testing.assert_allclose(
-        similar.with_graph(data.graph).alpha_, expected(plain.alpha_), rtol=1e-5
-    )
+    similar = new_probe(gcn, propagation="similarity").fit(nodes, y)
+    np.testing.assert_allclose(similar.alpha_, expected(probe.alpha_))
+    elsewhere = similar.with_graph(data.graph).alpha_
+    np.testing.assert_allclose(elsewhere, expected(probe.alpha_), rtol=1e-5)
     settings = GraphClassifier(data.graph, max_epochs=2, random_state=0)
     plain, similar = (
         EvidentialGNN(settings, propagation=scheme).fit(nodes, y) for scheme in (None, "similarity")
@@ -83,31 +74,21 @@ def test_uncertainty_is_diffused_over_edges_and_then_over_similar_nodes(data, gc
         LogitUncertainty(gcn, method="energy", propagation=scheme).fit(nodes, y).score_
         for scheme in (None, "similarity")
     )
-    np.testing.assert_allclose(averaged, diffuse(graph.similar, diffuse(graph.adjacency, energy)))
+    diffused = diffuse(gcn.graph_.similar, diffuse(gcn.graph_.adjacency, energy))
+    np.testing.assert_allclose(averaged, diffused)
 
 
-def test_features_on_disk_are_refused_in_words_before_any_training(
-    data, gcn, nodes, y, tmp_path, monkeypatch
-):
+def test_features_on_disk_are_refused_before_any_training(gcn, on_disk, nodes, y, monkeypatch):
     def train(*args, **kwargs):
         raise AssertionError("A training began.")
 
-    monkeypatch.setattr(EvidentialProbe, "_evaluate_estimator", train)
-    monkeypatch.setattr(LogitUncertainty, "_evaluate_estimator", train)
+    for owner in (EvidentialProbe, LogitUncertainty):
+        monkeypatch.setattr(owner, "_evaluate_estimator", train)
     monkeypatch.setattr("benchmarks.evidential_methods.dirichlet_networks.train_on_graph", train)
-    np.save(tmp_path / "features.npy", np.asarray(data.features, dtype=np.float32))
-    on_disk = data.adjacency, np.load(tmp_path / "features.npy", mmap_mode="r")
     for estimator in (
         new_probe(gcn, graph=on_disk, propagation="similarity"),
         LogitUncertainty(gcn, graph=on_disk, propagation="similarity"),
         EvidentialGNN(GraphClassifier(on_disk, max_epochs=1), propagation="similarity"),
     ):
-        with pytest.raises(ValueError, match=r"on disk. Use propagation='diffusion'"):
+        with pytest.raises(ValueError, match=r"on disk.*'diffusion'"):
             estimator.fit(nodes, y)
-
-
-def test_similar_nodes_are_found_once_for_all_devices(data):
-    graph = as_node_graph(data.graph)
-    assert "similar" not in vars(graph.to("meta"))  # nothing is sought by the move
-    found = graph.similar
-    assert graph.to("meta").similar is found

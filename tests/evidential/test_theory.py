@@ -6,6 +6,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch import nn
 
+from skuq._networks import linear_layer
 from skuq.evidential import dirichlet_uncertainty
 from skuq.evidential._evidence import NetworkEvidence, uce_loss
 from tests.evidential.probes import new_probe
@@ -23,36 +24,19 @@ def drawn(mu):
 
 def bayes(mu):
     """The classifier that knows the densities: log odds are 2 mu z."""
-    model = nn.Linear(2, 2)
-    with torch.no_grad():
-        model.weight.copy_(torch.tensor(np.stack([-mu, mu])))
-        model.bias.zero_()
-    return model
+    return linear_layer(torch.tensor(np.stack([-mu, mu])), torch.zeros(2).double())
 
 
-def fitted(**settings):
-    known, y, _ = drawn(FAR)
-    probe = new_probe(bayes(FAR), layer=-2, max_epochs=150, random_state=0, **settings)
-    return probe.fit(known, y)
-
-
-def auroc_of_ood(probe):
-    known, _, ood = drawn(FAR)
-    scores = probe.predict_uncertainty(np.vstack([known, ood])).epistemic
-    return roc_auc_score(np.repeat([0, 1], 300), scores)
-
-
-@pytest.mark.parametrize("strength", [1.0, 100.0])
-def test_intra_class_evidence_ranks_the_origin_as_most_uncertain(strength):
-    probe = fitted(ice_weight=strength, pcl_weight=0.0, learning_rate=0.05)
-    vacuity = probe.predict_uncertainty(np.array([0 * FAR, FAR, -FAR])).epistemic
-    assert vacuity[0] > vacuity[1:].max() + 0.1
-    assert auroc_of_ood(probe) > 0.9
-
-
-def test_regularised_probe_tells_ood_from_known():
-    probe = fitted(ice_weight=1e-2, pcl_weight=1e-2, learning_rate=0.05)
-    assert auroc_of_ood(probe) > 0.9
+@pytest.mark.parametrize(("ice_weight", "pcl_weight"), [(1.0, 0.0), (100.0, 0.0), (1e-2, 1e-2)])
+def test_intra_class_evidence_ranks_the_origin_as_most_uncertain(ice_weight, pcl_weight):
+    known, y, ood = drawn(FAR)
+    settings = {"learning_rate": 0.1, "max_epochs": 80, "layer": -2}
+    probe = new_probe(bayes(FAR), ice_weight=ice_weight, pcl_weight=pcl_weight, **settings)
+    vacuity = probe.fit(known, y).predict_uncertainty(np.vstack([known, ood])).epistemic
+    assert roc_auc_score(np.repeat([0, 1], 300), vacuity) > 0.9
+    if not pcl_weight:
+        vacuity = probe.predict_uncertainty(np.array([0 * FAR, FAR, -FAR])).epistemic
+        assert vacuity[0] > vacuity[1:].max() + 0.1
 
 
 def constant_head(n):
@@ -66,18 +50,14 @@ def constant_head(n):
 
 def test_plain_loss_has_its_infimum_at_an_evidence_that_says_nothing():
     known, y, ood = map(torch.as_tensor, drawn(NEAR))
-    proba = bayes(NEAR).double()(known).detach().softmax(dim=1)
-
-    def loss(n):
-        total = constant_head(n)(known).sum(dim=1, keepdim=True)
-        return uce_loss((2 + total) * proba, y).mean().item()
-
-    infimum = nn.functional.nll_loss(proba.log(), y).item()  # of the loss at any evidence
-    losses = np.array([loss(n) for n in range(15)])
-    assert (np.diff(losses) < 0).all()
-    assert (losses > infimum).all()
-    assert losses[-1] == pytest.approx(infimum, abs=1e-3 * losses[0])
+    proba, losses = bayes(NEAR)(known).detach().softmax(dim=1), []
     for n in range(15):
+        total = constant_head(n)(known).sum(dim=1, keepdim=True)
+        losses.append(uce_loss((2 + total) * proba, y).mean().item())
         evidence = constant_head(n)(torch.cat([known, ood]))
         vacuity = dirichlet_uncertainty(evidence.numpy() + 1).epistemic
         assert np.unique(vacuity).size == 1
+    infimum = nn.functional.nll_loss(proba.log(), y).item()  # of the loss at any evidence
+    assert (np.diff(losses) < 0).all()
+    assert min(losses) > infimum
+    assert losses[-1] == pytest.approx(infimum, abs=1e-3 * losses[0])
