@@ -20,17 +20,6 @@ def estimator(**parameters):
     return RobustGPC(KERNEL, **{"optimizer": None, "random_state": 0, **parameters})
 
 
-@pytest.fixture(scope="module")
-def fitted():
-    return estimator().fit(X, Y)
-
-
-@pytest.fixture(scope="module")
-def answers(fitted):
-    """Results of each method for the arguments that the others are compared with."""
-    return {method: getattr(fitted, method)(POINTS, **EFFECTIVE[method][0]) for method in EFFECTIVE}
-
-
 def fitted_state(gpc):
     gpc.fit(X, Y)
     return [gpc.n_iter_, gpc.log_marginal_likelihood_, gpc.posterior_.inputs.tolist()]
@@ -79,104 +68,46 @@ def test_parameters_of_queries_have_an_effect(capsys, monkeypatch):
     assert asked == [1, 2, 1, 1]
 
 
-def test_all_parameters_of_the_constructor_are_tried_here():
-    tried = {"kernel", "likelihood", "inference", "optimizer", "max_iter", "n_restarts"}
-    tried |= {"n_inducing", "random_state", "device", "n_jobs", "verbose"}
-    assert set(RobustGPC().get_params()) == tried
-
-
+SHAPES = {"norm": "l1", "features": [0], "domain": (POINTS - 0.1, None)}
+BALLS = {"radius": 0.1, "region": (POINTS - 0.2, POINTS + 0.1), **SHAPES}
+LIMITS = {"max_time": 0.0, "max_regions": 1}
+OTHER = {"y": 1 - LABELS}
 EFFECTIVE = {
     "predict_proba_bounds": (
         {"radius": 0.3, "tol": 0.2, "max_regions": 30},
-        {
-            "radius": 0.1,
-            "region": (POINTS - 0.2, POINTS + 0.1),
-            "norm": "l1",
-            "features": [0],
-            "domain": (POINTS - 0.1, None),
-            "class_": 1,
-            "tol": 0.01,
-            "max_time": 0.0,
-            "max_regions": 1,
-        },
+        {**BALLS, **LIMITS, "class_": 1, "tol": 0.01},
     ),
     "certify": (
         {"radius": 0.4, "max_regions": 30},
-        {
-            "y": 1 - LABELS,
-            "radius": 0.1,
-            "region": (POINTS - 0.2, POINTS + 0.1),
-            "norm": "l1",
-            "features": [0],
-            "domain": (POINTS - 0.1, None),
-            "delta": 0.3,
-            "tol": 0.5,
-            "max_time": 0.0,
-            "max_regions": 1,
-        },
+        {**OTHER, **BALLS, **LIMITS, "delta": 0.3, "tol": 0.5},
     ),
     "certified_radius": (
         {"max_radius": 1.0, "precision": 0.1, "max_regions": 20},
-        {
-            "y": 1 - LABELS,
-            "max_radius": 0.1,
-            "precision": 0.01,
-            "norm": "l1",
-            "features": [0],
-            "domain": (POINTS - 0.02, POINTS + 0.02),
-            "max_time": 0.0,
-            "max_regions": 1,
-        },
+        {**OTHER, **SHAPES, **LIMITS, "max_radius": 0.1, "precision": 0.01}
+        | {"domain": (POINTS - 0.02, POINTS + 0.02)},
     ),
-    "attack": (
-        {"radius": 0.4},
-        {
-            "y": 1 - LABELS,
-            "radius": 0.1,
-            "region": (POINTS - 0.2, POINTS + 0.1),
-            "norm": "l1",
-            "features": [0],
-            "domain": (POINTS - 0.1, None),
-            "method": "fgsm",
-            "n_restarts": 3,
-        },
-    ),
+    "attack": ({"radius": 0.4}, {**OTHER, **BALLS, "method": "fgsm", "n_restarts": 3}),
     "explain": (
         {"gamma": 0.3, "tol": 0.01, "max_regions": 20},
-        {
-            "gamma": 0.1,
-            "class_": 0,
-            "features": [0],
-            "domain": (POINTS - 0.1, None),
-            "tol": 0.001,
-            "max_time": 0.0,
-            "max_regions": 1,
-        },
+        {**SHAPES, **LIMITS, "gamma": 0.1, "class_": 0, "tol": 0.001},
     ),
 }
+del EFFECTIVE["explain"][1]["norm"]
 
 
 @pytest.mark.parametrize("method", EFFECTIVE)
-def test_all_parameters_of_queries_are_tried_here(method):
+def test_arguments_of_queries_have_an_effect(method):
     own = set(inspect.signature(getattr(RobustGPC, method)).parameters) - {"self", "X", "around"}
-    shared = set(Around.__annotations__)
-    if method in ("certified_radius", "attack", "explain"):
-        shared -= {"certified_radius": {"region"}, "explain": {"region", "norm"}}.get(
-            method, {"max_time", "max_regions"}
-        )
-    assert set(EFFECTIVE[method][1]) == own | shared
-
-
-@pytest.mark.parametrize(
-    ("method", "name"), [(method, name) for method in EFFECTIVE for name in EFFECTIVE[method][1]]
-)
-def test_arguments_of_queries_have_an_effect(fitted, answers, method, name):
-    base, changes = EFFECTIVE[method]
-    changed = {**base, name: changes[name]}
-    if name == "region":
-        del changed["radius"]
-    after = getattr(fitted, method)(POINTS, **changed)
-    assert not all(
-        np.array_equal(a, b, equal_nan=np.asarray(a).dtype.kind == "f")
-        for a, b in zip(answers[method], after, strict=True)
-    )
+    without = {"certified_radius": {"region"}, "explain": {"region", "norm"}, "attack": {*LIMITS}}
+    (base, changes), fitted = EFFECTIVE[method], estimator().fit(X, Y)
+    assert set(changes) == own | set(Around.__annotations__) - without.get(method, set())
+    before = getattr(fitted, method)(POINTS, **base)
+    for name, value in changes.items():
+        changed = {**base, name: value}
+        if name == "region":
+            del changed["radius"]
+        after = getattr(fitted, method)(POINTS, **changed)
+        assert not all(
+            np.array_equal(a, b, equal_nan=np.asarray(a).dtype.kind == "f")
+            for a, b in zip(before, after, strict=True)
+        ), name

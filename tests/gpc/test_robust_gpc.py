@@ -10,39 +10,56 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris, make_moons
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessClassifier
-from sklearn.gaussian_process.kernels import (
-    RBF,
-)
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 from sklearn.preprocessing import scale
 
 from skuq import RobustGPC
+from skuq.gpc import _estimator
 
 KERNEL = 4.0 * RBF(0.7)
 FIXED = {"kernel": KERNEL, "optimizer": None}
-BINARY = [(link, method) for link in ("probit", "logit") for method in ("laplace", "ep")]
+METHODS = [
+    ("probit", "laplace", None),
+    ("logit", "laplace", 12),
+    ("probit", "ep", 12),
+    ("logit", "ep", None),
+    ("softmax", "laplace", None),
+    ("softmax", "laplace", 12),
+]
 
 
 @pytest.fixture(scope="module")
 def moons():
-    return make_moons(80, noise=0.2, random_state=0)
+    return make_moons(60, noise=0.2, random_state=0)
 
 
 @pytest.fixture(scope="module")
 def iris():
     X, y = load_iris(return_X_y=True)
-    return scale(X), y
+    return scale(X)[::3], y[::3]
 
 
-@pytest.mark.parametrize("n_inducing", [None, 20])
-@pytest.mark.parametrize(("likelihood", "inference"), [*BINARY, ("softmax", "laplace")])
-def test_two_classes_are_told_apart(moons, likelihood, inference, n_inducing):
-    gpc = RobustGPC(
-        likelihood=likelihood, inference=inference, n_inducing=n_inducing, random_state=0
-    ).fit(*moons)
-    fresh = make_moons(200, noise=0.2, random_state=1)
-    assert gpc.score(*fresh) > 0.93
+@pytest.mark.parametrize(("likelihood", "inference", "n_inducing"), METHODS)
+def test_two_classes_are_told_apart_and_weight_two_is_the_sample_twice(
+    moons, likelihood, inference, n_inducing
+):
+    X, y = moons
+    gpc = RobustGPC(likelihood=likelihood, inference=inference, n_inducing=n_inducing)
+    gpc.set_params(max_iter=8, random_state=0).fit(X, y)
+    assert gpc.score(*make_moons(200, noise=0.2, random_state=1)) > 0.9
     assert gpc.likelihood_ == likelihood
-    assert gpc.log_marginal_likelihood_ > -80 * np.log(2)
+    assert gpc.log_marginal_likelihood_ > -60 * np.log(2)
+    # Epistemic uncertainty grows away from the data.
+    steps = gpc.predict_uncertainty([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0], [0.0, 99.0]])
+    assert (np.diff(steps.epistemic) > 0).all()
+    assert steps.total[-1] == pytest.approx(np.log(2), abs=1e-6)
+    weight = np.random.default_rng(0).integers(0, 3, len(y))
+    gpc.set_params(max_iter=3)
+    weighted = clone(gpc).fit(X, y, sample_weight=weight)
+    repeated = clone(gpc).fit(X.repeat(weight, axis=0), y.repeat(weight))
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-5)
+    values = [each.log_marginal_likelihood_ for each in (weighted, repeated)]
+    np.testing.assert_allclose(*values, rtol=1e-6)
 
 
 def test_logit_laplace_agrees_with_scikit_learn(moons):
@@ -52,9 +69,8 @@ def test_logit_laplace_agrees_with_scikit_learn(moons):
     theirs = GaussianProcessClassifier(KERNEL, optimizer=None).fit(X, y)
     # They stop Newton's method early, and integrate by five error functions.
     np.testing.assert_allclose(ours.predict_proba(grid), theirs.predict_proba(grid), atol=2e-3)
-    np.testing.assert_allclose(
-        ours.log_marginal_likelihood_, theirs.log_marginal_likelihood(KERNEL.theta), rtol=1e-6
-    )
+    value = theirs.log_marginal_likelihood(KERNEL.theta)
+    np.testing.assert_allclose(ours.log_marginal_likelihood_, value, rtol=1e-6)
 
 
 def test_probit_ep_agrees_with_gpy(moons):
@@ -71,10 +87,9 @@ def test_probit_ep_agrees_with_gpy(moons):
 def test_parts_of_uncertainty_are_those_of_sampled_functions(iris, n_classes):
     X, y = iris[0][iris[1] < n_classes], iris[1][iris[1] < n_classes]
     gpc = RobustGPC(**FIXED, likelihood="probit" if n_classes == 2 else "softmax").fit(X, y)
-    at = np.r_[X[:3], X[-3:], X[:2] + 2.0]
+    at = np.r_[X[:1], X[-1:], X[:1] + 2.0]
     mean, covariance = gpc.posterior_.moments(at)
-    rng = np.random.default_rng(0)
-    u = gpc.predict_uncertainty(at)
+    rng, u = np.random.default_rng(0), gpc.predict_uncertainty(at)
     np.testing.assert_allclose(u.total, u.aleatoric + u.epistemic)
     for i in range(len(at)):
         f = rng.multivariate_normal(mean[i], covariance[i], size=100_000)
@@ -88,77 +103,42 @@ def test_parts_of_uncertainty_are_those_of_sampled_functions(iris, n_classes):
         np.testing.assert_allclose(gpc.predict_proba(at[i : i + 1])[0], average, atol=5e-3)
         assert u.aleatoric[i] == pytest.approx(conditional, abs=5e-3)
         assert u.total[i] == pytest.approx(-(average * np.log(average)).sum(), abs=5e-3)
-
-
-@pytest.mark.parametrize(("likelihood", "inference"), [*BINARY, ("softmax", "laplace")])
-def test_epistemic_uncertainty_grows_away_from_the_data(moons, likelihood, inference):
-    gpc = RobustGPC(likelihood=likelihood, inference=inference, **FIXED).fit(*moons)
-    steps = gpc.predict_uncertainty([[0.0, 1.0], [0.0, 2.0], [0.0, 3.0], [0.0, 9.0]])
-    assert (np.diff(steps.epistemic) > 0).all()
-    assert steps.total[-1] == pytest.approx(np.log(2), abs=1e-6)
-
-
-@pytest.mark.parametrize("n_inducing", [None, 10])
-@pytest.mark.parametrize(("likelihood", "inference"), [*BINARY, ("softmax", "laplace")])
-def test_weight_two_is_the_sample_twice(moons, likelihood, inference, n_inducing):
-    X, y = moons
-    weight = np.random.default_rng(0).integers(0, 3, len(y))
-    gpc = RobustGPC(
-        likelihood=likelihood,
-        inference=inference,
-        n_inducing=n_inducing,
-        max_iter=4,
-        random_state=0,
-    )
-    weighted = clone(gpc).fit(X, y, sample_weight=weight)
-    repeated = clone(gpc).fit(X.repeat(weight, axis=0), y.repeat(weight))
-    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-5)
-    np.testing.assert_allclose(
-        weighted.log_marginal_likelihood_, repeated.log_marginal_likelihood_, rtol=1e-6
-    )
+    far = gpc.predict_proba([[1e3] * 4, [-1e9] * 4])  # far points have the prior
+    np.testing.assert_allclose(far, 1 / n_classes, atol=1e-9)
 
 
 def test_classes_without_weight_are_not_known(iris):
     gpc = RobustGPC(**FIXED).fit(*iris, sample_weight=(iris[1] != 1).astype(float))
     assert gpc.classes_.tolist() == [0, 2]
     assert gpc.likelihood_ == "probit"
-    with pytest.raises(ValueError, match=r"[Zz]ero"):
-        RobustGPC(**FIXED).fit(*iris, sample_weight=np.zeros(len(iris[1])))
-    with pytest.raises(ValueError, match="one class, 2"):
-        RobustGPC(**FIXED).fit(*iris, sample_weight=(iris[1] == 2).astype(float))
+    for weight in (np.zeros(len(iris[1])), (iris[1] == 2).astype(float)):
+        with pytest.raises(ValueError, match=r"[Zz]ero|one class"):
+            RobustGPC(**FIXED).fit(*iris, sample_weight=weight)
 
 
-def test_fitted_classifier_survives_pickling_also_after_certificates(moons):
-    X = moons[0]
-    gpc = RobustGPC(**FIXED).fit(*moons)
+def test_certificates_are_not_pickled_and_refitting_forgets_them(moons):
+    X, y = moons
+    gpc = RobustGPC(**FIXED).fit(X, y)
     before = len(pickle.dumps(gpc))
-    certificate = gpc.certify(X[:3], radius=0.05)
+    first = gpc.certify(X[:3], radius=0.05).status
     stored = pickle.dumps(gpc)
     assert len(stored) < 1.5 * before
     again = pickle.loads(stored)
-    np.testing.assert_array_equal(again.predict_proba(X), gpc.predict_proba(X))
-    np.testing.assert_array_equal(again.certify(X[:3], radius=0.05).status, certificate.status)
-    refitted = clone(again).fit(*moons)
-    np.testing.assert_array_equal(refitted.predict_proba(X), gpc.predict_proba(X))
-
-
-def test_refitting_forgets_what_was_prepared(moons):
-    X, y = moons
-    gpc = RobustGPC(**FIXED).fit(X, y)
-    first = gpc.certify(X[:2], radius=0.01)
-    flipped = gpc.fit(X, 1 - y).certify(X[:2], y=1 - y[:2], radius=0.01)
-    np.testing.assert_array_equal(first.status, flipped.status)
-    gpc.set_params(likelihood="logit", kernel=RBF(2.0)).fit(X, y)
-    assert (gpc.likelihood_, gpc.kernel_) == ("logit", RBF(2.0))
+    np.testing.assert_array_equal(again.certify(X[:3], radius=0.05).status, first)
+    flipped = gpc.fit(X, 1 - y).certify(X[:3], y=1 - y[:3], radius=0.05).status
+    np.testing.assert_array_equal(flipped, again.certify(X[:3], y=y[:3], radius=0.05).status)
 
 
 def test_hyperparameters_stay_without_optimizer_and_move_with_it(moons):
-    kept = RobustGPC(**FIXED).fit(*moons)
-    moved = RobustGPC(KERNEL).fit(*moons)
+    kept, moved = (RobustGPC(KERNEL, optimizer=each).fit(*moons) for each in (None, "lbfgs"))
     assert (kept.kernel_, kept.n_iter_) == (KERNEL, 1)
     assert moved.log_marginal_likelihood_ > kept.log_marginal_likelihood_ + 0.1
-    assert clone(KERNEL) == KERNEL  # the user's own kernel is not changed
-    assert moved.kernel == 4.0 * RBF(0.7)
+    assert moved.kernel == 4.0 * RBF(0.7)  # the user's own kernel is not changed
+    assert RobustGPC(max_iter=3).fit(*moons).n_iter_ == 3
+    poor = RobustGPC(1.0 * RBF(1e-3, (1e-3, 1e2)), max_iter=10, random_state=0)
+    alone, more = clone(poor).fit(*moons), clone(poor).set_params(n_restarts=2).fit(*moons)
+    assert more.log_marginal_likelihood_ >= alone.log_marginal_likelihood_
+    assert more.n_iter_ > alone.n_iter_
 
 
 def test_default_kernel_does_not_depend_on_units_or_origin(moons):
@@ -169,21 +149,14 @@ def test_default_kernel_does_not_depend_on_units_or_origin(moons):
         np.testing.assert_allclose(proba, plain, atol=1e-3)
 
 
-@pytest.mark.parametrize("max_iter", [1, 3])
-def test_evaluations_are_limited(moons, max_iter):
-    assert RobustGPC(max_iter=max_iter).fit(*moons).n_iter_ == max_iter
+def test_inducing_points_represent_large_data():
+    X, y = make_moons(1000, noise=0.2, random_state=0)
+    gpc = RobustGPC(n_inducing=25, max_iter=8, random_state=0).fit(X, y)
+    assert gpc.posterior_.inputs.shape == (25, 2)
+    assert gpc.score(*make_moons(500, noise=0.2, random_state=1)) > 0.95
 
 
-def test_restarts_never_lead_to_less(moons):
-    poor = RobustGPC(1.0 * RBF(1e-3, (1e-3, 1e2)), max_iter=15, random_state=0)
-    alone = clone(poor).fit(*moons)
-    more = clone(poor).set_params(n_restarts=2).fit(*moons)
-    assert more.log_marginal_likelihood_ >= alone.log_marginal_likelihood_
-    assert more.n_iter_ > alone.n_iter_
-
-
-@pytest.mark.parametrize("n_inducing", [None, 3])
-@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize(("n_inducing", "n_classes"), [(None, 2), (3, 2), (None, 3), (3, 3)])
 def test_inputs_that_are_all_the_same_predict_frequencies(n_inducing, n_classes):
     y = np.r_[np.zeros(30), np.arange(1, n_classes)]
     X = np.full((len(y), 2), 0.1)
@@ -198,24 +171,50 @@ def test_inputs_that_are_all_the_same_predict_frequencies(n_inducing, n_classes)
 
 def test_a_covariance_close_to_singular_is_reported_with_the_jitter(moons, monkeypatch):
     # Distances are too precise for a kernel that needs a noticeable jitter: any is noticed here.
-    monkeypatch.setattr("skuq.gpc._estimator._NOTED_JITTER", 0.0)
+    monkeypatch.setattr(_estimator, "_NOTED_JITTER", 0.0)
     gpc = RobustGPC(RBF(1.0), optimizer=None, n_inducing=20, random_state=0)
-    with pytest.warns(ConvergenceWarning, match=r"close to singular: 1e-\d\d of its diagonal"):
+    with pytest.warns(ConvergenceWarning, match=r"singular: 1e-\d\d"):
         gpc.fit(*moons)
-
-
-def test_far_points_have_the_prior(iris):
-    for likelihood, n_classes in (("probit", 2), ("logit", 2), ("softmax", 3)):
-        X, y = iris[0][iris[1] < n_classes], iris[1][iris[1] < n_classes]
-        gpc = RobustGPC(likelihood=likelihood, **FIXED).fit(X, y)
-        proba = gpc.predict_proba([[1e3] * 4, [-1e9] * 4])
-        np.testing.assert_allclose(proba, 1 / n_classes, atol=1e-9)
 
 
 @pytest.mark.parametrize("n_inducing", [None, 20])
 def test_probabilities_do_not_depend_on_far_points_asked_for_with_them(moons, n_inducing):
     X, y = moons
     model = RobustGPC(10.0 * RBF(0.5), optimizer=None, n_inducing=n_inducing, random_state=0)
-    model.fit(X, y)
-    together = model.predict_proba(np.vstack([X[:5], [[1e9, 0.0]]]))
+    together = model.fit(X, y).predict_proba(np.vstack([X[:5], [[1e9, 0.0]]]))
     np.testing.assert_allclose(together[:5], model.predict_proba(X[:5]), rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("inference", ["laplace", "ep"])
+def test_a_fit_that_does_not_fit_into_memory_is_refused_with_advice(moons, monkeypatch, inference):
+    gpc = RobustGPC(max_iter=1, inference=inference)
+    needed = _estimator.exact_fit_bytes(60, 2, KERNEL)
+    monkeypatch.setattr(_estimator, "available_memory", lambda: needed - 1)
+    with pytest.raises(MemoryError, match="n_inducing"):
+        gpc.fit(*moons)
+    gpc.set_params(n_inducing=5).fit(*moons)
+    monkeypatch.setattr(_estimator, "available_memory", lambda: needed)
+    gpc.set_params(n_inducing=None).fit(*moons)
+
+
+def test_memory_grows_with_rows_matrices_and_kernels():
+    small = _estimator.exact_fit_bytes(1000, 2, RBF())
+    assert 8e6 * 5 < small < 8e6 * 12  # five to twelve matrices
+    assert _estimator.exact_fit_bytes(2000, 2, RBF()) == 4 * small
+    assert _estimator.exact_fit_bytes(1000, 2, ConstantKernel() * RBF()) == small
+    assert _estimator.exact_fit_bytes(1000, 2, RBF() + Matern(nu=1.5)) > small
+    assert _estimator.exact_fit_bytes(1000, 9, RBF()) > small
+
+
+def test_features_on_different_scales_are_pointed_out(iris, capsys):
+    X, y = iris[0] * [1, 1, 1e4, 1], iris[1]
+    with pytest.warns(UserWarning, match="Feature 2 .*StandardScaler"):
+        RobustGPC(max_iter=1).fit(X, y)
+    for kernel, inputs in ((RBF(np.ones(4)), X), (None, iris[0]), (None, X[:, 2:3])):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            warnings.simplefilter("ignore", RuntimeWarning)
+            RobustGPC(kernel, max_iter=1, n_inducing=5, random_state=0).fit(inputs, y)
+    assert capsys.readouterr().err == ""
+    RobustGPC(max_iter=2, verbose=1).fit(*iris)
+    assert "log_evidence" in capsys.readouterr().err
