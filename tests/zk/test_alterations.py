@@ -85,6 +85,9 @@ def alter(path, example):
 def respelled_proof(text, how):
     if how == "a line break":
         return text[:76] + "\n" + text[76:]
+    if how == "other unused bits":
+        assert text.endswith("Q==")
+        return text[:-3] + "R=="
     return base64.b64encode(PROOFS[how](base64.b64decode(text))).decode()
 
 

@@ -12,12 +12,14 @@ import pytest
 from joblib import cpu_count
 
 pytest.importorskip("ezkl")
+filelock = pytest.importorskip("filelock")
 
 from skuq.zk import _ezkl as backend
 from skuq.zk import _private_commitment as private_side
 from skuq.zk._files import read_json, write_json
 from skuq.zk._private_commitment import KINDS, Ledger, results_of, simultaneous_proofs
 
+LOCK = "ledger.lock"
 BUDGETS = {"audits": 2, "attestations": 1, "pads": 5}
 
 
@@ -45,26 +47,20 @@ def test_each_kind_has_a_budget_of_its_own(ledger, private):
     assert read_json(private / "ledger.json") == BUDGETS
 
 
-def test_a_call_that_was_killed_while_it_counted_is_in_nobodys_way(ledger, private):
-    code = (
-        "import os, sys\nfrom pathlib import Path\nfrom skuq.zk._private_commitment import Ledger\n"
-        f"with Ledger(Path(sys.argv[1]), {BUDGETS})._locked():\n    os._exit(9)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(private)], check=False)
+def test_a_call_that_was_killed_while_it_counted_is_in_nobodys_way(ledger, private, monkeypatch):
+    monkeypatch.setattr(private_side, "LONGEST_WAIT", 0.0)
+    code = f"import filelock, os; filelock.FileLock({LOCK!r}).acquire(); os._exit(9)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=private, check=False)
     assert done.returncode == 9
     assert ledger.take("audits") == 0
+    with filelock.FileLock(private / LOCK), pytest.raises(RuntimeError, match="locked"):
+        ledger.take("audits")
 
 
 def test_calls_at_the_same_time_take_different_pads(private):
     with ThreadPoolExecutor(5) as pool:
         taken = pool.map(lambda _: Ledger(private, BUDGETS).take("pads"), range(5))
     assert sorted(taken) == [0, 1, 2, 3, 4]
-
-
-def test_a_count_that_is_held_too_long_is_named(ledger, monkeypatch):
-    monkeypatch.setattr(private_side, "LONGEST_WAIT", 0.0)
-    with ledger._locked(), pytest.raises(RuntimeError, match="locked"):
-        ledger.take("audits")
 
 
 def test_what_was_seen_elsewhere_is_compared(ledger):
