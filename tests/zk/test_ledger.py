@@ -12,7 +12,7 @@ import pytest
 from joblib import cpu_count
 
 pytest.importorskip("ezkl")
-filelock = pytest.importorskip("filelock")
+pytest.importorskip("filelock")
 
 from skuq.zk import _ezkl as backend
 from skuq.zk import _private_commitment as private_side
@@ -48,12 +48,14 @@ def test_each_kind_has_a_budget_of_its_own(ledger, private):
 
 
 def test_a_call_that_was_killed_while_it_counted_is_in_nobodys_way(ledger, private, monkeypatch):
+    from filelock import FileLock
+
     monkeypatch.setattr(private_side, "LONGEST_WAIT", 0.0)
     code = f"import filelock, os; filelock.FileLock({LOCK!r}).acquire(); os._exit(9)"
     done = subprocess.run([sys.executable, "-c", code], cwd=private, check=False)
     assert done.returncode == 9
     assert ledger.take("audits") == 0
-    with filelock.FileLock(private / LOCK), pytest.raises(RuntimeError, match="locked"):
+    with FileLock(private / LOCK), pytest.raises(RuntimeError, match="locked"):
         ledger.take("audits")
 
 
