@@ -341,35 +341,43 @@ class AdversarialRegressors(NamedTuple):
     feasible: Any
 
 
-class _Visited(NamedTuple):
-    """The models visited by all searches of a batch, and the given model."""
+class Visited(NamedTuple):
+    """The models visited by all searches of a batch of a regressor, and the given model."""
 
     given: Gaussians  # (n_points, 1, 1)
     models: Gaussians  # (n_points, 2, n_steps)
     excess_loss: Any  # (n_points, 2, n_steps)
 
     @classmethod
-    def of(cls, reference: Any, found: Trajectories, noise_variance: float | None) -> _Visited:
+    def of(cls, reference: Any, found: Trajectories, noise_variance: float | None) -> Visited:
         given = gaussians(reference[:, None, None], noise_variance)
         return cls(given, gaussians(found.outputs, noise_variance), found.excess_loss)
 
-    def away(self) -> Any:
-        """Displacement of each model's mean in its search direction, in units of the target."""
+    def best(self, gamma: float) -> tuple[Visited, Any]:
+        """The best model of each search, and whether it is feasible."""
         distance = self.models.mean - self.given.mean
         xp = array_namespace(distance)
-        return xp.stack([sign * distance[:, k] for k, sign in enumerate(DIRECTIONS)], 1)
-
-    def best(self, gamma: float) -> tuple[_Visited, Any]:
-        """The best model of each search, and whether it is feasible."""
-        away = self.away()
+        # Displacement of each model's mean in its search direction, in units of the target.
+        away = xp.stack([sign * distance[:, k] for k, sign in enumerate(DIRECTIONS)], 1)
         within = (self.excess_loss <= gamma) & (away > 0)
         divergence = directed_divergence(self.given, self.models, away)
         found = within.any(-1)[..., None]
-        xp = array_namespace(divergence)
         score = xp.where(within, divergence, -xp.inf)
         at = xp.where(found, score, -self.excess_loss).argmax(-1)[..., None]
         models = Gaussians(*(_taken(part, at, -1) for part in self.models))
-        return _Visited(self.given, models, _taken(self.excess_loss, at, -1)), found
+        return Visited(self.given, models, _taken(self.excess_loss, at, -1)), found
+
+    def best_models(self, gamma: float) -> AdversarialRegressors:
+        """The best model of each search, as arrays."""
+        visited, feasible = self.best(gamma)
+        parts = (
+            np.broadcast_to(np.array(DIRECTIONS), (len(self.excess_loss), 2))[..., None],
+            *visited.models,
+            gaussian_kl(*visited.given, *visited.models),
+            visited.excess_loss,
+            feasible,
+        )
+        return AdversarialRegressors(*(as_numpy(part).squeeze(-1) for part in parts))
 
     def weighted(self, sampling: ImportanceSampling) -> tuple[Gaussians, Any]:
         """Models that enter the estimate and their weights, (n_points, n_models)."""
@@ -380,59 +388,27 @@ class _Visited(NamedTuple):
             models = [joined_models(given[:, 0], part) for given, part in pairs]
         return Gaussians(*models), sampling.weights(kept.excess_loss)
 
+    def uncertainty(self, sampling: ImportanceSampling) -> Decomposition:
+        """Parts of uncertainty, (n_points,), from the weighted models of the searches."""
+        models, weights = self.weighted(sampling)
+        if sampling.setting == "selected":  # Eq. 27
+            given = Gaussians(*(part[:, 0] for part in self.given))
+            aleatoric = gaussian_entropy(given.variance[:, 0])
+            epistemic = (weights * gaussian_kl(*given, *models)).sum(-1)
+        else:  # Eq. 26
+            aleatoric = (weights * gaussian_entropy(models.variance)).sum(-1)
+            pairwise = sampling.setting == "pairwise"
+            divergence = gaussian_pairwise_kl if pairwise else mixture_information
+            epistemic = divergence(*models, weights)
+        return Decomposition(_as_double(aleatoric), _as_double(epistemic))
 
-def gaussian_uncertainty(
-    reference: Any,
-    trajectories: Trajectories,
-    sampling: ImportanceSampling,
-    *,
-    noise_variance: float | None,
-) -> Decomposition:
-    """Parts of uncertainty, (n_points,), from the weighted models of the searches."""
-    visited = _Visited.of(reference, trajectories, noise_variance)
-    models, weights = visited.weighted(sampling)
-    if sampling.setting == "selected":  # Eq. 27
-        given = Gaussians(*(part[:, 0] for part in visited.given))
-        aleatoric = gaussian_entropy(given.variance[:, 0])
-        epistemic = (weights * gaussian_kl(*given, *models)).sum(-1)
-    else:  # Eq. 26
-        aleatoric = (weights * gaussian_entropy(models.variance)).sum(-1)
-        pairwise = sampling.setting == "pairwise"
-        divergence = gaussian_pairwise_kl if pairwise else mixture_information
-        epistemic = divergence(*models, weights)
-    return Decomposition(_as_double(aleatoric), _as_double(epistemic))
-
-
-def estimate_spread(
-    reference: Any,
-    trajectories: Trajectories,
-    sampling: ImportanceSampling,
-    *,
-    noise_variance: float | None,
-) -> FloatArray:
-    """Weighted standard deviation of the models' means, (n_points,)."""
-    visited = _Visited.of(reference, trajectories, noise_variance)
-    models, weights = visited.weighted(sampling)
-    if sampling.setting == "selected":
-        centre = visited.given.mean[:, 0]
-    else:
-        centre = (weights * models.mean).sum(-1)[..., None]
-    return np.sqrt(_as_double((weights * (models.mean - centre) ** 2).sum(-1)))
-
-
-def best_adversarial_regressors(
-    reference: Any, trajectories: Trajectories, gamma: float, *, noise_variance: float | None
-) -> AdversarialRegressors:
-    """Best adversarial model of each search."""
-    visited, feasible = _Visited.of(reference, trajectories, noise_variance).best(gamma)
-    parts = (
-        np.broadcast_to(np.array(DIRECTIONS), (len(reference), 2))[..., None],
-        *visited.models,
-        gaussian_kl(*visited.given, *visited.models),
-        visited.excess_loss,
-        feasible,
-    )
-    return AdversarialRegressors(*(as_numpy(part).squeeze(-1) for part in parts))
+    def spread(self, sampling: ImportanceSampling) -> FloatArray:
+        """Weighted standard deviation of the models' means, (n_points,)."""
+        models, weights = self.weighted(sampling)
+        centre = self.given.mean[:, 0]
+        if sampling.setting != "selected":
+            centre = (weights * models.mean).sum(-1)[..., None]
+        return np.sqrt(_as_double((weights * (models.mean - centre) ** 2).sum(-1)))
 
 
 def mixture_information(mean: Any, variance: Any, weights: Any) -> Any:

@@ -128,10 +128,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     bias is not searched, the search starts at the given model, and its attack adds the
     displacement. The gradient moves models that are on the wrong side to the correct side.
 
-    The epistemic part is an importance sampling estimate over the models found by the
-    searches, not over the whole posterior; it is comparable only between runs with the same
-    settings. With learned noise, the divergence grows without bound as a model's variance
-    approaches 0; such models may dominate "selected" and "pairwise" far from the data.
+    The epistemic part is an estimate, as in `QUAMClassifier`. With learned noise, the divergence
+    grows without bound as a model's variance approaches 0; such models may dominate "selected" and
+    "pairwise" far from the data.
 
     References
     ----------
@@ -353,8 +352,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             aleatoric part may be negative.
         """
         sampling = self._importance_sampling()
-        function = self._task.uncertainty_and_mean
-        aleatoric, epistemic, predicted = self._over(X, function, sampling)
+        aleatoric, epistemic, predicted = self._over(X, self._task.uncertainty, sampling)
         if self._noise is not None:
             aleatoric = gaussian_entropy(self._noise.variance(self._inputs(X), predicted))
         return with_index_of(X, Uncertainty.from_parts(aleatoric, epistemic))

@@ -29,13 +29,11 @@ from skuq.quam._importance_sampling import (
     ImportanceSampling,
     OutputBias,
     Trajectories,
+    Visited,
     as_numpy,
     best_adversarial_models,
-    best_adversarial_regressors,
-    estimate_spread,
     estimate_uncertainty,
     gaussian_loss,
-    gaussian_uncertainty,
     joined_models,
     plausible_range,
 )
@@ -201,31 +199,25 @@ class Regression:
         losses: FloatArray = gaussian_loss(np.asarray(outputs), y, self.noise_variance)
         return losses
 
-    def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
-        return gaussian_uncertainty(
-            *self._centred(outputs, sampling), sampling, noise_variance=self.noise_variance
-        )
-
-    def uncertainty_and_mean(
+    def uncertainty(
         self, outputs: Outputs, sampling: ImportanceSampling
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Aleatoric and epistemic part, and the given model's predictions."""
         mean = as_numpy(outputs.reference)[:, 0].astype(np.float64, copy=False)
-        return (*self.uncertainty(outputs, sampling), mean)
+        return (*self._visited(outputs, sampling).uncertainty(sampling), mean)
 
     def spread(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[FloatArray]:
         """Standard deviation of the models' means, in units of the target."""
-        found = self._centred(outputs, sampling)
-        return (estimate_spread(*found, sampling, noise_variance=self.noise_variance),)
+        return (self._visited(outputs, sampling).spread(sampling),)
 
-    def _centred(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[Any, Trajectories]:
+    def _visited(self, outputs: Outputs, sampling: ImportanceSampling) -> Visited:
         around = sampling.setting != "selected" and outputs.centre is not None
-        return (outputs.centre if around else outputs.reference), outputs.models
+        reference = outputs.centre if around else outputs.reference
+        return Visited.of(reference, outputs.models, self.noise_variance)
 
     def best_models(self, outputs: Outputs, gamma: float) -> AdversarialRegressors:
-        return best_adversarial_regressors(
-            outputs.reference, outputs.models, gamma, noise_variance=self.noise_variance
-        )
+        visited = Visited.of(outputs.reference, outputs.models, self.noise_variance)
+        return visited.best_models(gamma)
 
 
 Task = Classification | Regression

@@ -16,10 +16,8 @@ from skuq.quam._importance_sampling import (
     ImportanceSampling,
     OutputBias,
     Trajectories,
-    best_adversarial_regressors,
-    estimate_spread,
+    Visited,
     gaussian_loss,
-    gaussian_uncertainty,
     mixture_information,
     pool_weights,
 )
@@ -211,11 +209,10 @@ def test_uncertainties_equal_those_of_models_one_by_one(n_outputs):
     reference, found = trajectories(n_outputs=n_outputs)
     noise = NOISE if n_outputs == 1 else None
     selected, expected, pairwise = (
-        gaussian_uncertainty(reference, found, sampling, noise_variance=noise)
-        for sampling in SETTINGS
+        Visited.of(reference, found, noise).uncertainty(sampling) for sampling in SETTINGS
     )
     about, among, also_among = (
-        estimate_spread(reference, found, sampling, noise_variance=noise) for sampling in SETTINGS
+        Visited.of(reference, found, noise).spread(sampling) for sampling in SETTINGS
     )
     np.testing.assert_array_equal(pairwise.aleatoric, expected.aleatoric)
     np.testing.assert_array_equal(also_among, among)
@@ -242,7 +239,7 @@ def test_uncertainties_equal_those_of_models_one_by_one(n_outputs):
 
 def test_best_models_are_the_most_divergent_that_fit_on_the_wanted_side():
     reference, found = trajectories()
-    best = best_adversarial_regressors(reference, found, 0.02, noise_variance=None)
+    best = Visited.of(reference, found, None).best_models(0.02)
     assert set(best.feasible.flatten()) == {True, False}  # both cases occur
     for i in range(4):
         for k, direction in enumerate(DIRECTIONS):
@@ -263,8 +260,8 @@ def test_best_models_are_the_most_divergent_that_fit_on_the_wanted_side():
 def test_dirac_mixture_is_that_of_the_best_models():
     reference, found = trajectories()
     dirac = SELECTED._replace(mixture="dirac")
-    spread = estimate_spread(reference, found, dirac, noise_variance=None)
-    best = best_adversarial_regressors(reference, found, 0.02, noise_variance=None)
+    spread = Visited.of(reference, found, None).spread(dirac)
+    best = Visited.of(reference, found, None).best_models(0.02)
     weights = np.exp(-best.excess_loss / 0.05)
     weights /= weights.sum(axis=1, keepdims=True)
     squares = (best.mean - reference[:, :1].numpy()) ** 2
@@ -275,14 +272,12 @@ def test_dirac_mixture_is_that_of_the_best_models():
 def test_the_mixture_of_searches_holds_the_given_model_too(held_out):
     reference, found = trajectories()
     sampling = SELECTED._replace(by_search=True, held_out=held_out)
-    spread = estimate_spread(reference, found, sampling, noise_variance=None)
+    spread = Visited.of(reference, found, None).spread(sampling)
     weights = pool_weights(found.excess_loss, sampling.temperature, held_out=held_out).numpy()
     means = np.column_stack([reference[:, 0], found.outputs[..., 0].flatten(1)])
     squares = (means - reference[:, :1].numpy()) ** 2
     np.testing.assert_allclose(spread, np.sqrt((weights * squares).sum(axis=1)))
-    expected = gaussian_uncertainty(
-        reference, found, sampling._replace(setting="expected"), noise_variance=None
-    )
+    expected = Visited.of(reference, found, None).uncertainty(sampling._replace(setting="expected"))
     log_variance = np.column_stack([reference[:, 1], found.outputs[..., 1].flatten(1)])
     entropies = (np.log(2 * np.pi * np.e) + log_variance) / 2
     np.testing.assert_allclose(expected.aleatoric, (weights * entropies).sum(axis=1))
@@ -310,12 +305,8 @@ def test_arrays_of_learners_are_weighed_as_tensors_of_networks(setting, mixture,
     sampling = ImportanceSampling(setting, mixture, 0.01, 0.4, by_search=True, held_out=True)
 
     def parts(reference, outputs, excess):
-        found = reference, Trajectories(outputs, excess)
-        return (
-            *gaussian_uncertainty(*found, sampling, noise_variance=noise),
-            estimate_spread(*found, sampling, noise_variance=noise),
-            *best_adversarial_regressors(*found, 0.4, noise_variance=noise),
-        )
+        found = Visited.of(reference, Trajectories(outputs, excess), noise)
+        return *found.uncertainty(sampling), found.spread(sampling), *found.best_models(0.4)
 
     for ours, theirs in zip(parts(*arrays), parts(*map(torch.tensor, arrays)), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)
