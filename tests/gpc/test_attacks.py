@@ -67,7 +67,7 @@ def test_the_attacked_class_can_be_chosen(model):
 
 def test_restarts_never_find_less_and_are_reproducible(model):
     norm = "l2" if model.likelihood_ == "logit" else "linf"
-    X = np.random.default_rng(0).normal(size=(2 if model.likelihood_ == "softmax" else 4, 3))
+    X = np.random.default_rng(0).normal(size=(4, 3))[2 if model.likelihood_ == "softmax" else 0 :]
     alone = model.attack(X, radius=1.5, norm=norm)
     more, again = (model.attack(X, radius=1.5, norm=norm, n_restarts=2) for _ in range(2))
     assert (more.proba <= alone.proba + 1e-9).all()
