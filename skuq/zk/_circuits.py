@@ -22,18 +22,8 @@ from numpy.typing import NDArray
 
 from skuq.base import IntArray
 from skuq.imports import import_optional
-from skuq.zk._fixed_point import (
-    CONFIDENCE_BITS,
-    EXP_BASE,
-    LOGIT_BITS,
-    N_ALPHAS,
-    PAD_BITS,
-    PAD_LIMBS,
-    REACH,
-    Architecture,
-    logit_shift,
-    tie_factor,
-)
+from skuq.zk import _fixed_point as fixed
+from skuq.zk._fixed_point import Architecture
 
 
 def build(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) -> bytes:
@@ -45,7 +35,7 @@ def _graph(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]])
     graph = Graph(shape, shape.rows_of(circuit))
     parts = _committed(graph, circuit, constants)
     if circuit == "verdict":
-        output, count = _verdict(graph, parts[0]), N_ALPHAS
+        output, count = _verdict(graph, parts[0]), fixed.N_ALPHAS
     else:
         order = graph.public("order", 1, shape.widths[-1])
         ordered, largest = _ordered_logits(graph, parts, order)
@@ -60,10 +50,10 @@ def _graph(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]])
             output = graph.reshape(output, 1, count)
             if circuit == "padded_bins":
                 pad = _pad(graph, parts[-1], "chunk")
-                output = graph.op("Add", output, graph.rescale_unit(pad, CONFIDENCE_BITS))
+                output = graph.op("Add", output, graph.rescale_unit(pad, fixed.CONFIDENCE_BITS))
             output, count = graph.op("Concat", output, n_largest, axis=1), count + 1
     context = graph.public("context", 1, 1)
-    bound = graph.op("Concat", output, graph.rescale_unit(context, CONFIDENCE_BITS), axis=1)
+    bound = graph.op("Concat", output, graph.rescale_unit(context, fixed.CONFIDENCE_BITS), axis=1)
     graph.finish(bound, 1, count + 1)
     return graph
 
@@ -79,7 +69,7 @@ def _inputs(
     circuit: str, widths: tuple[int, ...], n_pads: int, n_bins: int, rows: int
 ) -> dict[str, tuple[int, ...]]:
     """Input names and shapes, cached by the parts of the architecture that they depend on."""
-    shape = Architecture(widths, LOGIT_BITS, 1, 1, n_pads, n_bins, 0, {circuit: rows})
+    shape = Architecture(widths, fixed.LOGIT_BITS, 1, 1, n_pads, n_bins, 0, {circuit: rows})
     return _graph(circuit, shape, [np.broadcast_to(0, size) for size in shape.shapes]).inputs
 
 
@@ -95,12 +85,12 @@ def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
 def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
     return {
         "one": np.array([1]),
-        "factor": np.array([tie_factor(shape.widths[-1])]),
+        "factor": np.array([fixed.tie_factor(shape.widths[-1])]),
         "order": np.arange(shape.widths[-1]),
-        "reach": np.array([REACH]),
+        "reach": np.array([fixed.REACH]),
         "others": np.array([shape.widths[-1] - 1]),
-        "units": 1 << PAD_BITS * np.arange(PAD_LIMBS),
-        "scale": np.array([1 << CONFIDENCE_BITS]),
+        "units": 1 << fixed.PAD_BITS * np.arange(fixed.PAD_LIMBS),
+        "scale": np.array([1 << fixed.CONFIDENCE_BITS]),
         "thousand": np.array([1000]),
         "last": np.array([shape.n_bins]),
     }
@@ -112,7 +102,7 @@ def edges(n_bins: int, max_bins: int) -> IntArray:
     For the threshold ``edge`` of a bin, ``2 c - edge > 0`` if the confidence ``c`` is in this bin
     or in a higher one. Bins beyond `n_bins` have thresholds above any confidence.
     """
-    one = 1 << CONFIDENCE_BITS
+    one = 1 << fixed.CONFIDENCE_BITS
     first = -(-np.arange(n_bins) * one // n_bins)
     return np.concatenate([2 * first - 1, np.full(max_bins - n_bins, 2 * one + 1)])
 
@@ -163,13 +153,13 @@ def _ordered_logits(graph: Graph, parts: list[str], order: str) -> tuple[str, st
 
 def _confidence(graph: Graph, ordered: str, largest: str) -> str:
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
-    shift = logit_shift(graph.shape.logit_bits, graph.shape.widths[-1])
-    reach = graph.rescale_unit(graph.public("reach", 1, 1), CONFIDENCE_BITS)
+    shift = fixed.logit_shift(graph.shape.logit_bits, graph.shape.widths[-1])
+    reach = graph.rescale_unit(graph.public("reach", 1, 1), fixed.CONFIDENCE_BITS)
     # With a unit that is finer by CONFIDENCE_BITS, the proof system divides only once.
-    below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + CONFIDENCE_BITS)
+    below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + fixed.CONFIDENCE_BITS)
     clipped = graph.op("Relu", graph.op("Add", below, reach))
     # A number that becomes part of the verifying key, and is not committed to.
-    base = graph.constant(np.array([EXP_BASE], np.float32))
+    base = graph.constant(np.array([fixed.EXP_BASE], np.float32))
     weight = graph.op("Pow", base, graph.op("Sub", clipped, reach))
     return graph.op("Reciprocal", graph.total(weight, 1))
 
@@ -178,7 +168,7 @@ def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: st
     """Confidence of each row, and twice its label minus the sum of all class numbers."""
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest))  # (n, n_classes)
     weights = graph.reshape(order, graph.shape.widths[-1], 1)
-    label = graph.rescale_unit(graph.op("MatMul", is_largest, weights), CONFIDENCE_BITS)
+    label = graph.rescale_unit(graph.op("MatMul", is_largest, weights), fixed.CONFIDENCE_BITS)
     both = graph.op("Concat", confidence, label, axis=1)
     return graph.reshape(both, 1, 2 * graph.n)
 
@@ -191,7 +181,7 @@ def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
     n = graph.n
     labels = graph.public("labels", n, graph.shape.widths[-1])
     counted = graph.public("counted", n, 1)
-    limits = graph.rescale_unit(graph.public("edges", 1, graph.shape.n_bins), CONFIDENCE_BITS)
+    limits = graph.rescale_unit(graph.public("edges", 1, graph.shape.n_bins), fixed.CONFIDENCE_BITS)
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest))  # (n, n_classes)
     correct = graph.total(graph.op("Mul", is_largest, labels), 1)
     # `n_largest` is 1 if one class has the largest logit, and more if several classes have this
@@ -200,8 +190,8 @@ def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
     n_largest = graph.op("Add", graph.total(is_largest, 1), graph.public("others", 1, 1))
     twice = graph.op("Add", confidence, confidence)
     reaches = graph.op("Sign", graph.op("Sub", twice, limits))
-    n_largest = graph.rescale_unit(n_largest, CONFIDENCE_BITS)
-    correct = graph.rescale_unit(correct, CONFIDENCE_BITS)
+    n_largest = graph.rescale_unit(n_largest, fixed.CONFIDENCE_BITS)
+    correct = graph.rescale_unit(correct, fixed.CONFIDENCE_BITS)
     parts = graph.op("Concat", n_largest, confidence, correct, axis=1)  # (n, 3)
     weighted = graph.op("Transpose", graph.op("Mul", parts, counted), perm=[1, 0])
     return graph.op("MatMul", weighted, reaches)
@@ -210,8 +200,8 @@ def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
 def _pad(graph: Graph, pads: str, chunks: str) -> str:
     """Sum the one-time pads of the given chunks, shape (1, 3 B)."""
     used = graph.public(chunks, 1, graph.shape.n_pads)
-    limbs = graph.reshape(graph.op("MatMul", used, pads), PAD_LIMBS, 3 * graph.shape.n_bins)
-    return graph.op("MatMul", graph.public("units", 1, PAD_LIMBS), limbs)
+    limbs = graph.reshape(graph.op("MatMul", used, pads), fixed.PAD_LIMBS, 3 * graph.shape.n_bins)
+    return graph.op("MatMul", graph.public("units", 1, fixed.PAD_LIMBS), limbs)
 
 
 def _verdict(graph: Graph, pads: str) -> str:
@@ -228,7 +218,7 @@ def _verdict(graph: Graph, pads: str) -> str:
     count, confidence, signs = (
         _per_bin(graph, graph.columns(sums, k * n_bins, (k + 1) * n_bins), n_bins) for k in range(3)
     )
-    scale, alphas = graph.public("scale", 1, 1), graph.public("alphas", N_ALPHAS, 1)
+    scale, alphas = graph.public("scale", 1, 1), graph.public("alphas", fixed.N_ALPHAS, 1)
     thousand, chance = graph.public("thousand", 1, 1), graph.public("chance", 1, 1)
     last = graph.public("last", 1, 1)
     correct = graph.op("Mul", graph.op("Add", count, signs), scale)
@@ -242,7 +232,7 @@ def _verdict(graph: Graph, pads: str) -> str:
     square = graph.op("Mul", excess, excess)
     kept = graph.sign_of_odd(graph.op("Sub", allowed, square))
     passed = graph.sign_of_odd(graph.op("Sub", graph.total(kept, 1), last))
-    return graph.rescale_unit(graph.reshape(passed, 1, N_ALPHAS), CONFIDENCE_BITS)
+    return graph.rescale_unit(graph.reshape(passed, 1, fixed.N_ALPHAS), fixed.CONFIDENCE_BITS)
 
 
 def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:

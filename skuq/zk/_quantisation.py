@@ -16,18 +16,8 @@ from torch import nn
 from skuq._networks import BinaryLogits, Columns, ScaledLogits, TabularNet
 from skuq.base import FloatArray, IntArray
 from skuq.models import adopt
-from skuq.zk._fixed_point import (
-    CONFIDENCE_BITS,
-    LARGEST_EXACT,
-    MAX_SHIFT,
-    ROUNDING,
-    WEIGHT_BITS,
-    IntegerNetwork,
-    IntegerPredictions,
-    integer_predictions,
-    largest_value,
-    logit_shift,
-)
+from skuq.zk import _fixed_point as fixed
+from skuq.zk._fixed_point import IntegerNetwork, IntegerPredictions
 from skuq.zk._public_commitment import Column, Encoding, indicators
 
 SUPPORTED = (
@@ -56,21 +46,23 @@ def fit_fixed_point(
     best: Agreement | None = None
     # Precisions of inputs and weights, sorted by the resulting size of the logits. Inputs may have
     # more bits than weights, because their error propagates through all layers.
-    pairs = [(w + more, w) for w in WEIGHT_BITS for more in range(3) if w + more in WEIGHT_BITS]
+    allowed = fixed.WEIGHT_BITS
+    pairs = [(w + more, w) for w in allowed for more in range(3) if w + more in allowed]
     pairs.sort(key=lambda bits: bits[0] + len(network.weights) * bits[1])
     for input_bits, weight_bits in pairs:
         encoding = fit_encoding(network, X, input_bits)
         rounded = integer_network(network, encoding, weight_bits)
-        shift = logit_shift(rounded.logit_bits, rounded.n_classes)
-        if shift > MAX_SHIFT or largest_value(rounded, encoding.limits()) > LARGEST_EXACT:
+        shift = fixed.logit_shift(rounded.logit_bits, rounded.n_classes)
+        largest = fixed.largest_value(rounded, encoding.limits())
+        if shift > fixed.MAX_SHIFT or largest > fixed.LARGEST_EXACT:
             continue
-        found = agreement(reference, integer_predictions(rounded, encoding.encode(X)))
+        found = agreement(reference, fixed.integer_predictions(rounded, encoding.encode(X)))
         best = found if best is None or found.maximum < best.maximum else best
-        if found.maximum + ROUNDING <= tolerance:
+        if found.maximum + fixed.ROUNDING <= tolerance:
             return encoding, rounded, found
     reached = "its numbers are too large at every precision"
     if best is not None:
-        reached = f"{best.maximum + ROUNDING:.2g} was reached"
+        reached = f"{best.maximum + fixed.ROUNDING:.2g} was reached"
     raise ValueError(
         f"Confidences cannot be kept within tolerance={tolerance:g} of the model's ({reached}); "
         "allow a larger tolerance, or commit to a network with fewer layers or smaller weights."
@@ -134,7 +126,7 @@ def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
     # Probabilities of the class that the integer model predicts: if two classes are equally
     # probable, rounding may change the predicted class, which is not an error of the confidence.
     confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
-    difference = np.abs(confidence - found.confidence / 2.0**CONFIDENCE_BITS)
+    difference = np.abs(confidence - found.confidence / 2.0**fixed.CONFIDENCE_BITS)
     return Agreement(
         float(difference.max()), float(difference.mean()), float((label == found.label).mean())
     )

@@ -335,7 +335,7 @@ def test_a_cached_key_is_that_of_the_circuit_which_is_built_now(exchange, monkey
     exchange.verify("bins")
     monkeypatch.setattr(keys, "make_keys", made)
     exchange.verify("bins")
-    monkeypatch.setattr(circuits, "EXP_BASE", 1.5 * circuits.EXP_BASE)
+    monkeypatch.setattr(circuits.fixed, "EXP_BASE", 1.5 * circuits.fixed.EXP_BASE)
     with pytest.raises(AssertionError, match="a key was made"):
         exchange.verify("bins")
 
