@@ -54,12 +54,17 @@ def expand(posterior, lower, upper, free=None):
     return expander.expand(Region(box[0], *box), torch.zeros(1, dtype=torch.int64))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", KERNELS)
+PAIRS = pytest.mark.parametrize(
+    ("name", "kind"), [(name, [*KINDS][i % 5]) for i, name in enumerate(KERNELS)]
+)
+
+
+@PAIRS
 def test_remainders_enclose_what_the_polynomials_leave_out(name, kind):
     rng = np.random.default_rng(0)
     likelihood, parameters = KINDS[kind]
     posterior = fit_model(rng, KERNELS[name](2), likelihood, **parameters).posterior_
+    assert 0 <= LatentModel.from_posterior(posterior, CPU).varsigma < 1e-5
     for half in (0.02, 0.2, 1.0):
         center = rng.normal(size=2)
         width = half * rng.uniform(0.2, 1, 2)
@@ -100,8 +105,7 @@ def test_remainders_of_all_covariances_are_bounded_together(name, kind):
         assert (rest[:3] < 0.9 * alone[:3]).all()
 
 
-@pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(("name", "norm"), [(name, 1 + i % 2) for i, name in enumerate(KERNELS)])
 def test_ranges_over_balls_hold_and_are_tighter_in_many_features(name, norm):
     """Also where a domain cuts off half of the box."""
     rng = np.random.default_rng(7)
@@ -132,8 +136,9 @@ def test_ranges_over_balls_hold_and_are_tighter_in_many_features(name, norm):
             assert (part.reach() < 0.7 * whole.reach()).all()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["rbf", "ard", "rational", "product", "sum"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [*zip(["rbf", "ard", "rational", "product", "sum"], KINDS, strict=True)]
+)
 def test_gradient_remainders_enclose_the_gradients(name, kind):
     rng = np.random.default_rng(1)
     likelihood, parameters = KINDS[kind]
@@ -153,20 +158,14 @@ def test_gradient_remainders_enclose_the_gradients(name, kind):
 @pytest.mark.parametrize(("name", "power"), [("rbf", 3), ("matern52", 2.5), ("matern32", 1.5)])
 def test_remainders_shrink_with_the_order_of_the_kernel(name, power):
     posterior = fit_model(np.random.default_rng(0), KERNELS[name](2)).posterior_
-    rests = []
+    rests, gradients = [], []
     for half in (1e-2, 1e-3):
         expansion = expand(posterior, np.full(2, -half), np.full(2, half))
         rests.append([float(part.rest) for part in expansion[:2]])
+        gradients.append([part.gradient_rest.numpy() for part in expansion[:2]])
     np.testing.assert_allclose(np.log10(np.divide(*rests)), power, atol=0.15)
-
-
-def test_gradient_remainders_shrink_with_the_order_too():
-    posterior = fit_model(np.random.default_rng(0), KERNELS["rbf"](2)).posterior_
-    rests = []
-    for half in (1e-2, 1e-3):
-        expansion = expand(posterior, np.full(2, -half), np.full(2, half))
-        rests.append([part.gradient_rest.numpy() for part in expansion[:2]])
-    np.testing.assert_allclose(np.log10(np.divide(*rests)), 3, atol=0.15)
+    if name == "rbf":  # those of others are infinite
+        np.testing.assert_allclose(np.log10(np.divide(*gradients)), 3, atol=0.15)
 
 
 @pytest.mark.parametrize("norm", [None, 1, 2])
@@ -251,7 +250,7 @@ def test_remainders_hold_for_functions_that_know_derivatives():
     )
     derivatives /= np.sqrt(np.einsum("ij,jk,ik->i", derivatives, gram, derivatives))[:, None]
     ratios = []
-    for _ in range(200):
+    for _ in range(60):
         direction = rng.normal(size=4) @ derivatives
         direction /= np.sqrt(direction @ gram @ direction)
         posterior = JointPosterior(
@@ -360,14 +359,6 @@ def test_the_norm_of_the_mean_is_not_underestimated(case):
     assert float(model.norms[0]) <= 1.001 * float(mpmath.sqrt(exact))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", ["rbf", "mixed"])
-def test_real_posteriors_are_hardly_indefinite(name, kind):
-    likelihood, parameters = KINDS[kind]
-    model = fit_model(np.random.default_rng(0), KERNELS[name](2), likelihood, **parameters)
-    assert 0 <= LatentModel.from_posterior(model.posterior_, CPU).varsigma < 1e-5
-
-
 @pytest.mark.parametrize("n_latent", [1, 2])
 @pytest.mark.parametrize("excess", [1.05, 1.5])
 def test_varsigma_is_the_share_by_which_a_covariance_is_indefinite(n_latent, excess):
@@ -405,15 +396,6 @@ def test_remainders_hold_for_indefinite_covariances(order):
             t = np.linspace(-1, 1, 21)[:, None]
             exact = truth(posterior, center + half * t)[1]
             assert (np.abs(polynomial(part, t)[0] - exact) <= part.rest[0].numpy() + 1e-12).all()
-
-
-def test_half_widths_reach_both_faces():
-    rng = np.random.default_rng(0)
-    lower = torch.as_tensor(rng.normal(size=(1000, 1)) * 10.0 ** rng.integers(-3, 6, (1000, 1)))
-    upper = lower + torch.as_tensor(rng.exponential(size=(1000, 1))) * 1e-6
-    centers, half_widths, _ = Region(lower, lower, upper).coordinates()
-    assert bool((centers - half_widths <= lower).all())
-    assert bool((centers + half_widths >= upper).all())
 
 
 def test_families_combine_with_absolute_remainders():

@@ -16,7 +16,7 @@ from skuq.gpc.inference._softmax_averages import ACCURACY, three_class_probabili
 from .oracles import KERNELS, average, fit_model, grid, moments, sample
 
 CPU = torch.device("cpu")
-SOBOL = norm.ppf(qmc.Sobol(6, seed=1).random_base2(13))
+SOBOL = norm.ppf(qmc.Sobol(6, seed=1).random_base2(12))
 
 
 def values_of(kind, own, proba):
@@ -35,11 +35,11 @@ def sampled(mean, covariance):
     return softmax(mean[:, None] + SOBOL[:, : mean.shape[1]] @ root.swapaxes(1, 2), -1).mean(1)
 
 
-@pytest.fixture(scope="module", params=[(4, {}), (6, {"n_inducing": 15})], ids=["exact", "sparse"])
+@pytest.fixture(scope="module", params=[(4, {}), (5, {"n_inducing": 8})], ids=["exact", "sparse"])
 def model(request):
     n_classes, parameters = request.param
     rng = np.random.default_rng(n_classes)
-    return fit_model(rng, KERNELS["rbf"](2), "softmax", n=40, n_classes=n_classes, **parameters)
+    return fit_model(rng, KERNELS["rbf"](2), "softmax", n=20, n_classes=n_classes, **parameters)
 
 
 @pytest.fixture(scope="module", params=[0.3, 2.0, 30.0], ids="deviation {}".format)
@@ -47,7 +47,7 @@ def three(request):
     """Three classes, for which there is another integral; the link takes any number."""
     rng = np.random.default_rng(3)
     kernel = ConstantKernel(request.param**2) * RBF(0.7)
-    return fit_model(rng, kernel, "softmax", n=30, n_classes=3)
+    return fit_model(rng, kernel, "softmax", n=15, n_classes=3)
 
 
 KINDS = ("margin", "smallest", "largest")
@@ -63,9 +63,9 @@ def bounds_and_values(model, half, oracle):
     base = torch.as_tensor(centers)
     region = Region(base, base - half, base + half)
     expansion = Expander(latent, base, torch.arange(2)).expand(region, torch.arange(5))
-    steps = np.concatenate([np.zeros((5, 1, 2)), rng.uniform(-1, 1, (5, 20, 2))], axis=1)
+    steps = np.concatenate([np.zeros((5, 1, 2)), rng.uniform(-1, 1, (5, 8, 2))], axis=1)
     tried = (centers[:, None] + half * steps).reshape(-1, 2)
-    proba = oracle(*moments(model.posterior_, tried)).reshape(5, 21, n_classes)
+    proba = oracle(*moments(model.posterior_, tried)).reshape(5, 9, n_classes)
     at = torch.as_tensor(tried)
     evaluation = Expander(latent, at, torch.arange(2)).evaluate(at, torch.arange(len(at)))
     for kind in KINDS:
@@ -74,22 +74,21 @@ def bounds_and_values(model, half, oracle):
         link = ManyClassesLink(kind, n_classes, *limits, CPU)
         bound = link.minimum(objective, expansion, torch.zeros(5).double()).bound.numpy()
         found = link.evaluate(
-            objective.repeat_interleave(21, 0), evaluation.mean, evaluation.covariance
+            objective.repeat_interleave(9, 0), evaluation.mean, evaluation.covariance
         )
         values = np.stack([values_of(kind, *each) for each in zip(own, proba, strict=True)])
-        yield bound, values, found.value.view(5, 21).numpy(), found.error.view(5, 21).numpy()
+        yield bound, values, found.value.view(5, 9).numpy(), found.error.view(5, 9).numpy()
 
 
-@pytest.mark.parametrize("half", [0.0, 0.01, 0.2])
-def test_no_value_in_a_box_is_below_its_bound(three, half):
+@pytest.mark.parametrize(("half", "most"), [(0.0, 0.06), (0.01, 0.1), (0.2, 1.5)])
+def test_no_value_in_a_box_is_below_its_bound(three, half, most):
     for bound, values, found, error in bounds_and_values(three, half, three_class_probabilities):
         gaps = values.min(axis=1) - bound
         assert (gaps >= -1e-9).all()
         assert (np.abs(found - values) <= error + 1e-9).all()
-        assert np.median(gaps) < {0.0: 0.06, 0.01: 0.1, 0.2: 1.5}[half]
+        assert np.median(gaps) < most
 
 
-@pytest.mark.slow
 def test_bounds_of_more_classes_hold_at_sampled_values(model):
     for bound, values, found, error in bounds_and_values(model, 0.02, sampled):
         assert (bound <= values.min(axis=1) + 2e-3).all()
@@ -293,21 +292,17 @@ def pairs_at(kind, own, mean, covariance, gradient=None, most_variance=None, **p
     return link.minimum(objective, expansion, torch.zeros(n).double())
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("norm", ["linf", "l2"])
-def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
-    rng = np.random.default_rng(2)
-    X = model.posterior_.inputs[:8]
-    labels = model.predict(X)
-    seen = set()
+def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model):
+    rng, norm = np.random.default_rng(2), "linf" if len(model.classes_) == 4 else "l2"
+    X = model.posterior_.inputs[:3]
+    labels, seen = model.predict(X), set()
     for radius in (1e-3, 0.6):
-        found = model.certify(X, radius=radius, norm=norm, max_regions=20)
+        found = model.certify(X, radius=radius, norm=norm, max_regions=3)
         seen |= set(found.status)
         for i, x in enumerate(X):
-            tried = sample(rng, x, x - radius, x + radius, 40, radius, norm)
-            changed = model.predict(tried) != labels[i]
+            tried = sample(rng, x, x - radius, x + radius, 20, radius, norm)
             if found.status[i] == "safe":
-                assert not changed.any()
+                assert (model.predict(tried) == labels[i]).all()
             if found.status[i] == "unsafe":
                 point = found.counterexample[i]
                 order = {"linf": np.inf, "l2": 2}[norm]
@@ -315,34 +310,21 @@ def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model, norm):
                 assert model.predict(point[None])[0] != labels[i]
     assert {"safe", "unsafe"} <= seen
     wrong = (labels + 1) % len(model.classes_)
-    assert (model.certify(X, y=wrong, radius=1e-3).status == "unsafe").all()
+    assert (model.certify(X, y=wrong, radius=1e-3, max_regions=3).status == "unsafe").all()
+    radii = model.certified_radius(X[:2], max_radius=0.2, precision=0.3, max_regions=3)
+    assert (radii.lower <= radii.upper).all()
+    assert (radii.lower > 0).any()
 
 
 def test_ranges_hold_all_probabilities(model):
-    X, radius = model.posterior_.inputs[:2], 0.05
-    found = model.predict_proba_bounds(X, radius, tol=0.05, max_regions=10)
+    X, radius = model.posterior_.inputs[:1], 0.02
+    found = model.predict_proba_bounds(X, radius, tol=0.05, max_regions=3)
     for i, x in enumerate(X):
-        proba = model.predict_proba(grid(x - radius, x + radius, 7))
+        proba = model.predict_proba(grid(x - radius, x + radius, 5))
         assert (found.min_lower[i] <= proba + 5e-3).all()
         assert (proba <= found.max_upper[i] + 5e-3).all()
     assert (found.min_lower <= found.min_upper).all()
     assert (found.max_lower <= found.max_upper).all()
     assert (found.min_lower.max(axis=1) > 0).any()
-    one = model.predict_proba_bounds(X, radius, class_=model.classes_[1], max_regions=10)
+    one = model.predict_proba_bounds(X, radius, class_=model.classes_[1], max_regions=3)
     np.testing.assert_allclose(one.max_upper[:, 0], found.max_upper[:, 1], atol=0.06)
-
-
-@pytest.mark.slow
-def test_radii_are_certified_for_many_classes(model):
-    X = model.posterior_.inputs[:2]
-    found = model.certified_radius(X, max_radius=0.5, precision=0.1, max_regions=20)
-    assert (found.lower <= found.upper).all()
-    assert (found.lower > 0).any()
-
-
-def test_what_needs_all_classes_jointly_says_so(model):
-    X = model.posterior_.inputs[:1]
-    with pytest.raises(ValueError, match="at most 3 classes"):
-        model.certify(X, radius=0.1, delta=0.1)
-    with pytest.raises(ValueError, match="at most 3 classes"):
-        model.explain(X, 0.1)

@@ -17,6 +17,7 @@ from skuq.gpc.bounds._softmax_link import (
 )
 from skuq.gpc.inference._softmax_averages import difference_derivatives
 
+from .oracles import grid
 from .test_links import evaluated, moments_at, objectives, random_moments, tensor
 
 CASE = "softmax of three"
@@ -88,7 +89,7 @@ def test_values_and_slopes_are_those_of_the_link():
 def test_what_is_left_of_averages_is_of_third_order():
     rng, link = np.random.default_rng(2), SoftmaxLink(3, 2000.0)
     expansion, objective = random_moments(rng, CASE, 3.0, 60.0), objectives(rng, 3, 12)
-    t, left = rng.uniform(-1, 1, (30, 2)), []
+    t, left = rng.uniform(-1, 1, (8, 2)), []
     rows, columns = np.triu_indices(3)
     for smaller in (halved(expansion, 1), halved(expansion, 2)):
         second = over(objective, smaller)
@@ -99,7 +100,7 @@ def test_what_is_left_of_averages_is_of_third_order():
             model = float(second.value[b]) + z @ second.slope[b].numpy()
             model += np.einsum("ni,ij,nj->n", z, second.Q[b].numpy(), z) / 2
             mean, covariance = moments_at(smaller, row, t)
-            weights = second.objective[b].expand(30, -1)
+            weights = second.objective[b].expand(8, -1)
             exact = link.evaluate(weights, tensor(mean), tensor(covariance[:, rows, columns])).value
             left[-1].append(np.abs(exact.numpy() - model).max())
     ratio = np.median(np.array(left[0]) / left[1])
@@ -112,8 +113,7 @@ def test_bounds_without_third_derivatives_are_those_of_the_quadratic_model(rest)
     expansion, objective = random_moments(rng, CASE, 1.0, 60.0, rest), objectives(rng, 3, 12)
     second = over(objective, expansion)
     bound, _, _ = second._minimum(torch.zeros(len(second.rows)).double())
-    axis = np.linspace(-1, 1, 41)
-    t = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    t = grid(-np.ones(2), np.ones(2), 41)
     slack = []
     for b, row in enumerate(second.rows.tolist()):
         least = np.inf
@@ -210,8 +210,7 @@ def test_no_point_of_a_small_box_is_below_its_bound_and_slack_is_of_third_order(
     rng, link, slack = np.random.default_rng(7), SoftmaxLink(3, 2000.0), []
     expansion = random_moments(rng, CASE, 0.3 * level**0.5, level)
     objective = objectives(rng, 3, 12)
-    axis = np.linspace(-1, 1, 5)
-    t = np.stack(np.meshgrid(axis, axis), -1).reshape(-1, 2)
+    t = grid(-np.ones(2), np.ones(2), 3)
     for times in (0, 1, 2):
         smaller = halved(expansion, times)
         found = link.minimum(tensor(objective), smaller, tensor(np.zeros(12))).bound
