@@ -24,7 +24,7 @@ from skuq._networks import resolve_device
 from skuq.base import FloatArray
 from skuq.devices import available_memory, with_gradients
 from skuq.gpc._certificates import Bisection
-from skuq.gpc._neighbourhoods import Neighbourhood, check_number, read_limits
+from skuq.gpc._neighbourhoods import Neighbourhood, check_number, read_limits, refuse_shape
 from skuq.gpc._results import Certificate, SafeRadius
 from skuq.gpc.bounds._region_models import Limits
 from skuq.gpc.bounds._regions import Region
@@ -230,9 +230,8 @@ class RobustGaussianProcess(ABC):
 
         `of_points` are labels or tolerances, of which `decide` receives the rows to be decided.
         """
+        refuse_shape(shape, "region")
         near, limits = Neighbourhood(**shape), read_limits(tol, max_time, max_regions)
-        if near.region is not None:
-            raise TypeError("`region` has no effect on the radius of balls.")
         names = getattr(self, "feature_names_in_", None)
         if max_radius is None:
             free = near.free(points.shape[1], names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, TypedDict
@@ -107,6 +108,12 @@ class Neighbourhood:
         return Neighbourhood(radii, None, self.norm, self.features, domain)
 
 
+def refuse_shape(around: Mapping[str, Any], *names: str) -> None:
+    """Refuse keyword arguments of other methods."""
+    if given := [name for name in names if name in around]:
+        raise TypeError(f"{', '.join(given)} has no effect on this method.")
+
+
 def one_per_point(value: Any, n: int, name: str, positive: bool = False) -> FloatArray:
     """Broadcast a radius or a tolerance, one number or one per point, to (n,)."""
     values = np.asarray(value, dtype=np.float64)
@@ -132,12 +139,9 @@ def _ends(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
             f"`{name}` must be a pair (lower, upper) of numbers or arrays that broadcast to the "
             f"shape of `X`, {X.shape}."
         ) from error
-    if np.isnan(lower).any() or np.isnan(upper).any():
-        raise ValueError(f"`{name}` contains NaN.")
-    if name == "region" and not (np.isfinite(lower).all() and np.isfinite(upper).all()):
-        raise ValueError(
-            "`region` must be finite, because predictions cannot be bounded over unbounded boxes."
-        )
+    ends = np.array([lower, upper])
+    if np.isnan(ends).any() or (name == "region" and np.isinf(ends).any()):
+        raise ValueError(f"`{name}` must not contain NaN, and `region` must be finite everywhere.")
     outside = (lower > X) | (upper < X)
     if outside.any():
         row, column = np.argwhere(outside)[0]

@@ -25,7 +25,7 @@ from skuq.gpc._certificates import (
     safety,
 )
 from skuq.gpc._estimator import RobustGaussianProcess, certificate_device
-from skuq.gpc._neighbourhoods import Around, check_number
+from skuq.gpc._neighbourhoods import Around, check_number, refuse_shape
 from skuq.gpc._results import Attack, Bounds, Certificate, FeatureEffects, SafeRadius
 from skuq.gpc.bounds._region_models import ProbabilityModel
 from skuq.gpc.inference._hyperparameters import Inference
@@ -448,8 +448,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
             Points found, and their predicted probabilities.
         """
         points = self._points(X)
-        if {"max_time", "max_regions"} & {*around}:
-            raise TypeError("`max_time` and `max_regions` have no effect on attacks.")
+        refuse_shape(around, "max_time", "max_regions")
         regions, _ = self._asked(points, radius, 1.0, **around)
         check_scalar(n_restarts, "n_restarts", Integral, min_val=0)
         if method not in ("pgd", "fgsm") or (method == "fgsm" and n_restarts):
@@ -492,8 +491,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         """
         points = self._points(X)
         check_number(gamma, "gamma", positive=True)
-        if {"region", "norm"} & {*around}:
-            raise TypeError("`region` and `norm` have no effect on effects of single features.")
+        refuse_shape(around, "region", "norm")
         regions, limits = self._asked(points, gamma, tol, **around)
         if class_ is not None:
             labels = np.full(len(points), self._class_indices(class_)[0])

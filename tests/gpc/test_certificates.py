@@ -375,3 +375,10 @@ def test_an_open_trial_hides_no_nearer_counterexample(max_radius):
     assert unsafe_from < found.upper[0] <= unsafe_from + precision
     assert found.counterexample[0, 0] == found.upper[0]
     assert len(trials) < 20
+
+
+def test_no_radius_beyond_a_counterexample_is_tried():
+    search = certificates.Bisection(np.zeros((1, 1)), np.inf, 1.0, 0.01)
+    found = np.array(["unsafe"]), np.zeros(1), np.zeros(1), np.array([[0.2]]), np.ones(1, int)
+    search.learn(certificates.Certificate(*found))
+    assert search.trial[0] == pytest.approx(0.1)
