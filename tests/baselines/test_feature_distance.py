@@ -181,3 +181,13 @@ def test_layers_without_a_single_vector_for_each_input_are_left_out(iris):
         for layer in ("both", "last")
     )
     np.testing.assert_array_equal(found, expected)
+
+
+def test_a_sample_of_weight_2_equals_two_neighbours(iris, network):
+    weight = 1 + np.arange(150) % 3
+    model = FeatureDistanceClassifier(FrozenEstimator(network), n_neighbors=7)
+    found = model.fit(*iris, sample_weight=weight).predict_uncertainty(iris[0]).epistemic
+    repeated = model.fit(iris[0].repeat(weight, 0), iris[1].repeat(weight))
+    np.testing.assert_allclose(
+        found, repeated.predict_uncertainty(iris[0]).epistemic, rtol=1e-6, atol=1e-9
+    )

@@ -100,7 +100,7 @@ def test_what_follows_the_last_layer_may_not_matter(iris):
 
 class Doubled(nn.Module):
     def forward(self, X):
-        return 2 * X
+        return 2 * X + torch.arange(3.0)
 
 
 def test_linear_tail_is_the_same_as_other_weights_in_the_last_layer(iris):
@@ -110,6 +110,7 @@ def test_linear_tail_is_the_same_as_other_weights_in_the_last_layer(iris):
     with torch.no_grad():
         for p, q in zip(direct[2].parameters(), tailed[2].parameters(), strict=True):
             p.copy_(2 * q[order])
+        direct[2].bias += torch.tensor(order)
     # Weights twice as large have a prior of a quarter of the precision.
     first = LaplaceClassifier(FrozenEstimator(tailed), prior_precision=2.0).fit(*iris)
     second = LaplaceClassifier(FrozenEstimator(direct), prior_precision=0.5).fit(*iris)

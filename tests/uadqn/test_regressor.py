@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from skuq import AnchoredQuantileRegressor
+from skuq.uadqn import _regressor
 from skuq.uadqn._networks import AnchoredLoss, QuantileNetworks, weights_of
 from skuq.uadqn._quantiles import (
     aleatoric_variance,
@@ -245,3 +246,13 @@ def test_loss_goes_down(fitted):
     losses = fitted.history_[:, "train_loss"]
     assert len(losses) == fitted.max_epochs
     assert losses[-1] < 0.5 * losses[0]
+
+
+def test_the_noise_grows_with_the_root_of_the_number_of_varying_features(data, monkeypatch):
+    seen = []
+    loss = _regressor.AnchoredLoss
+    monkeypatch.setattr(_regressor, "AnchoredLoss", lambda *args: seen.append(args) or loss(*args))
+    X = np.column_stack([data[0], data[0] ** 2, data[0] ** 3, data[0] ** 4, np.ones(400)])
+    AnchoredQuantileRegressor(**QUICK | {"max_epochs": 1, "noise_scale": 0.5}).fit(X, data[1])
+    ((_, noise_scale, n_samples),) = seen
+    assert (noise_scale, n_samples) == (1.0, 400)
