@@ -40,7 +40,7 @@ plt.show()
 # %%
 # The next figure shows the uncertainty of the action "right" in each cell. From the start (lower
 # left) this action leads along the ledge, and the risk decreases with every cell; in the upper row
-# the risk is 0. The goal (lower right) is omitted, since the agent never acts there.
+# the true risk is 0. The goal (lower right) is omitted, since the agent never acts there.
 RIGHT = 1
 cells = np.eye(10, dtype=np.float32)
 u = careful.predict_uncertainty(cells, per_action=True)
@@ -62,6 +62,12 @@ for ax, (title, deviation) in zip(axes, parts.items(), strict=True):
 plt.show()
 
 # %%
-# The agent chooses these actions in the cells (0 up, 1 right, 2 down, 3 left):
-print(careful.predict(cells).reshape(2, 5))
-print(f"mean return with 200 other env seeds: {careful.score(np.arange(1000, 1200)):.2f}")
+# The numbers in the figures depend on the seed and, because training amplifies rounding errors, on
+# the processor; some agents never find the long path. The following statements were true of ten
+# agents, with the seeds 0 to 9:
+risk = np.sqrt(u.aleatoric[:, RIGHT])
+half = len(history) // 2
+falls = history.falls[:half].sum(), history.falls[half:].sum()
+print("risk of 'right' decreases along the ledge:", bool((np.diff(risk[5:9]) < 0).all()))
+print("risk of 'right' at the start exceeds that in the cell above:", bool(risk[5] > risk[0]))
+print("fewer falls in the second half of the episodes:", bool(falls[1] < falls[0]))

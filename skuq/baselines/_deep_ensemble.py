@@ -120,10 +120,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     def _training_options(self) -> dict[str, Any]:
         if self.members is None:
             return {"form": "natural", "fit": self._fit_members}
-        if self.estimator is not None:
-            raise ValueError("`estimator` and `members` are both given; give one of them.")
-        if not self.members:
-            raise ValueError("`members` is empty; an ensemble needs at least one model.")
+        if self.estimator is not None or not self.members:
+            raise ValueError("Pass either `estimator`, or `members` with at least one model.")
         context = "on `members`, which are already trained."
         refuse_ineffective(self, ["n_members", "n_jobs"], context)
         return {"form": "natural", "fit": self._take_members}

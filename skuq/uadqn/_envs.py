@@ -123,10 +123,6 @@ def make_env(env: EnvLike, **options: Any) -> Env:
             raise ValueError(f"Environment {env!r} cannot be made: {error}") from error
     else:
         made = deepcopy(env) if isinstance(env, gym.Env) else env()
-    if not isinstance(made, gym.Env):
-        raise TypeError(
-            f"The callable `env` must return a gymnasium environment, got {type(made).__name__}."
-        )
     try:
         check_spaces(made.observation_space, made.action_space)
     except ValueError:
@@ -143,15 +139,11 @@ def check_spaces(observations: Space, actions: Space) -> None:
         )
     parts = observations.values() if isinstance(observations, spaces.Dict) else [observations]
     read = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)
-    if not all(isinstance(part, read) for part in parts):
+    if not all(isinstance(part, read) and not np.any(getattr(part, "start", 0)) for part in parts):
         raise ValueError(
             "The observation space must be Box, Discrete, MultiDiscrete, MultiBinary, or a Dict of "
-            f"these, but the environment has {observations}. Wrap the environment, for instance "
-            "in gymnasium's FlattenObservation."
-        )
-    if any(np.any(getattr(part, "start", 0)) for part in parts):
-        raise ValueError(
-            f"Discrete observation spaces must start at 0, but the environment has {observations}."
+            f"these, and discrete ones must start at 0, but the environment has {observations}. "
+            "Wrap the environment, for instance in gymnasium's FlattenObservation."
         )
 
 

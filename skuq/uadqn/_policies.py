@@ -53,16 +53,11 @@ class GridCNN(BaseFeaturesExtractor):
     N_FILTERS, KERNEL = 16, MIN_GRID
 
     def __init__(self, observation_space: spaces.Box):
-        if len(observation_space.shape) != 3:
+        if len(observation_space.shape) != 3 or is_image_space(observation_space):
             raise ValueError(
-                "GridCNN needs observations of shape (height, width, channels), got "
-                f"{observation_space.shape}."
-            )
-        if is_image_space(observation_space):
-            raise ValueError(
-                "GridCNN needs grids of bool or float, not uint8 images, whose axes "
-                "stable-baselines3 transposes. Convert observations to float with a wrapper, or "
-                "use a different feature extractor."
+                "GridCNN needs grids (height, width, channels) of bool or float, got "
+                f"{observation_space}. stable-baselines3 transposes the axes of uint8 images: "
+                "convert them to float with a wrapper, or use a different feature extractor."
             )
         height, width, channels = observation_space.shape
         outputs = (height - self.KERNEL + 1) * (width - self.KERNEL + 1) * self.N_FILTERS
@@ -187,11 +182,6 @@ def checked_arch(net_arch: Any, extractor: type[BaseFeaturesExtractor]) -> list[
     """Return the validated widths of hidden layers after the features, or the default widths."""
     if net_arch is None:
         net_arch = {GridCNN: [128], NatureCNN: []}.get(extractor, [100, 100])
-    if not isinstance(net_arch, Sequence):
-        raise ValueError(
-            f"net_arch must be a list of widths, got {net_arch!r}. A dictionary is only for agents "
-            "with an actor and a critic."
-        )
     return list(checked_widths(net_arch, "net_arch"))
 
 

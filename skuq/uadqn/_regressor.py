@@ -279,7 +279,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         quantiles = np.sort(self._quantiles(X).mean(axis=0), axis=-1)
         if levels is None:
             return quantiles
-        return _interpolated(quantiles, self.quantile_levels_, np.asarray(levels, np.float64))
+        return _interpolated(
+            quantiles, self.quantile_levels_, np.atleast_1d(np.asarray(levels, np.float64))
+        )
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> PredictionInterval:
         """Predict an interval for the target of each input.
@@ -362,8 +364,6 @@ def _interpolated(
     quantiles: FloatArray, known: FloatArray, asked: NDArray[np.float64]
 ) -> FloatArray:
     """Interpolate the quantiles of each row linearly at the requested levels."""
-    if asked.ndim != 1:
-        raise ValueError(f"`levels` must be one-dimensional, got shape {asked.shape}.")
     if not ((asked >= known[0]) & (asked <= known[-1])).all():
         raise ValueError(
             f"`levels` must be between {known[0]:.4g} and {known[-1]:.4g}, the range of levels "

@@ -89,8 +89,8 @@ REFUSED = [
         "vary",
     ),
     (DeepEnsembleClassifier(frozen(lambda: MLP(4, 3))), {}, "members"),
-    (DeepEnsembleClassifier(members=[]), {}, "empty"),
-    (DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]), {}, "both"),
+    (DeepEnsembleClassifier(members=[]), {}, "either"),
+    (DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]), {}, "either"),
     (DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {"y": [*"abc"] * 50}, "4 logits"),
     (
         DeepEnsembleClassifier(members=UNLIKE),

@@ -92,8 +92,6 @@ def test_levels_and_coverages_beyond_the_quantiles_are_refused(fitted):
     for level in (0.0, 0.001, 0.995, 1.0, np.nan):
         with pytest.raises(ValueError, match="n_quantiles"):
             fitted.predict_quantiles([[0.0]], [0.5, level])
-    with pytest.raises(ValueError, match="one-dimensional"):
-        fitted.predict_quantiles([[0.0]], 0.5)
     with pytest.raises(ValueError, match="coverage"):
         fitted.predict_interval([[0.0]], 1.0)
 
