@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -162,7 +161,7 @@ class LearnerModel(Model):
         X = X if self.transform is None else self.transform(X)
         return for_learner(self.estimator, X, preprocesses=self._preprocesses)
 
-    @cached_property
+    @property  # saved models have none but the fields
     def _preprocesses(self) -> bool:
         return look_at(self.estimator).preprocesses
 

@@ -254,6 +254,7 @@ def groups_in(X: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
 class HeldOutMixin:
     """Mixin for `TableModel`: quality on held-out rows, and conformal limits from these rows."""
 
+    task_: str
     classes_: Any  # None for regression, as held_out_proba_
     held_out_proba_: Any
     quantities_: Any  # None for classification, as _held_out_quantiles
@@ -336,8 +337,7 @@ class HeldOutMixin:
         The coverage of a rare class may be much lower than the nominal coverage of all rows.
         Returns ``rows``, ``accuracy``, and ``coverage`` as in `measured_coverage`, per class.
         """
-        if self.classes_ is None:
-            raise ValueError("A regression has no classes; use `measured_coverage`.")
+        self._require("classification", "classes")
         held = self.held_out_
         right = held[PREDICTION] == held["label"]
         by_row = pd.DataFrame({"accuracy": right, "coverage": self._measured(coverage)[0]})
@@ -353,14 +353,17 @@ class HeldOutMixin:
         held-out rows, as in `measured_coverage`.
         """
         check_share(coverage)
-        if self.quantities_ is None:
-            raise ValueError("A classification has no intervals; use `measured_by_class`.")
+        self._require("regression", "intervals")
         lower, upper = np.full((2, len(self.held_out_)), np.nan)
         for calibrate, measure in self._halves(coverage):
             limit = self._limit(coverage, calibrate)
             quantiles = self._held_out_quantiles[measure]
             lower[measure], upper[measure] = self.quantities_.interval(quantiles, coverage, limit)
         return PredictionInterval(lower, upper)
+
+    def _require(self, task: str, what: str) -> None:
+        if self.task_ != task:
+            raise ValueError(f"A {self.task_} has no {what}.")
 
     def _halves(self, coverage: float) -> list[tuple[IntArray, IntArray]]:
         """Pairs of rows to calibrate on and rows to measure; empty if there are too few rows."""

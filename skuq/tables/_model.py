@@ -251,8 +251,6 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
             raise TableError("The training table has no feature column left.")
         cleaned = columns.read(train, TRAINING)
         X = cleaned.X
-        if X.empty:
-            raise TableError(f"The {TRAINING} has no rows.")
         _refuse_large(cleaned, given)
         columns.accept(cleaned.cells)
         warned += notes.cell_notes(cleaned.cells, train) + columns.warnings_
@@ -423,8 +421,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         None means 25 levels from 0.005 to 0.995, which bound other levels. Returns quantiles in
         units of the target, (n_rows, n_levels); NaN in rows that cannot be scored.
         """
-        if self.quantities_ is None:
-            raise ValueError("A classification has no quantiles; use `predict`.")
+        self._require("regression", "quantiles")
         wanted = LEVELS if levels is None else checked_levels(levels)
         frame = as_frame(table, NEW)
         cleaned, unread = self._rows(frame)
@@ -436,9 +433,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
 
     def predict_interval(self, table: Any, coverage: float = 0.9) -> PredictionInterval:
         """Predict intervals (regression only): the columns ``lower`` and ``upper`` of `predict`."""
-        check_share(coverage)
-        if self.quantities_ is None:
-            raise ValueError("A classification has no intervals; use `predict`.")
+        self._require("regression", "intervals")
         rows = self.predict(as_frame(table, NEW), coverage=coverage, n_explained=0)
         return PredictionInterval(rows["lower"].to_numpy(), rows["upper"].to_numpy())
 

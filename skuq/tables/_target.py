@@ -81,10 +81,7 @@ def feature_names(
         require(train, name, "training table")
     if target in set_apart:
         raise TableError(f"The target {target!r} cannot be dropped or used as the id column.")
-    features = [name for name in train.columns if name != target and name not in set_apart]
-    if not features:
-        raise TableError("The training table has no feature column left.")
-    return features
+    return [name for name in train.columns if name != target and name not in set_apart]
 
 
 def is_regression(column: pd.Series, task: str) -> bool:

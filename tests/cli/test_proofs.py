@@ -488,8 +488,8 @@ def test_what_cannot_be_proven_is_said_in_one_line(provider, files, options, wor
     [
         ("ref.csv", f"ref.csv must have one row, got {N}"),
         ("1,two", "--input: no such file"),
-        ("1,nan", "2 finite numbers"),
-        ("1,2,3", "2 finite numbers"),
+        ("1,nan", "--input must have 2 finite numbers"),
+        ("1,2,3", "--input must have 2 finite numbers"),
         ("1e6,0", "outside the committed range"),
         ("0.5,0.25", "keys"),
     ],

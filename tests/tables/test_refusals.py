@@ -120,11 +120,11 @@ ESTIMATORS = [
 ]
 ASKED = [
     (lambda: fit(TableModel("svm")), "`estimator`"),
-    (lambda: fit(TableModel(task="ranking")), ""),
-    (lambda: fit(TableModel(random_state=-1)), ""),
-    (lambda: fit(TableModel(random_state=None)), ""),
-    (lambda: fit(TableModel(n_jobs="all")), ""),
-    (lambda: fit(TableModel(progress="loud")), ""),
+    (lambda: fit(TableModel(task="ranking")), None),
+    (lambda: fit(TableModel(random_state=-1)), None),
+    (lambda: fit(TableModel(random_state=None)), None),
+    (lambda: fit(TableModel(n_jobs="all")), None),
+    (lambda: fit(TableModel(progress="loud")), None),
     (lambda: ask("predict", made(), coverage=0.0), "`coverage`"),
     (lambda: ask("predict", made(), coverage=1.0), "`coverage`"),
     (lambda: ask("measured_coverage", 1.5), "`coverage`"),
@@ -135,9 +135,9 @@ ASKED = [
     (lambda: fit(TableModel(ToyRegressor()), kind=SIXTY).measured_by_class(), "classes"),
 ]
 UNFITTED = [
-    (lambda: TableModel().predict(made()), ""),
-    (lambda: TableModel().count(made()), ""),
-    (lambda: TableModel().save("folder"), ""),
+    (lambda: TableModel().predict(made()), None),
+    (lambda: TableModel().count(made()), None),
+    (lambda: TableModel().save("folder"), None),
 ]
 OF_TABLES = [*NAMES, *TARGETS, *VALUES, *HELD_OUT, *ESTIMATORS]
 REFUSALS = [(call, TableError, word) for call, word in OF_TABLES]
