@@ -7,12 +7,15 @@ import sys
 import numpy as np
 import pytest
 import torch
+from sklearn.frozen import FrozenEstimator
 from torch import nn
 
 from skuq._networks import MLP, BinaryLogits, stack_parameters
 from skuq.baselines import SGMCMCClassifier
 from skuq.baselines import _sgmcmc as chains_module
 from skuq.baselines._sampled import TrainingRows
+from skuq.models import adopt
+from tests.baselines.oracles import assert_as_by_hand
 
 SETTINGS = {
     "n_samples": 4,
@@ -204,3 +207,25 @@ def test_missing_package_is_named_with_its_extra(small, monkeypatch):
     monkeypatch.setitem(sys.modules, "posteriors", None)
     with pytest.raises(ImportError, match=r"skuq\[sgmcmc\]"):
         list(run_chains(small[0], stack_parameters(small[0], 2), small[1]))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "setting"), [("all", "selected"), ("last", "expected"), ("all", "pairwise")]
+)
+def test_models_of_chains_are_compared_as_the_equations_say(iris, dropped, parameters, setting):
+    options = {"n_chains": 3, "n_samples": 2, "steps_per_sample": 10, "random_state": 0}
+    chains = SGMCMCClassifier(FrozenEstimator(dropped), parameters=parameters, **options)
+    chains.set_params(setting=setting).fit(*iris)
+    X = torch.as_tensor(iris[0][:9])
+    n_moved = {"all": 4, "last": 2}[parameters]
+    assert len(chains.samples_) == n_moved
+    names = [name for name, _ in dropped.named_parameters()][-n_moved:]
+    samples = []
+    for number in range(6):
+        model = adopt(dropped).module
+        for name, moved in zip(names, chains.samples_.values(), strict=True):
+            model.get_parameter(name).copy_(moved[number])
+        samples.append(model(X).softmax(-1).numpy())
+    reference = dropped(X).softmax(-1).detach().numpy()
+    u = chains.predict_uncertainty(iris[0][:9])
+    assert_as_by_hand(u, reference, np.stack(samples, 1), setting, atol=1e-12)

@@ -8,13 +8,14 @@ pytest.importorskip("stable_baselines3")
 import gymnasium as gym
 from gymnasium import spaces
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from torch import nn
 
 from skuq import UADQN
-from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env
+from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env, play_episodes
 from skuq.uadqn._envs import CliffWindEnv, checked_observations, checked_seeds
 from skuq.uadqn._policies import image_extractor
-from tests.uadqn.environments import MIXED, SMALL, VECTOR, RandomEnv
+from tests.uadqn.environments import MIXED, SMALL, VECTOR, Faulty, RandomEnv
 
 CELL = spaces.Box(0, 1, (10,), np.float32)
 CELLS = np.eye(10, dtype=np.float32)
@@ -209,3 +210,57 @@ def test_environments_and_extractors_refuse():
     ]:
         with pytest.raises(ValueError, match=word):
             make()
+
+
+WHERE = ["reward", "first observation", "observation", "last observation"]
+BUFFER = {"buffer_size": 100, "seed": 0, "batch_size": 8, "learning_starts": 2}
+
+
+def small(cls, env, policy="MlpPolicy", **options):
+    return cls(policy, env, policy_kwargs=SMALL, **BUFFER, **options)
+
+
+def kind(where):
+    return where.removeprefix("first ")
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of stable-baselines3
+@pytest.mark.parametrize(
+    ("where", "wrong"),
+    [
+        *[("reward", np.nan), ("first observation", -np.inf), ("observation", 1e20)],
+        *[("last observation", 1e39), ("reward", 1e20), ("observation", np.nan)],
+    ],
+)
+def test_wrong_numbers_are_refused_when_they_arrive(where, wrong):
+    agent = small(UADQNAlgorithm, DummyVecEnv([RandomEnv, lambda: Faulty(where, wrong)]))
+    step = 0 if where == "first observation" else 6
+    with pytest.raises(ValueError, match=f"At step {step}, the {kind(where)} of environment 1 "):
+        agent.learn(20)
+    assert agent.num_timesteps == step
+    assert np.isfinite(agent.replay_buffer.rewards).all()
+    assert np.isfinite(agent.predict_quantiles(np.zeros((1, 4), np.float32))).all()
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_dictionaries_are_checked(where):
+    entry = "" if where == "reward" else "'vector' of "
+    with pytest.raises(ValueError, match=f"^{entry}At step [03], the {kind(where)} of environm"):
+        small(QuantileDQN, Faulty(where, np.nan, MIXED), "MultiInputPolicy").learn(20)
+
+
+@pytest.mark.parametrize(
+    ("where", "wrong"), [("reward", np.inf), ("first observation", np.nan), ("observation", np.inf)]
+)
+def test_normalisation_does_not_hide_them(where, wrong):
+    env = VecNormalize(DummyVecEnv([lambda: Faulty(where, wrong)]))
+    with pytest.raises(ValueError, match=f"the {kind(where)} of environment 0 "):
+        small(UADQNAlgorithm, env).learn(20)
+
+
+def test_rewards_of_played_episodes_and_observations_of_predictions_are_checked():
+    env = Faulty("reward", np.nan)
+    with pytest.raises(ValueError, match=r"seed 7 .* nan"):
+        play_episodes(lambda: make_env(env), lambda X: np.zeros(len(X), int), [7])
+    with pytest.raises(ValueError, match=r"observation .* nan"):
+        small(QuantileDQN, RandomEnv()).predict(np.full(4, np.nan, np.float32), deterministic=True)
