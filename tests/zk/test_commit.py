@@ -124,6 +124,12 @@ def test_what_was_in_the_folder_before_is_kept(run, tmp_path, name):
     assert (tmp_path / name).read_text(encoding="utf-8") == "mine"
 
 
+def test_an_empty_public_folder_may_be_there_before(run, tmp_path):
+    (tmp_path / "public").mkdir()
+    with pytest.raises(ValueError, match="tolerance=1e-05"):  # it goes on until here
+        commit(run.model, run.X, tmp_path, **{**COMMITTED, "tolerance": 1e-5})
+
+
 def test_columns_must_be_those_that_the_model_was_fitted_on(run, tmp_path):
     frame = pd.DataFrame(run.X, columns=["income", "age"])
     model = LogisticRegression().fit(frame, run.y)

@@ -9,14 +9,15 @@ import pytest
 
 pytest.importorskip("ezkl")
 
+from skuq.calibration import BinSums, bin_sums
 from skuq.calibration import TopLabelPredictions as Recorded
-from skuq.calibration import bin_sums
 from skuq.zk import VerificationError
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import edges
 from skuq.zk._files import FORMAT, canonical
 from skuq.zk._fixed_point import CONFIDENCE_BITS, Architecture, IntegerPredictions
 from skuq.zk._public_commitment import Column, Encoding
+from skuq.zk._results import judge
 from skuq.zk._spot_check import chosen_rows, sample_size
 from skuq.zk._statements import (
     CONTEXT_BITS,
@@ -274,6 +275,18 @@ def test_a_model_within_alpha_passes_at_least_as_often_as_the_level_says():
     correct = rng.binomial(n, np.clip(confidence + alpha, 0, 1), size=(2000, n_bins))
     excess = np.maximum(0, np.abs(correct - n * confidence) - alpha * n)
     assert 0.8 < (excess**2 <= allowed).all(axis=1).mean() <= 1
+
+
+@pytest.mark.parametrize(
+    ("alpha", "passed", "robust"),
+    [(0.05, False, True), (0.09, False, False), (0.11, True, False), (0.2, True, True)],
+)
+def test_a_verdict_that_is_another_at_alpha_minus_or_plus_tolerance_is_not_robust(
+    alpha, passed, robust
+):
+    total = (np.array([v]) for v in (100, 80, 90 * ONE))  # 10 points too confident
+    found = judge(BinSums(np.array([0, ONE]), *total, ONE), asking(1, alpha, None), 0.02)
+    assert (found.passed, found.robust) == (passed, robust)
 
 
 # Samples
