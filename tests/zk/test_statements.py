@@ -14,11 +14,11 @@ from skuq.calibration import TopLabelPredictions as Recorded
 from skuq.zk import VerificationError
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import edges
-from skuq.zk._files import FORMAT, canonical
+from skuq.zk._files import FORMAT, REPORTED, canonical, write_json
 from skuq.zk._fixed_point import CONFIDENCE_BITS, Architecture, IntegerPredictions
 from skuq.zk._public_commitment import Column, Encoding
 from skuq.zk._results import judge
-from skuq.zk._spot_check import chosen_rows, sample_size
+from skuq.zk._spot_check import chosen_rows, read_reports, sample_size
 from skuq.zk._statements import (
     CONTEXT_BITS,
     FORMS,
@@ -343,6 +343,29 @@ def test_no_row_is_chosen_more_often_than_chance_allows():
     # Each is binomial with mean 250 and deviation 13.7.
     assert counts.min() > 190
     assert counts.max() < 310
+
+
+REPORTS = {"label": [0, 1], "confidence": [1, ONE], "reference_digest": "r"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, None),
+        *(({"label": label}, "impossible") for label in ([0, 2], [-1, 0])),
+        *(({"confidence": value}, "impossible") for value in ([0, 9], [1, ONE + 1], [1, 10**30])),
+        *(({name: [1]}, "one prediction per") for name in ("label", "confidence")),
+        ({"reference_digest": "s"}, "different reference data"),
+    ],
+)
+def test_reports_are_possible_and_of_the_same_data(tmp_path, change, message):
+    write_json(tmp_path / REPORTED, {**REPORTS, **change})
+    stated = SimpleNamespace(n_samples=2, reference_digest="r")
+    if message is None:
+        assert [part.tolist() for part in read_reports(tmp_path, stated, 2)] == [[0, 1], [1, ONE]]
+        return
+    with pytest.raises(VerificationError, match=message):
+        read_reports(tmp_path, stated, 2)
 
 
 def test_a_context_depends_on_the_statement_and_on_the_part():

@@ -296,28 +296,14 @@ def test_a_tampered_audit_is_refused(run, tmp_path, level, name):
     assert_both_refuse(reason, run, level, bundle)
 
 
-TOO_FEW = "one prediction per reference sample"
-BEFORE = [
-    (NOT_HELD, {0: {"confidence": 9000}}),
-    ("impossible", {0: {"confidence": 10**30}}),
-    (TOO_FEW, {"label": [], "confidence": []}),
-    (TOO_FEW, {"label": [0], "confidence": [9000]}),
-]
-
-
-@pytest.mark.parametrize(("reason", "change"), BEFORE)
-def test_reports_that_were_changed_before_the_challenge_fail(run, tmp_path, reason, change):
+def test_a_report_that_was_changed_before_the_challenge_fails(run, tmp_path):
     """The challenge answers the changed reports, so that only the proofs can tell."""
     bundle = copy_of(run, "predictions", tmp_path)
-    if 0 in change:
-        report(bundle, 0, **change[0])
-    else:
-        changed(bundle / REPORTED, **change)
-        changed(bundle / STATED, reported_digest=digest_file(bundle / REPORTED))
+    report(bundle, 0, confidence=9000)
     write_manifest(bundle)
     own = {**read_json(run.challenge), "reported_digest": digest_file(bundle / REPORTED)}
     write_json(tmp_path / "own.json", own)
-    assert_both_refuse(reason, run, "predictions", bundle, challenge=tmp_path / "own.json")
+    assert_both_refuse(NOT_HELD, run, "predictions", bundle, challenge=tmp_path / "own.json")
 
 
 def test_a_false_report_among_the_proven_is_named_when_all_else_holds(run, monkeypatch, tmp_path):
