@@ -20,8 +20,9 @@ from skuq import (
     explain,
 )
 from skuq.explanations import SMALLEST_SHARE, standing_out
+from skuq.quam import PoolSearch
 
-TREES = HistGradientBoostingClassifier(max_iter=20, random_state=0)
+TREES = HistGradientBoostingClassifier(max_iter=5, random_state=0)
 
 
 def explanation(contribution, epistemic):
@@ -54,10 +55,10 @@ def test_the_threshold_is_a_share_of_the_rows_epistemic_uncertainty():
     assert standing_out(1.01 * share, 1.0).tolist() == [0]
 
 
-@pytest.mark.parametrize("arguments", [{"n_columns": 0}, {"n_columns": 1.5}])
-def test_a_number_of_columns_that_names_nothing_is_refused(arguments):
-    with pytest.raises((ValueError, TypeError), match="n_columns"):
-        explanation([[1.0, 0.0, 0.0]], [1.0]).most_unusual(**arguments)
+def test_a_number_of_columns_that_names_nothing_is_refused():
+    for n_columns in (0, 1.5):
+        with pytest.raises((ValueError, TypeError), match="n_columns"):
+            explanation([[1.0, 0.0, 0.0]], [1.0]).most_unusual(n_columns)
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +80,13 @@ def columns():
     return make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(), ["town"]))
 
 
+SHORT = PoolSearch(n_steps=3)
 MODELS = {
     "inside": QUAMClassifier(make_pipeline(columns(), LogisticRegression()), random_state=0),
     "around": make_pipeline(columns(), QUAMClassifier(TREES, random_state=0)),
-    "network": make_pipeline(columns(), QUAMClassifier(search="pool", random_state=0)),
+    "network": make_pipeline(
+        columns(), QUAMClassifier(search=PoolSearch(n_steps=3), random_state=0)
+    ),
     "search": GridSearchCV(
         make_pipeline(columns(), QUAMClassifier(LogisticRegression(), random_state=0)),
         {"quamclassifier__gamma": [0.01]},
@@ -91,6 +95,7 @@ MODELS = {
 }
 
 
+@pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", MODELS)
 def test_columns_are_the_users_and_one_that_the_model_never_gets_is_not_named(table, name):
     X, y = table
@@ -141,11 +146,11 @@ class Unmeasured(UncertaintyMixin):
 def test_what_cannot_be_explained_is_refused(table):
     X, y = table
     quam = MODELS["inside"].fit(X, y)
-    with pytest.raises(ValueError, match=r"columns \['age'\], which the training rows lack"):
+    with pytest.raises(ValueError, match="age"):
         explain(quam, X[:2], X.drop(columns="age"))
     with pytest.raises(ValueError, match="n_typical"):
         explain(quam, X[:2], X, n_typical=0)
-    with pytest.raises(ValueError, match="Unmeasured does not measure epistemic uncertainty"):
+    with pytest.raises(ValueError, match="Unmeasured"):
         explain(Unmeasured(), X[:2], X)
-    with pytest.raises(TypeError, match="no method `predict_uncertainty`"):
+    with pytest.raises(TypeError, match="predict_uncertainty"):
         explain(TREES.fit(X[["age"]], y), X[["age"]], X[["age"]])

@@ -24,13 +24,15 @@ WANTED = np.array([0.05, 0.3, 0.5, 0.95])
 def noisy():
     """Features, and residuals whose spread is the first feature, longer on the upper side."""
     rng = np.random.default_rng(0)
-    features = rng.uniform(0.1, 2, size=(1500, 2))
-    return features, features[:, 0] * (rng.exponential(size=1500) - 1)
+    features = rng.uniform(0.1, 2, size=(500, 2))
+    return features, features[:, 0] * (rng.exponential(size=500) - 1)
 
 
 @pytest.fixture(scope="module")
 def fitted(noisy):
-    return ResidualForest.fit(*noisy, seed=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("skuq.residuals.N_TREES", 20)
+        return ResidualForest.fit(*noisy, seed=1)
 
 
 def brute_force(forest, features, row, levels, *, trees=slice(None), without=None):
@@ -57,7 +59,7 @@ def test_quantiles_are_those_of_the_residuals_that_share_leaves(noisy, fitted):
 
 def test_out_of_bag_quantiles_leave_a_row_and_its_trees_out(noisy, fitted):
     found = fitted.out_of_bag_quantiles(WANTED)
-    for k in (0, 700, 1499):
+    for k in (0, 300, 499):
         unseen = np.flatnonzero(~fitted.in_bag[k])
         row = noisy[0][fitted.rows[k]]
         expected = brute_force(fitted, noisy[0], row, WANTED, trees=unseen, without=k)
@@ -72,7 +74,7 @@ def test_quantiles_follow_the_spread_and_the_form_of_the_noise(noisy, fitted):
     assert (high > -1.5 * low).all()  # longer above
 
 
-def test_rows_without_weight_do_not_count_and_others_by_their_weight(noisy):
+def test_rows_without_weight_do_not_count_and_others_by_their_weight(noisy, few_trees):
     features, residuals = (part[:60] for part in noisy)
     weight = np.arange(60) % 3 * np.random.default_rng(2).uniform(0.5, 1, size=60)
     forest = ResidualForest.fit(features, residuals, weight)
@@ -83,7 +85,7 @@ def test_rows_without_weight_do_not_count_and_others_by_their_weight(noisy):
 
 
 @pytest.mark.parametrize("n", [2, 3, 15])
-def test_few_residuals_have_one_distribution(n):
+def test_few_residuals_have_one_distribution(n, few_trees):
     residuals = np.arange(n) - n / 2
     forest = ResidualForest.fit(np.zeros((n, 1)), residuals)
     found = forest.quantiles(np.zeros((1, 1)), np.array([0.01, 0.99]))
@@ -91,14 +93,14 @@ def test_few_residuals_have_one_distribution(n):
 
 
 @pytest.mark.parametrize("n", [7, 20])
-def test_the_quantile_of_a_row_does_not_depend_on_the_other_rows(n):
+def test_the_quantile_of_a_row_does_not_depend_on_the_other_rows(n, few_trees):
     """Levels that equal cumulative shares, which other rows must not round up or down."""
     forest = ResidualForest.fit(np.zeros((n, 1)), np.arange(n) - n / 2)
     found = forest.quantiles(np.zeros((1000, 1)), np.arange(1, n) / n)
     np.testing.assert_array_equal(found, np.tile(forest.residuals[:-1], (1000, 1)))
 
 
-def test_more_residuals_than_memory_allows_are_drawn(monkeypatch, noisy):
+def test_more_residuals_than_memory_allows_are_drawn(monkeypatch, noisy, few_trees):
     monkeypatch.setattr("skuq.residuals.MAX_ROWS", 200)
     forest = ResidualForest.fit(*noisy)
     assert len(forest.residuals) == len(set(forest.rows)) == 200
@@ -106,7 +108,7 @@ def test_more_residuals_than_memory_allows_are_drawn(monkeypatch, noisy):
 
 
 @pytest.mark.parametrize("kind", ["table", "texts", "polars"])
-def test_inputs_of_any_kind_have_noise(kind):
+def test_inputs_of_any_kind_have_noise(kind, few_trees):
     rng = np.random.default_rng(0)
     town = rng.choice(["Ulm", "Linz"], size=400)
     residuals = np.where(town == "Ulm", 5, 0.5) * rng.normal(size=400)
@@ -121,11 +123,9 @@ def test_inputs_of_any_kind_have_noise(kind):
     assert np.median(std[town == "Ulm"]) > 5 * np.median(std[town == "Linz"])
 
 
-def test_equal_residuals_have_some_variance():
-    residuals = np.append(np.zeros(399), 1.0)
-    noise = RowNoise.fit(
-        np.zeros((400, 1)), np.arange(400.0), residuals, np.ones(400), seed=0, n_jobs=None
-    )
+def test_equal_residuals_have_some_variance(few_trees):
+    X, residuals = np.zeros((400, 1)), np.append(np.zeros(399), 1.0)
+    noise = RowNoise.fit(X, np.arange(400.0), residuals, np.ones(400), seed=0, n_jobs=None)
     assert noise.variance(np.zeros((1, 1)), np.zeros(1))[0] > 0
 
 
