@@ -23,21 +23,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler, scale
 from torch import nn
 
-from skuq import (
-    AnchoredQuantileRegressor,
-    DeepEnsembleClassifier,
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MCDropoutClassifier,
-    MirageFineTuner,
-    MirageRegressor,
-    QUAMClassifier,
-    ReferenceClassifier,
-    RobustGPC,
-    RobustGPRegressor,
-    SGMCMCClassifier,
-)
+import skuq
 from skuq._networks import device_with_memory
 from skuq.evidential import NetworkHead
 from skuq.quam import PoolSearch
@@ -73,28 +59,34 @@ def network(*, dropout=0.0, dtype=torch.float64):
 
 
 ESTIMATORS = {
-    "reference": ReferenceClassifier(random_state=0),
-    "distance": FeatureDistanceClassifier(random_state=0),
-    "mahalanobis": FeatureDistanceClassifier(layer="last", distance="mahalanobis", random_state=0),
-    "ensemble": DeepEnsembleClassifier(n_members=2, random_state=0),
-    "ensemble-selected": DeepEnsembleClassifier(n_members=2, setting="selected", random_state=0),
-    "dropout": MCDropoutClassifier(n_samples=10, random_state=0),
-    "laplace": LaplaceClassifier(random_state=0),
-    "laplace-selected": LaplaceClassifier(setting="selected", random_state=0),
-    "sgmcmc": SGMCMCClassifier(n_chains=2, n_samples=2, steps_per_sample=5, random_state=0),
-    "sgmcmc-last": SGMCMCClassifier(
+    "reference": skuq.ReferenceClassifier(random_state=0),
+    "distance": skuq.FeatureDistanceClassifier(random_state=0),
+    "mahalanobis": skuq.FeatureDistanceClassifier(
+        layer="last", distance="mahalanobis", random_state=0
+    ),
+    "ensemble": skuq.DeepEnsembleClassifier(n_members=2, random_state=0),
+    "ensemble-selected": skuq.DeepEnsembleClassifier(
+        n_members=2, setting="selected", random_state=0
+    ),
+    "dropout": skuq.MCDropoutClassifier(n_samples=10, random_state=0),
+    "laplace": skuq.LaplaceClassifier(random_state=0),
+    "laplace-selected": skuq.LaplaceClassifier(setting="selected", random_state=0),
+    "sgmcmc": skuq.SGMCMCClassifier(n_chains=2, n_samples=2, steps_per_sample=5, random_state=0),
+    "sgmcmc-last": skuq.SGMCMCClassifier(
         parameters="last", n_chains=2, n_samples=2, steps_per_sample=5, n_cycles=1, random_state=0
     ),
-    "probe": EvidentialProbe(max_epochs=10, random_state=0),
-    "probe-network": EvidentialProbe(
+    "probe": skuq.EvidentialProbe(max_epochs=10, random_state=0),
+    "probe-network": skuq.EvidentialProbe(
         head=NetworkHead(layer=-2, hidden_sizes=(4,)), max_epochs=10, random_state=0
     ),
-    "mirage": MirageFineTuner(None, region=upper_half, epsilon=0.5, max_epochs=4, random_state=0),
-    "mirage-regressor": MirageRegressor(region=upper_half, max_epochs=4, random_state=0),
-    "anchored": AnchoredQuantileRegressor(max_epochs=10, random_state=0),
-    "gpc": RobustGPC(max_iter=3, random_state=0),
-    "gpr": RobustGPRegressor(max_iter=3, random_state=0),
-    "quam": QUAMClassifier(search=PoolSearch(n_steps=5), random_state=0),
+    "mirage": skuq.MirageFineTuner(
+        None, region=upper_half, epsilon=0.5, max_epochs=4, random_state=0
+    ),
+    "mirage-regressor": skuq.MirageRegressor(region=upper_half, max_epochs=4, random_state=0),
+    "anchored": skuq.AnchoredQuantileRegressor(max_epochs=10, random_state=0),
+    "gpc": skuq.RobustGPC(max_iter=3, random_state=0),
+    "gpr": skuq.RobustGPRegressor(max_iter=3, random_state=0),
+    "quam": skuq.QUAMClassifier(search=PoolSearch(n_steps=5), random_state=0),
 }
 REGRESSORS = {"mirage-regressor", "anchored", "gpr"}
 # Heads are trained in float32. With weights of their own, an H100 and a CPU differ by up to 9e-6
@@ -206,7 +198,7 @@ def test_data_too_large_for_the_device_stay_on_the_cpu(monkeypatch, watched):
 @needs_cuda
 @pytest.mark.parametrize(("free", "expected"), [(2**30, DEVICE), (1000, "cpu")])
 def test_matrices_are_decomposed_where_there_is_memory_for_them(monkeypatch, free, expected):
-    module = sys.modules[LaplaceClassifier.__module__]
+    module = sys.modules[skuq.LaplaceClassifier.__module__]
     devices, original = [], module.last_layer_posterior
 
     def posterior(weight, bias, curvature, prior_precision):
@@ -243,7 +235,7 @@ def test_weights_go_to_the_device_once_however_many_batches(watched, name):
 def test_a_gpu_is_waited_for_few_times_while_bounds_are_refined(watched):
     X, y = data_of("gpc")
     X, y = X[:100, :2], y[:100]
-    on_cpu = RobustGPC(max_iter=3, device="cpu", random_state=0).fit(X, y)
+    on_cpu = skuq.RobustGPC(max_iter=3, device="cpu", random_state=0).fit(X, y)
     expected = on_cpu.predict_proba_bounds(X[::20], radius=0.1)
     on_gpu = copy.deepcopy(on_cpu).set_params(device=DEVICE)
     with watched() as report:
@@ -258,7 +250,9 @@ def test_a_gpu_is_waited_for_few_times_while_bounds_are_refined(watched):
 def test_bounds_for_three_classes_are_those_of_the_cpu(likelihood):
     X, y = data_of("gpc")
     X, y = (X[:, :2], y) if likelihood == "softmax" else (X[50:, :2], y[50:])
-    model = RobustGPC(max_iter=3, likelihood=likelihood, device="cpu", random_state=0).fit(X, y)
+    model = skuq.RobustGPC(max_iter=3, likelihood=likelihood, device="cpu", random_state=0).fit(
+        X, y
+    )
     for norm in ("linf", "l2", "l1"):
         expected = model.set_params(device="cpu").certify(X[::30], radius=0.1, norm=norm)
         found = model.set_params(device=DEVICE).certify(X[::30], radius=0.1, norm=norm)
@@ -267,7 +261,7 @@ def test_bounds_for_three_classes_are_those_of_the_cpu(likelihood):
 
 def test_certificates_refuse_mps():
     with pytest.raises(ValueError, match="float64"):
-        RobustGPC(device="mps").fit(*data_of("gpc"))
+        skuq.RobustGPC(device="mps").fit(*data_of("gpc"))
 
 
 # --- pickles ------------------------------------------------------------------------------------
@@ -306,10 +300,10 @@ def given_models():
     options = {"max_epochs": 2, "random_state": 0, "device": "auto"}
     members = [module, network(dtype=torch.float32)]
     models = {
-        "module": EvidentialProbe(module, **options),
-        "frozen": EvidentialProbe(FrozenEstimator(net), **options),
-        "pipeline": EvidentialProbe(FrozenEstimator(pipeline), **options),
-        "members": DeepEnsembleClassifier(members=members, device="auto"),
+        "module": skuq.EvidentialProbe(module, **options),
+        "frozen": skuq.EvidentialProbe(FrozenEstimator(net), **options),
+        "pipeline": skuq.EvidentialProbe(FrozenEstimator(pipeline), **options),
+        "members": skuq.DeepEnsembleClassifier(members=members, device="auto"),
     }
     return {name: model.fit(X, y) for name, model in models.items()}
 
@@ -350,7 +344,7 @@ def test_networks_that_were_given_stay_where_they_are():
 
 
 def test_an_estimator_that_is_not_fitted_keeps_its_device():
-    twin = pickle.loads(pickle.dumps(ReferenceClassifier(device="cuda:7")))
+    twin = pickle.loads(pickle.dumps(skuq.ReferenceClassifier(device="cuda:7")))
     assert twin.device == "cuda:7"
     with pytest.raises(ValueError, match="cuda:7"):
         twin.fit(*data_of("reference"))
@@ -373,7 +367,7 @@ def test_the_default_device_of_the_user_changes_nothing(name, default_device):
 def test_bounds_do_not_see_the_default_device(default_device):
     X, y = data_of("gpc")
     X, y = X[:100, :2], y[:100]
-    model = RobustGPC(max_iter=3, device="cpu", random_state=0).fit(X, y)
+    model = skuq.RobustGPC(max_iter=3, device="cpu", random_state=0).fit(X, y)
     found = model.predict_proba_bounds(X[::20], radius=0.1)
     torch.set_default_device(None)
     expected = model.predict_proba_bounds(X[::20], radius=0.1)

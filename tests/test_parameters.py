@@ -13,25 +13,7 @@ from sklearn.preprocessing import scale
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from torch import nn
 
-from skuq import (
-    AnchoredQuantileRegressor,
-    CalibrationAuditor,
-    DeepEnsembleClassifier,
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MCDropoutClassifier,
-    MirageFineTuner,
-    MirageRegressor,
-    QUAMClassifier,
-    QUAMRegressor,
-    ReferenceClassifier,
-    RobustGPC,
-    RobustGPRegressor,
-    SGMCMCClassifier,
-    Uncertainty,
-    all_estimators,
-)
+import skuq
 from skuq._networks import MLP
 from skuq.evidential import EvidenceLoss, NodeBatches
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
@@ -122,7 +104,7 @@ GIVEN = {"estimator": None, "members": [FROZEN_NET]}
 #: Estimators by name, training data, and values of parameters that change what they say.
 CASES = {
     "QUAMClassifier, pool": (
-        QUAMClassifier(NET, search=POOL),
+        skuq.QUAMClassifier(NET, search=POOL),
         FLOWERS,
         GRADIENTS
         | OF_MODELS
@@ -130,17 +112,17 @@ CASES = {
         | {"search__pool": small_pool, "n_targets": 1, "search": PointwiseSearch(n_steps=6)},
     ),
     "QUAMClassifier, pointwise": (
-        QUAMClassifier(NET, search=POINTS),
+        skuq.QUAMClassifier(NET, search=POINTS),
         FLOWERS,
         GRADIENTS | OF_MODELS | {"n_targets": 1},
     ),
     "QUAMClassifier, refit": (
-        QUAMClassifier(TREE, search=RefitSearch()),
+        skuq.QUAMClassifier(TREE, search=RefitSearch()),
         FLOWERS,
         OF_MODELS | REFITS | {"n_targets": 1, "estimator": DecisionTreeClassifier(max_depth=2)},
     ),
     "QUAMRegressor, pool": (
-        QUAMRegressor(REGRESSION_NET, search=POOL, noise=0.8),
+        skuq.QUAMRegressor(REGRESSION_NET, search=POOL, noise=0.8),
         PATIENTS,
         OF_MODELS
         | {"search__pool": small_pool, "search__prior_precision": 20.0, "search": POINTS}
@@ -148,54 +130,54 @@ CASES = {
         | {"noise": 0.3, "attack": "divergence"},
     ),
     "QUAMRegressor, pointwise": (
-        QUAMRegressor(REGRESSION_NET, search=POINTS, noise=0.5),
+        skuq.QUAMRegressor(REGRESSION_NET, search=POINTS, noise=0.5),
         PATIENTS,
         OF_MODELS | {"search__prior_precision": 20.0, "attack": "divergence", "noise": 0.3},
     ),
     "QUAMRegressor, refit": (
-        QUAMRegressor(REGRESSION_TREE, search=RefitSearch(), noise=0.5),
+        skuq.QUAMRegressor(REGRESSION_TREE, search=RefitSearch(), noise=0.5),
         PATIENTS,
         OF_MODELS | REFITS | {"estimator": Ridge(), "noise": 0.3},
     ),
     "QUAMRegressor of estimated noise": (
-        QUAMRegressor(REGRESSION_NET, search=PoolSearch(n_steps=2)),
+        skuq.QUAMRegressor(REGRESSION_NET, search=PoolSearch(n_steps=2)),
         PATIENTS,
         {"noise": "homoscedastic", "noise_cv": 3},
     ),
     "DeepEnsembleClassifier": (
-        DeepEnsembleClassifier(NET, n_members=2),
+        skuq.DeepEnsembleClassifier(NET, n_members=2),
         FLOWERS,
         {"n_members": 3, "setting": "max-score", "estimator": clone(NET).set_params(alpha=0.1)},
     ),
     "DeepEnsembleClassifier of given members": (
-        DeepEnsembleClassifier(members=[FROZEN_NET, clone(FROZEN_NET)]),
+        skuq.DeepEnsembleClassifier(members=[FROZEN_NET, clone(FROZEN_NET)]),
         FLOWERS,
         {"members": [FROZEN_LOGISTIC, FROZEN_NET]},
     ),
     "FeatureDistanceClassifier": (
-        FeatureDistanceClassifier(NET, n_neighbors=3),
+        skuq.FeatureDistanceClassifier(NET, n_neighbors=3),
         FLOWERS,
         LOGISTIC | {"n_neighbors": 5, "layer": "last"},
     ),
     "FeatureDistanceClassifier by default": (
-        FeatureDistanceClassifier(NET),
+        skuq.FeatureDistanceClassifier(NET),
         FLOWERS,
         {"distance": "mahalanobis"},
     ),
     "LaplaceClassifier": (
-        LaplaceClassifier(NET, n_samples=10),
+        skuq.LaplaceClassifier(NET, n_samples=10),
         FLOWERS,
         LOGISTIC | {"n_samples": 12, "prior_precision": 3.0, "setting": "pairwise"},
     ),
     "MCDropoutClassifier": (
-        MCDropoutClassifier(n_samples=5),
+        skuq.MCDropoutClassifier(n_samples=5),
         FLOWERS,
         {"n_samples": 6, "dropout": 0.4, "setting": "pairwise"}
         | {"estimator": network(4, 3, dropout=0.5)},
     ),
-    "ReferenceClassifier": (ReferenceClassifier(NET), FLOWERS, LOGISTIC),
+    "ReferenceClassifier": (skuq.ReferenceClassifier(NET), FLOWERS, LOGISTIC),
     "SGMCMCClassifier": (
-        SGMCMCClassifier(NET, n_chains=2, n_samples=2, steps_per_sample=4),
+        skuq.SGMCMCClassifier(NET, n_chains=2, n_samples=2, steps_per_sample=4),
         FLOWERS,
         LOGISTIC
         | {"method": "sgld", "parameters": "last", "n_chains": 3, "n_samples": 3, "n_cycles": 2}
@@ -203,37 +185,37 @@ CASES = {
         | {"prior_precision": 3.0, "train_batch_size": 16, "setting": "selected"},
     ),
     "AnchoredQuantileRegressor": (
-        AnchoredQuantileRegressor(n_quantiles=5, hidden_sizes=(6,), max_epochs=4),
+        skuq.AnchoredQuantileRegressor(n_quantiles=5, hidden_sizes=(6,), max_epochs=4),
         PATIENTS,
         {"n_members": 3, "n_quantiles": 6, "hidden_sizes": (7,), "activation": "relu"}
         | {"noise_scale": 0.5, "prior_gain": 1.0, "max_epochs": 5, "batch_size": 16}
         | {"learning_rate": 0.01},
     ),
     "CalibrationAuditor": (
-        CalibrationAuditor(FROZEN_NET),
+        skuq.CalibrationAuditor(FROZEN_NET),
         FLOWERS,
         {"estimator": FROZEN_LOGISTIC, "n_bins": 5, "alpha": 0.9, "strategy": "quantile"}
         | {"groups": in_half, "confidence_level": 0.5, "search_regions": True},
     ),
     "EvidentialProbe": (
-        EvidentialProbe(FROZEN_NET, max_epochs=4),
+        skuq.EvidentialProbe(FROZEN_NET, max_epochs=4),
         FLOWERS,
         LOGISTIC
         | {"head": "network", "loss": EvidenceLoss(weight_decay=1.0), "measure": "information"}
         | {"learning_rate": 0.3, "max_epochs": 5},
     ),
     "EvidentialProbe with validation data": (
-        EvidentialProbe(FROZEN_NET, learning_rate=0.3, max_epochs=60),
+        skuq.EvidentialProbe(FROZEN_NET, learning_rate=0.3, max_epochs=60),
         FLOWERS,
         {"patience": 2},
     ),
     "EvidentialProbe of nodes": (
-        EvidentialProbe(OfNodes(network(30, 3)), graph=ring(1), max_epochs=4),
+        skuq.EvidentialProbe(OfNodes(network(30, 3)), graph=ring(1), max_epochs=4),
         (np.arange(30), np.arange(30) % 3),
         {"graph": ring(2), "propagation": "evidence"},
     ),
     "MirageFineTuner": (
-        MirageFineTuner(NET, region=in_half, epsilon=0.3, max_epochs=8),
+        skuq.MirageFineTuner(NET, region=in_half, epsilon=0.3, max_epochs=8),
         FLOWERS,
         LOGISTIC
         | {"region": in_other_half, "counterbalance": "auto", "epsilon": 0.2, "lambda_": 0.5}
@@ -241,29 +223,29 @@ CASES = {
         | {"learning_rate": 0.03, "batch_size": 16, "optimizer": torch.optim.SGD},
     ),
     "MirageRegressor": (
-        MirageRegressor(region=in_half, max_epochs=4),
+        skuq.MirageRegressor(region=in_half, max_epochs=4),
         PATIENTS,
         {"estimator": network(4, 2), "region": in_other_half, "target_variance": 2.0}
         | {"lambda_": 0.5, "max_epochs": 5, "learning_rate": 0.03, "batch_size": 16}
         | {"optimizer": torch.optim.SGD},
     ),
     "RobustGPC": (
-        RobustGPC(max_iter=2),
+        skuq.RobustGPC(max_iter=2),
         FLOWERS,
         {"kernel": RBF(2.0), "max_iter": 6, "n_restarts": 3, "n_inducing": 5},
     ),
     "RobustGPC of two classes": (
-        RobustGPC(),
+        skuq.RobustGPC(),
         (FLOWERS[0][:34], FLOWERS[1][:34]),
         {"inference": "ep", "likelihood": "softmax", "optimizer": None},
     ),
     "RobustGPRegressor": (
-        RobustGPRegressor(max_iter=2),
+        skuq.RobustGPRegressor(max_iter=2),
         PATIENTS,
         {"kernel": RBF(2.0) + WhiteKernel(0.5), "alpha": 0.1, "normalize_y": False}
         | {"max_iter": 6, "n_restarts": 3, "n_inducing": 5},
     ),
-    "RobustGPRegressor without limits": (RobustGPRegressor(), PATIENTS, {"optimizer": None}),
+    "RobustGPRegressor without limits": (skuq.RobustGPRegressor(), PATIENTS, {"optimizer": None}),
     "TableModel": (
         TableModel("logistic"),
         holed(),
@@ -331,7 +313,7 @@ def said(name, **params):
 
 def equal(first, second):
     def same(one, other):  # results know that a part that is not measured equals itself
-        return one == other if isinstance(one, Uncertainty) else np.array_equal(one, other)
+        return one == other if isinstance(one, skuq.Uncertainty) else np.array_equal(one, other)
 
     return len(first) == len(second) and all(map(same, first, second))
 
@@ -369,7 +351,7 @@ def without_entry(cases, names):
 
 
 def test_no_parameter_is_forgotten():
-    own = {n: cls for n, cls in all_estimators() if cls.__module__.startswith("skuq.")}
+    own = {n: cls for n, cls in skuq.all_estimators() if cls.__module__.startswith("skuq.")}
     assert set(ELSEWHERE) <= set(own)
     for cls in [*own.values(), TableModel]:
         if cls.__name__ not in ELSEWHERE:

@@ -35,25 +35,7 @@ from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.fixes import parse_version
 from torch import nn
 
-from skuq import (
-    AnchoredQuantileRegressor,
-    CalibrationAuditor,
-    DeepEnsembleClassifier,
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MirageFineTuner,
-    OODDetector,
-    QUAMClassifier,
-    QUAMRegressor,
-    ReferenceClassifier,
-    RobustGPC,
-    RobustGPRegressor,
-    SGMCMCClassifier,
-    cross_val_predict_uncertainty,
-    metrics,
-    predict_uncertainty,
-)
+import skuq
 from skuq.audit import recorded_predictions
 from skuq.calibration import bin_edges, choose_alpha, region_mask, top_label_predictions
 from skuq.evidential import NodeBatches
@@ -108,7 +90,7 @@ TABLES = [
 ]
 
 
-audited = CalibrationAuditor.from_predictions
+audited = skuq.CalibrationAuditor.from_predictions
 
 
 def drawn(*args, **options):
@@ -192,7 +174,7 @@ class TurnedTable(ClassifierMixin, BaseEstimator):
 
 
 @pytest.mark.parametrize(
-    "estimator", [CalibrationAuditor(None), QUAMClassifier(None, random_state=0)]
+    "estimator", [skuq.CalibrationAuditor(None), skuq.QUAMClassifier(None, random_state=0)]
 )
 def test_probabilities_that_a_model_returns_as_a_table_are_read_by_name(estimator):
     """A model returns a labelled table in place of an array (skorch#494)."""
@@ -213,14 +195,14 @@ def test_rows_keep_their_labels_in_everything_that_returns_rows():
     X, y = load_iris(return_X_y=True, as_frame=True)
     rows = X.assign(kind=y).sample(60, random_state=0)
     X, y = rows.drop(columns="kind"), rows["kind"]
-    quam = QUAMClassifier(DecisionTreeClassifier(max_depth=3), random_state=0).fit(X, y)
-    detector = OODDetector(quam, random_state=0).fit(X, y)
+    quam = skuq.QUAMClassifier(DecisionTreeClassifier(max_depth=3), random_state=0).fit(X, y)
+    detector = skuq.OODDetector(quam, random_state=0).fit(X, y)
     found = {
         "method": quam.predict_uncertainty(X).to_frame(),
-        "function": predict_uncertainty(quam, X).to_frame(),
-        "pipeline": predict_uncertainty(make_pipeline(quam), X).to_frame(),
+        "function": skuq.predict_uncertainty(quam, X).to_frame(),
+        "pipeline": skuq.predict_uncertainty(make_pipeline(quam), X).to_frame(),
         "detector": detector.explain(X),
-        "folds": cross_val_predict_uncertainty(quam, X, y, cv=2).to_frame(),
+        "folds": skuq.cross_val_predict_uncertainty(quam, X, y, cv=2).to_frame(),
         "table": TableModel("logistic", random_state=0).fit(rows, "kind").predict(rows),
     }
     for name, frame in found.items():
@@ -230,14 +212,14 @@ def test_rows_keep_their_labels_in_everything_that_returns_rows():
 # --- parts of the uncertainty that nobody measured ------------------------------------------------
 
 UNMEASURED = {
-    "distance": (FeatureDistanceClassifier(random_state=0), ["aleatoric"]),
-    "one model": (ReferenceClassifier(random_state=0), ["epistemic"]),
+    "distance": (skuq.FeatureDistanceClassifier(random_state=0), ["aleatoric"]),
+    "one model": (skuq.ReferenceClassifier(random_state=0), ["epistemic"]),
     "attack": (
-        MirageFineTuner(None, region=lambda X: X[:, 0] > 1, max_epochs=5, random_state=0),
+        skuq.MirageFineTuner(None, region=lambda X: X[:, 0] > 1, max_epochs=5, random_state=0),
         ["epistemic"],
     ),
     "ensemble": (
-        DeepEnsembleClassifier(n_members=2, setting="max-score", random_state=0),
+        skuq.DeepEnsembleClassifier(n_members=2, setting="max-score", random_state=0),
         ["aleatoric", "epistemic"],
     ),
 }
@@ -254,7 +236,7 @@ def test_a_part_that_nobody_measured_is_not_a_number(name):
         assert np.isnan(getattr(u, part)).all() == (part in missing), part
     assert np.isfinite(u.total).all()
     np.testing.assert_array_equal(fitted.score_samples(X), -u.total)  # ranks inputs all the same
-    scorer = metrics.uncertainty_scorer(metrics.misclassification_auroc, part=missing[0])
+    scorer = skuq.metrics.uncertainty_scorer(skuq.metrics.misclassification_auroc, part=missing[0])
     with pytest.raises(ValueError, match=missing[0]):
         scorer(fitted, X, y)
 
@@ -264,7 +246,7 @@ def test_confidence_that_no_reference_sample_supports_has_no_parts():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 2))
     y = (X[:, 0] > 0).astype(int)
-    audit = CalibrationAuditor(LogisticRegression(C=0.05).fit(X, y)).fit(X[:60] * 0.1, y[:60])
+    audit = skuq.CalibrationAuditor(LogisticRegression(C=0.05).fit(X, y)).fit(X[:60] * 0.1, y[:60])
     u = audit.predict_uncertainty(np.array([[0.0, 0.0], [100.0, 0.0]]))
     np.testing.assert_array_equal(np.isnan(u.parts), [[False, False], [False, True], [False, True]])
     assert u.total[1] < 1e-3
@@ -273,7 +255,7 @@ def test_confidence_that_no_reference_sample_supports_has_no_parts():
 @pytest.mark.usefixtures("short_training")
 def test_a_detector_does_not_rank_by_a_part_that_nobody_measured():
     X, y = make_moons(200, noise=0.3, random_state=0)
-    detector = OODDetector(ReferenceClassifier(random_state=0), random_state=0).fit(X, y)
+    detector = skuq.OODDetector(skuq.ReferenceClassifier(random_state=0), random_state=0).fit(X, y)
     assert "epistemic" not in detector.explain(X).columns
     with pytest.raises(ValueError, match="epistemic"):
         detector.set_params(scores=["epistemic"]).fit(X, y)
@@ -321,22 +303,22 @@ def test_the_advice_for_rows_that_do_not_sum_to_one_works():
 @pytest.mark.parametrize(
     ("estimator", "counts"),
     [
-        (QUAMClassifier(FROZEN, search=PoolSearch(n_steps=20, train_batch_size=999)), True),
-        (QUAMRegressor(FROZEN_NET, search=PoolSearch(n_steps=20, train_batch_size=999)), True),
-        (EvidentialProbe(FROZEN, max_epochs=5), False),
-        (FeatureDistanceClassifier(FROZEN, n_neighbors=5), True),
-        (FeatureDistanceClassifier(FROZEN, distance="mahalanobis"), True),
-        (LaplaceClassifier(FROZEN, n_samples=20), True),
-        (RobustGPC(max_iter=1), True),
-        (RobustGPRegressor(max_iter=1), True),
-        (AnchoredQuantileRegressor(max_epochs=5, batch_size=999), True),
+        (skuq.QUAMClassifier(FROZEN, search=PoolSearch(n_steps=20, train_batch_size=999)), True),
+        (skuq.QUAMRegressor(FROZEN_NET, search=PoolSearch(n_steps=20, train_batch_size=999)), True),
+        (skuq.EvidentialProbe(FROZEN, max_epochs=5), False),
+        (skuq.FeatureDistanceClassifier(FROZEN, n_neighbors=5), True),
+        (skuq.FeatureDistanceClassifier(FROZEN, distance="mahalanobis"), True),
+        (skuq.LaplaceClassifier(FROZEN, n_samples=20), True),
+        (skuq.RobustGPC(max_iter=1), True),
+        (skuq.RobustGPRegressor(max_iter=1), True),
+        (skuq.AnchoredQuantileRegressor(max_epochs=5, batch_size=999), True),
     ],
     ids=lambda each: "".join(str(each).split()),
 )
 def test_a_weight_of_2_is_the_sample_twice(estimator, counts):
     X, kinds = IRIS[0][::3], IRIS[1][::3]
     y = X[:, 3] + 0.1 * kinds if is_regressor(estimator) else kinds
-    quam = isinstance(estimator, QUAMClassifier | QUAMRegressor)
+    quam = isinstance(estimator, skuq.QUAMClassifier | skuq.QUAMRegressor)
     pool = {"X_pool": X[::5] * 1.5} if quam else {}
     estimator.set_params(random_state=0)
     data = [(X, y, np.ones(50)), (X, y, np.full(50, 2.0)), (X.repeat(2, axis=0), y.repeat(2), None)]
@@ -393,23 +375,25 @@ FORMS = {
 LOGISTIC, TREES = LogisticRegression(), HistGradientBoostingClassifier(max_iter=3)
 SHORT = {"search": PoolSearch(n_steps=2), "random_state": 0}
 WRAPPERS = {
-    "QUAM, network": lambda form: QUAMClassifier(form(LOGISTIC), **SHORT),
-    "QUAM, refit": lambda form: QUAMClassifier(form(TREES), random_state=0),
-    "QUAM, points": lambda form: QUAMClassifier(
+    "QUAM, network": lambda form: skuq.QUAMClassifier(form(LOGISTIC), **SHORT),
+    "QUAM, refit": lambda form: skuq.QUAMClassifier(form(TREES), random_state=0),
+    "QUAM, points": lambda form: skuq.QUAMClassifier(
         form(LOGISTIC), search=PointwiseSearch(n_steps=2), random_state=0
     ),
-    "QUAM, quantities": lambda form: QUAMRegressor(
+    "QUAM, quantities": lambda form: skuq.QUAMRegressor(
         form(HistGradientBoostingRegressor(max_iter=3)),
         noise="homoscedastic",
         noise_cv=2,
         random_state=0,
     ),
-    "probe": lambda form: EvidentialProbe(form(LOGISTIC), max_epochs=2, random_state=0),
-    "reference": lambda form: ReferenceClassifier(form(LOGISTIC), random_state=0),
-    "Laplace": lambda form: LaplaceClassifier(form(LOGISTIC), n_samples=2, random_state=0),
-    "ensemble": lambda form: DeepEnsembleClassifier(form(LOGISTIC), n_members=2, random_state=0),
-    "distance": lambda form: FeatureDistanceClassifier(form(LOGISTIC), random_state=0),
-    "chains": lambda form: SGMCMCClassifier(
+    "probe": lambda form: skuq.EvidentialProbe(form(LOGISTIC), max_epochs=2, random_state=0),
+    "reference": lambda form: skuq.ReferenceClassifier(form(LOGISTIC), random_state=0),
+    "Laplace": lambda form: skuq.LaplaceClassifier(form(LOGISTIC), n_samples=2, random_state=0),
+    "ensemble": lambda form: skuq.DeepEnsembleClassifier(
+        form(LOGISTIC), n_members=2, random_state=0
+    ),
+    "distance": lambda form: skuq.FeatureDistanceClassifier(form(LOGISTIC), random_state=0),
+    "chains": lambda form: skuq.SGMCMCClassifier(
         form(LOGISTIC), n_chains=2, n_samples=1, steps_per_sample=1, random_state=0
     ),
 }
@@ -460,7 +444,7 @@ def test_weights_of_the_search_need_no_request_of_the_user(learner):
     """Models inside were asked for a request of weights that nobody gave (scikit-learn#30818)."""
     X, y = IRIS[0][::2], IRIS[1][::2]
     with sklearn.config_context(enable_metadata_routing=True):
-        quam = QUAMClassifier(learner, n_targets=2, random_state=0).fit(X, y)
+        quam = skuq.QUAMClassifier(learner, n_targets=2, random_state=0).fit(X, y)
     assert quam.predict_uncertainty(X[::9]).epistemic.max() > 0
 
 
@@ -477,7 +461,7 @@ def test_learners_that_pass_weights_on_are_given_them(learner):
     """Voting and stacking have no `sample_weight` in their signature (scikit-learn PR 27584)."""
     X, y = IRIS
     weight = np.where(y == 1, 9.0, 1.0)
-    quam = QUAMClassifier(learner, random_state=0).fit(X, y, sample_weight=weight)
+    quam = skuq.QUAMClassifier(learner, random_state=0).fit(X, y, sample_weight=weight)
     expected = clone(learner).fit(X, y, sample_weight=weight).predict_proba(X)
     np.testing.assert_allclose(quam.predict_proba(X), expected, atol=1e-9)
 
@@ -489,7 +473,7 @@ def test_a_model_that_does_not_request_weights_is_told_how(requests):
         model = LogisticRegression()
         if requests is not None:
             model.set_fit_request(sample_weight=requests)
-        quam = QUAMClassifier(make_pipeline(_scaler(), model))
+        quam = skuq.QUAMClassifier(make_pipeline(_scaler(), model))
         with pytest.raises(ValueError, match=r"set_fit_request") as caught:
             quam.fit(*IRIS, sample_weight=np.ones(150))
     told = " ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
@@ -499,8 +483,8 @@ def test_a_model_that_does_not_request_weights_is_told_how(requests):
 def test_an_audit_counts_weights_as_the_metrics_do():
     X, y = IRIS
     proba, weight = FROZEN.predict_proba(X), np.random.default_rng(0).integers(0, 4, len(y))
-    audit = CalibrationAuditor.from_predictions(y, proba, sample_weight=weight)
-    repeated = CalibrationAuditor(FROZEN).fit(X.repeat(weight, axis=0), y.repeat(weight))
+    audit = skuq.CalibrationAuditor.from_predictions(y, proba, sample_weight=weight)
+    repeated = skuq.CalibrationAuditor(FROZEN).fit(X.repeat(weight, axis=0), y.repeat(weight))
     np.testing.assert_array_equal(audit.bins_.p_value, repeated.bins_.p_value)
     assert audit.ece_ == pytest.approx(expected_calibration_error(y, proba, sample_weight=weight))
 
@@ -599,7 +583,7 @@ def test_bounds_are_the_same_in_any_unit_of_the_features(factor):
     X, y = make_moons(40, noise=0.15, random_state=0)
     found = []
     for unit in (1.0, factor):
-        gpc = RobustGPC(random_state=0, device="cpu", max_iter=20).fit(X * unit, y)
+        gpc = skuq.RobustGPC(random_state=0, device="cpu", max_iter=20).fit(X * unit, y)
         request = {"radius": 0.5 * unit, "max_regions": 50}
         bounds = gpc.predict_proba_bounds(X[:1] * unit, class_=1, **request)
         at = gpc.predict_proba(np.concatenate([bounds.argmin[0], bounds.argmax[0]]))[:, 1]
@@ -618,7 +602,7 @@ def test_bounds_are_the_same_in_any_unit_of_the_features(factor):
 def test_a_cell_whose_square_overflows_is_refused_by_its_place():
     """Errors from within an optimiser for inputs that overflow (pytorch/botorch#160)."""
     X, y = make_moons(20, noise=0.15, random_state=0)
-    gpc = RobustGPC(max_iter=2, device="cpu").fit(X, y)
+    gpc = skuq.RobustGPC(max_iter=2, device="cpu").fit(X, y)
     X[3, 1] = -1e300
     for ask in (lambda X: clone(gpc).fit(X, y), gpc.predict_proba, lambda X: gpc.certify(X, 0.1)):
         with pytest.raises(ValueError, match=r"Feature 1 .* row 3"):
@@ -668,8 +652,8 @@ REFUSED_MODULES = {
         "random",
     ),
 }
-AROUND_MODULES = [QUAMClassifier, EvidentialProbe, LaplaceClassifier]
-AROUND_MODULES += [FeatureDistanceClassifier, ReferenceClassifier]
+AROUND_MODULES = [skuq.QUAMClassifier, skuq.EvidentialProbe, skuq.LaplaceClassifier]
+AROUND_MODULES += [skuq.FeatureDistanceClassifier, skuq.ReferenceClassifier]
 
 
 @pytest.mark.parametrize(
@@ -704,7 +688,7 @@ def test_parameters_that_are_in_no_layer(kind, search):
         ),
     }[kind]
     X = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
-    quam = QUAMClassifier(module, search=search, random_state=0).fit(X, np.arange(30) % 3)
+    quam = skuq.QUAMClassifier(module, search=search, random_state=0).fit(X, np.arange(30) % 3)
     expected = torch.softmax(module(torch.tensor(X)), -1).detach().numpy()
     np.testing.assert_allclose(quam.predict_proba(X), expected, atol=1e-6)
     assert (quam.predict_uncertainty(X).epistemic >= 0).all()
@@ -723,11 +707,11 @@ def test_graph_networks_and_edges_that_are_not_understood():
     for forward in (lambda self, edges, kinds: edges[:, kinds.long()], lambda self: self.a.weight):
         network.forward = forward.__get__(network)
         with pytest.raises(ValueError, match=r"forward\(self, data\)"):
-            EvidentialProbe(network, graph=pyg_graph()).fit(nodes, nodes % 3)
+            skuq.EvidentialProbe(network, graph=pyg_graph()).fit(nodes, nodes % 3)
     graph = pyg_graph(adj_t=torch.eye(40).to_sparse())
     graph.edge_index = None  # as PyG's ToSparseTensor leaves it
     with pytest.raises(ValueError, match="remove_edge_index=False"):
-        EvidentialProbe(nn.Linear(4, 3), graph=graph).fit(nodes, nodes % 3)
+        skuq.EvidentialProbe(nn.Linear(4, 3), graph=graph).fit(nodes, nodes % 3)
 
 
 def test_layers_that_need_edges_in_order():
@@ -735,7 +719,7 @@ def test_layers_that_need_edges_in_order():
     graph, nodes = pyg_graph(), np.arange(20)
     graph.edge_index = graph.edge_index[:, graph.edge_index[1].argsort(stable=True)]
     layer = pytest.importorskip("torch_geometric.nn").SAGEConv(4, 3, aggr="lstm")
-    probe = EvidentialProbe(layer, graph=graph, max_epochs=2).fit(nodes, nodes % 3)
+    probe = skuq.EvidentialProbe(layer, graph=graph, max_epochs=2).fit(nodes, nodes % 3)
     assert np.isfinite(probe.predict_proba(nodes)).all()
     # Of parts, PyG's outputs depend on their largest degree.
     with pytest.raises(ValueError, match="batches=None"):
@@ -746,7 +730,12 @@ def test_layers_that_need_edges_in_order():
 
 
 FROZEN_OF_TWO = FrozenEstimator(LogisticRegression().fit([[0.0] * 4, [1.0] * 4], ["a", "b"]))
-ALL = [*FIRST, *REFITTED, QUAMClassifier(search=PointwiseSearch(n_steps=2)), OODDetector()]
+ALL = [
+    *FIRST,
+    *REFITTED,
+    skuq.QUAMClassifier(search=PointwiseSearch(n_steps=2)),
+    skuq.OODDetector(),
+]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -766,12 +755,12 @@ def test_fit_where_gradients_are_switched_off(estimator):
 @pytest.mark.parametrize("n_bins", [0, 10**9, 2.5])
 def test_a_number_of_bins_that_fills_the_memory_is_refused(n_bins):
     y, proba = np.arange(40) % 2, np.tile([0.4, 0.6], (40, 1))
-    auditor = CalibrationAuditor(FROZEN_OF_TWO, n_bins=n_bins)
+    auditor = skuq.CalibrationAuditor(FROZEN_OF_TWO, n_bins=n_bins)
     for call in (
         lambda: expected_calibration_error(y, proba, n_bins=n_bins),
         lambda: calibration_table(y, proba, n_bins=n_bins),
         lambda: auditor.fit(np.eye(40, 4), np.tile(["a", "b"], 20)),
-        lambda: CalibrationAuditor.from_predictions(y, proba, n_bins=n_bins),
+        lambda: skuq.CalibrationAuditor.from_predictions(y, proba, n_bins=n_bins),
         lambda: bin_edges(np.arange(4, dtype=np.int32), n_bins, "uniform"),
     ):
         with pytest.raises(ValueError, match="n_bins"):
@@ -781,10 +770,10 @@ def test_a_number_of_bins_that_fills_the_memory_is_refused(n_bins):
 @pytest.mark.parametrize(
     "call",
     [
-        lambda X: QUAMClassifier(LogisticRegression()).fit(X, np.zeros(30, int)),
-        lambda X: QUAMClassifier().fit(X, np.zeros(30)),
-        lambda X: RobustGPC().fit(X, np.zeros(30, int)),
-        lambda X: CalibrationAuditor(LogisticRegression()).fit(X, np.arange(30) // 29),
+        lambda X: skuq.QUAMClassifier(LogisticRegression()).fit(X, np.zeros(30, int)),
+        lambda X: skuq.QUAMClassifier().fit(X, np.zeros(30)),
+        lambda X: skuq.RobustGPC().fit(X, np.zeros(30, int)),
+        lambda X: skuq.CalibrationAuditor(LogisticRegression()).fit(X, np.arange(30) // 29),
         lambda X: expected_calibration_error([0, 5], np.tile([0.5, 0.5], (2, 1)), classes=[0, 1]),
         lambda X: region_mask({0: (0, 1)}, np.array([["a"]])),
     ],
@@ -805,7 +794,7 @@ def test_scorers_are_shown_without_addresses():
 def test_boosted_trees_that_make_numbers_of_booleans():
     learner = pytest.importorskip("xgboost").XGBClassifier(n_estimators=3)
     X = np.random.default_rng(0).normal(size=(60, 3))
-    quam = QUAMClassifier(learner, random_state=0).fit(X, X[:, 0] > 0)
+    quam = skuq.QUAMClassifier(learner, random_state=0).fit(X, X[:, 0] > 0)
     assert quam.classes_.tolist() == [False, True]
     assert quam.predict(X).dtype == bool
 
@@ -815,11 +804,11 @@ def test_boosted_trees_that_make_numbers_of_booleans():
     [
         (
             StandardScaler(),
-            QUAMRegressor(Ridge(), search=RefitSearch(shares=(0.4,)), noise=1),
+            skuq.QUAMRegressor(Ridge(), search=RefitSearch(shares=(0.4,)), noise=1),
             "nats",
         ),
-        (None, AnchoredQuantileRegressor(max_epochs=3), "squared target"),
-        (MinMaxScaler(), AnchoredQuantileRegressor(max_epochs=3), "squared target"),
+        (None, skuq.AnchoredQuantileRegressor(max_epochs=3), "squared target"),
+        (MinMaxScaler(), skuq.AnchoredQuantileRegressor(max_epochs=3), "squared target"),
     ],
 )
 def test_uncertainty_of_a_scaled_target(scaler, regressor, unit):
@@ -830,11 +819,11 @@ def test_uncertainty_of_a_scaled_target(scaler, regressor, unit):
     around = TransformedTargetRegressor(pipeline, transformer=scaler).fit(X, y)
     scaled = y if scaler is None else clone(scaler).fit_transform(y[:, None]).ravel()
     factor = y.std() / scaled.std()
-    total, _, epistemic = predict_uncertainty(clone(pipeline).fit(X, scaled), X).parts
+    total, _, epistemic = skuq.predict_uncertainty(clone(pipeline).fit(X, scaled), X).parts
     expected = [total + np.log(factor), epistemic]
     if unit == "squared target":
         expected = [factor**2 * total, factor**2 * epistemic]
-    found = predict_uncertainty(around, X)
+    found = skuq.predict_uncertainty(around, X)
     np.testing.assert_allclose([found.total, found.epistemic], expected)
     np.testing.assert_allclose(found.total, found.aleatoric + found.epistemic)
 
@@ -845,8 +834,12 @@ def test_uncertainty_of_a_bent_target_is_refused_and_inside_it_works():
     X = np.random.default_rng(0).normal(size=(80, 3))
     y = np.exp(X[:, 0])
     logs = {"func": np.log, "inverse_func": np.exp}
-    around = TransformedTargetRegressor(QUAMRegressor(Ridge(), random_state=0), **logs).fit(X, y)
+    around = TransformedTargetRegressor(skuq.QUAMRegressor(Ridge(), random_state=0), **logs).fit(
+        X, y
+    )
     with pytest.raises(TypeError, match=r"QUAMRegressor\(Transf"):
-        predict_uncertainty(around, X)
-    inside = QUAMRegressor(TransformedTargetRegressor(Ridge(), **logs), random_state=0).fit(X, y)
+        skuq.predict_uncertainty(around, X)
+    inside = skuq.QUAMRegressor(TransformedTargetRegressor(Ridge(), **logs), random_state=0).fit(
+        X, y
+    )
     assert np.isfinite(inside.predict_uncertainty(X).total).all()

@@ -17,18 +17,7 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 from torch import nn
 
-from skuq import (
-    DeepEnsembleClassifier,
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MCDropoutClassifier,
-    MirageFineTuner,
-    OODDetector,
-    QUAMClassifier,
-    ReferenceClassifier,
-    SGMCMCClassifier,
-)
+import skuq
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier, NetworkHead
 from skuq.models import ModuleClassifier, look_at
@@ -66,27 +55,27 @@ def convolutional():
 SHORT = {"n_chains": 2, "n_samples": 2, "steps_per_sample": 2}
 GIVEN = [
     ModuleClassifier(module()),
-    ReferenceClassifier(module()),
-    DeepEnsembleClassifier(members=[module(), module(convolutional)], setting="selected"),
-    MCDropoutClassifier(module(), n_samples=5, setting="selected"),
-    LaplaceClassifier(module()),
-    FeatureDistanceClassifier(module()),
-    EvidentialProbe(module(), head=NetworkHead(layer=-2), max_epochs=2),
-    EvidentialProbe(module(), head=NetworkHead(layer="second"), max_epochs=2),
-    MirageFineTuner(module(), region=UpperHalf(), epsilon=0.5, max_epochs=2),
+    skuq.ReferenceClassifier(module()),
+    skuq.DeepEnsembleClassifier(members=[module(), module(convolutional)], setting="selected"),
+    skuq.MCDropoutClassifier(module(), n_samples=5, setting="selected"),
+    skuq.LaplaceClassifier(module()),
+    skuq.FeatureDistanceClassifier(module()),
+    skuq.EvidentialProbe(module(), head=NetworkHead(layer=-2), max_epochs=2),
+    skuq.EvidentialProbe(module(), head=NetworkHead(layer="second"), max_epochs=2),
+    skuq.MirageFineTuner(module(), region=UpperHalf(), epsilon=0.5, max_epochs=2),
     *(
-        QUAMClassifier(module(kind), setting="selected", search=search)
+        skuq.QUAMClassifier(module(kind), setting="selected", search=search)
         for kind in (Residual, convolutional)
         for search in (PoolSearch(n_steps=3), PoolSearch(n_steps=3, parameters="last"))
     ),
-    QUAMClassifier(module(convolutional), search=PointwiseSearch(n_steps=2)),
-    OODDetector(module()),
-    OODDetector(module(convolutional)),
-    OODDetector(QUAMClassifier(search=PoolSearch(n_steps=3))),
+    skuq.QUAMClassifier(module(convolutional), search=PointwiseSearch(n_steps=2)),
+    skuq.OODDetector(module()),
+    skuq.OODDetector(module(convolutional)),
+    skuq.OODDetector(skuq.QUAMClassifier(search=PoolSearch(n_steps=3))),
 ]
 if find_spec("posteriors") is not None:
     GIVEN += [
-        SGMCMCClassifier(module(), parameters=parameters, setting="selected", **SHORT)
+        skuq.SGMCMCClassifier(module(), parameters=parameters, setting="selected", **SHORT)
         for parameters in ("last", "all")
     ]
 
@@ -149,7 +138,7 @@ def assert_same_in_threads(estimator, rows):
 def test_threads_predict_as_one_thread(estimator):
     X, y = load_iris(return_X_y=True)
     X, y = scale(X)[::3], y[::3]
-    if not is_classifier(estimator) and not isinstance(estimator, OODDetector):
+    if not is_classifier(estimator) and not isinstance(estimator, skuq.OODDetector):
         y = X[:, 0] + 0.1 * y
     assert_same_in_threads(clone(estimator).fit(X, y), X[:N_ROWS, None])
 
@@ -158,9 +147,9 @@ def test_threads_predict_as_one_thread(estimator):
     "make",
     [
         lambda model, graph: model,
-        lambda model, graph: EvidentialProbe(model, graph=graph, max_epochs=2),
-        lambda model, graph: MCDropoutClassifier(model, n_samples=3),
-        lambda model, graph: OODDetector(model),
+        lambda model, graph: skuq.EvidentialProbe(model, graph=graph, max_epochs=2),
+        lambda model, graph: skuq.MCDropoutClassifier(model, n_samples=3),
+        lambda model, graph: skuq.OODDetector(model),
     ],
     ids=["classifier", "probe", "dropout", "detector"],
 )

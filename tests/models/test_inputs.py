@@ -21,19 +21,7 @@ from sklearn.utils.fixes import parse_version
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from skuq import (
-    CalibrationAuditor,
-    DeepEnsembleClassifier,
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MCDropoutClassifier,
-    QUAMClassifier,
-    QUAMRegressor,
-    ReferenceClassifier,
-    SGMCMCClassifier,
-    predict_uncertainty,
-)
+import skuq
 from skuq.models import adopt
 from skuq.quam import PointwiseSearch, PoolSearch, make_pool
 from skuq.validation import as_pandas
@@ -66,36 +54,36 @@ def encoded(**settings):
 @pytest.mark.parametrize(
     "estimator",
     [
-        QUAMClassifier(**QUICK),
-        QUAMClassifier(search=PointwiseSearch(n_steps=2), random_state=0),
-        QUAMClassifier(LogisticRegression(), random_state=0),
-        QUAMRegressor(noise=0.5, **QUICK),
-        CalibrationAuditor(SMALL),
-        DeepEnsembleClassifier(n_members=2, random_state=0),
-        EvidentialProbe(SMALL, max_epochs=2, random_state=0),
-        FeatureDistanceClassifier(random_state=0),
-        LaplaceClassifier(random_state=0),
-        MCDropoutClassifier(random_state=0),
-        ReferenceClassifier(random_state=0),
-        SGMCMCClassifier(n_chains=1, n_samples=2, steps_per_sample=2, random_state=0),
+        skuq.QUAMClassifier(**QUICK),
+        skuq.QUAMClassifier(search=PointwiseSearch(n_steps=2), random_state=0),
+        skuq.QUAMClassifier(LogisticRegression(), random_state=0),
+        skuq.QUAMRegressor(noise=0.5, **QUICK),
+        skuq.CalibrationAuditor(SMALL),
+        skuq.DeepEnsembleClassifier(n_members=2, random_state=0),
+        skuq.EvidentialProbe(SMALL, max_epochs=2, random_state=0),
+        skuq.FeatureDistanceClassifier(random_state=0),
+        skuq.LaplaceClassifier(random_state=0),
+        skuq.MCDropoutClassifier(random_state=0),
+        skuq.ReferenceClassifier(random_state=0),
+        skuq.SGMCMCClassifier(n_chains=1, n_samples=2, steps_per_sample=2, random_state=0),
     ],
     ids=lambda each: type(each).__name__,
 )
 def test_sparse_inputs_give_what_dense_ones_give(table, estimator):
-    if isinstance(estimator, SGMCMCClassifier):
+    if isinstance(estimator, skuq.SGMCMCClassifier):
         pytest.importorskip("posteriors")
     X, y = table
     found = []
     for threshold in (1.0, 0.0):
         pipe = make_pipeline(encoded(sparse_threshold=threshold), estimator).fit(X, y)
-        found.append([*predict_uncertainty(pipe, X).parts, pipe.predict(X)])
+        found.append([*skuq.predict_uncertainty(pipe, X).parts, pipe.predict(X)])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-9)
 
 
 def test_a_model_with_preprocessing_of_its_own_takes_sparse_inputs(table):
     X, y = csr_matrix(encoded().fit_transform(table[0])), table[1]
     model = make_pipeline(MaxAbsScaler(), MLPClassifier((3,), max_iter=500, random_state=0))
-    quam = QUAMClassifier(FrozenEstimator(model.fit(X, y)), **QUICK)
+    quam = skuq.QUAMClassifier(FrozenEstimator(model.fit(X, y)), **QUICK)
     of_sparse, of_dense = quam.fit(X, y).predict_uncertainty(X), quam.fit(X.toarray(), y)
     np.testing.assert_allclose(of_sparse.total, of_dense.predict_uncertainty(X).total, rtol=1e-5)
     of_coordinates = quam.fit(coo_matrix(X), y).predict_uncertainty(coo_matrix(X))
@@ -141,7 +129,7 @@ def test_names_of_columns_are_kept_and_nothing_is_warned_of(table, estimator, li
     X = made({"size": table[0]["size"].to_numpy(), "n": np.arange(60.0) / 30})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        quam = QUAMClassifier(estimator, **QUICK).fit(X, table[1])
+        quam = skuq.QUAMClassifier(estimator, **QUICK).fit(X, table[1])
         quam.predict_uncertainty(X[:3])
     assert list(quam.feature_names_in_) == ["size", "n"]
 
@@ -176,7 +164,7 @@ def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(
         return twice(X)
 
     pipeline = make_pipeline(FunctionTransformer(selected), clone(learner)).fit(X, table[1])
-    quam = QUAMClassifier(wrap(pipeline), random_state=0)
+    quam = skuq.QUAMClassifier(wrap(pipeline), random_state=0)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="This .* is fitted already")
         quam.fit(X, table[1])
@@ -191,7 +179,7 @@ def test_a_table_of_any_library_gives_what_one_of_pandas_gives(table, library, l
     made = imported.DataFrame if library == "polars" else imported.table
     X = made({"size": table[0]["size"].to_numpy(), "n": np.arange(60)})
     found, expected = (
-        QUAMClassifier(learner, random_state=0).fit(each, table[1]).predict_uncertainty(each)
+        skuq.QUAMClassifier(learner, random_state=0).fit(each, table[1]).predict_uncertainty(each)
         for each in (X, as_pandas(X))
     )
     np.testing.assert_array_equal(found, expected)
@@ -211,7 +199,7 @@ def test_categories_of_any_library_reach_a_learner_that_takes_them(table, librar
     learner = HistGradientBoostingClassifier(max_iter=3).fit(frame, table[1])
     given = wrap(learner if wrap is FrozenEstimator else clone(learner))
     found, expected = (
-        QUAMClassifier(given, random_state=0).fit(each, table[1]).predict_uncertainty(each)
+        skuq.QUAMClassifier(given, random_state=0).fit(each, table[1]).predict_uncertainty(each)
         for each in (X, frame)
     )
     np.testing.assert_allclose(found.parts, expected.parts, rtol=1e-6, atol=1e-9)
@@ -237,12 +225,12 @@ RESHAPED = r"X\.reshape\(len\(X\), 2, 6, 6\)"
 @pytest.mark.parametrize(
     ("estimator", "n_columns", "message"),
     [
-        (QUAMClassifier(IMAGES), 72, RESHAPED),
-        (EvidentialProbe(IMAGES), 72, RESHAPED),
-        (ReferenceClassifier(NET), 72, RESHAPED),
-        (QUAMRegressor(nn.Sequential(*IMAGES, nn.Linear(2, 1))), 72, RESHAPED),
-        (QUAMClassifier(nn.Linear(3, 2)), 72, r"shape \(20, 72\)"),
-        (QUAMClassifier(SEQUENCES), 12, r"Unflatten\(1, \(2, length\)\)"),
+        (skuq.QUAMClassifier(IMAGES), 72, RESHAPED),
+        (skuq.EvidentialProbe(IMAGES), 72, RESHAPED),
+        (skuq.ReferenceClassifier(NET), 72, RESHAPED),
+        (skuq.QUAMRegressor(nn.Sequential(*IMAGES, nn.Linear(2, 1))), 72, RESHAPED),
+        (skuq.QUAMClassifier(nn.Linear(3, 2)), 72, r"shape \(20, 72\)"),
+        (skuq.QUAMClassifier(SEQUENCES), 12, r"Unflatten\(1, \(2, length\)\)"),
     ],
 )
 def test_inputs_of_a_shape_that_the_network_does_not_take(estimator, n_columns, message):
@@ -253,7 +241,7 @@ def test_inputs_of_a_shape_that_the_network_does_not_take(estimator, n_columns, 
 
 def test_arrays_after_a_table_are_warned_of_once():
     X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 2)), columns=["a", "b"])
-    quam = QUAMClassifier(LogisticRegression(), random_state=0).fit(X, np.arange(60) % 2)
+    quam = skuq.QUAMClassifier(LogisticRegression(), random_state=0).fit(X, np.arange(60) % 2)
     expected = quam.predict_proba(X[:5])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

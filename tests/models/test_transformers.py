@@ -9,18 +9,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import cross_val_score
 from skorch.helper import SliceDict
 
-from skuq import (
-    CalibrationAuditor,
-    DeepEnsembleClassifier,
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MirageFineTuner,
-    OODDetector,
-    QUAMClassifier,
-    QUAMRegressor,
-    ReferenceClassifier,
-)
+import skuq
 from skuq.evidential import NetworkHead
 from skuq.models import adopt, as_rows
 from skuq.quam import PointwiseSearch, PoolSearch, make_token_pool
@@ -72,22 +61,22 @@ def quick(kind=PoolSearch, **search):
 
 
 ESTIMATORS = {
-    "pool": lambda model: QUAMClassifier(model, **quick()),
-    "pool, all": lambda model: QUAMClassifier(model, **quick(parameters="all")),
-    "pointwise": lambda model: QUAMClassifier(
+    "pool": lambda model: skuq.QUAMClassifier(model, **quick()),
+    "pool, all": lambda model: skuq.QUAMClassifier(model, **quick(parameters="all")),
+    "pointwise": lambda model: skuq.QUAMClassifier(
         FrozenEstimator(model), **quick(PointwiseSearch, parameters="last")
     ),
-    "pointwise, all": lambda model: QUAMClassifier(
+    "pointwise, all": lambda model: skuq.QUAMClassifier(
         model, n_targets=1, **quick(PointwiseSearch, parameters="all")
     ),
-    "probe": lambda model: EvidentialProbe(model, max_epochs=2, random_state=0),
-    "probe of hidden": lambda model: EvidentialProbe(
+    "probe": lambda model: skuq.EvidentialProbe(model, max_epochs=2, random_state=0),
+    "probe of hidden": lambda model: skuq.EvidentialProbe(
         model, head=NetworkHead(layer=-2), max_epochs=2, random_state=0
     ),
-    "auditor": CalibrationAuditor,
-    "Laplace": lambda model: LaplaceClassifier(model, setting="selected", random_state=0),
-    "distance": lambda model: FeatureDistanceClassifier(model, n_neighbors=3),
-    "ensemble": lambda model: DeepEnsembleClassifier(members=[model, model]),
+    "auditor": skuq.CalibrationAuditor,
+    "Laplace": lambda model: skuq.LaplaceClassifier(model, setting="selected", random_state=0),
+    "distance": lambda model: skuq.FeatureDistanceClassifier(model, n_neighbors=3),
+    "ensemble": lambda model: skuq.DeepEnsembleClassifier(members=[model, model]),
 }
 
 
@@ -105,15 +94,15 @@ def rows(X, chosen):
 def test_the_detector_takes_them_too(name):
     model, X = made(name)
     fitted, held_out = rows(X, slice(0, 20)), rows(X, slice(20, N))
-    detector = OODDetector(model).fit(fitted, Y[:20], X_held_out=held_out)
+    detector = skuq.OODDetector(model).fit(fitted, Y[:20], X_held_out=held_out)
     p_values = detector.p_values(X)
     assert ((p_values > 0) & (p_values <= 1)).all()
-    of_arrays = OODDetector(model).fit(
+    of_arrays = skuq.OODDetector(model).fit(
         as_rows(model, fitted), Y[:20], X_held_out=as_rows(model, held_out)
     )
     np.testing.assert_array_equal(of_arrays.p_values(as_rows(model, X)), p_values)
     with pytest.warns(UserWarning, match="A part of X is held out"):
-        detector = OODDetector(model, random_state=0).fit(X, Y)
+        detector = skuq.OODDetector(model, random_state=0).fit(X, Y)
     assert len(detector.explain(held_out)) == N - 20
 
 
@@ -144,8 +133,10 @@ def test_estimators_take_the_model_and_what_its_preprocessing_returns(name, kind
 def test_a_copy_is_fine_tuned_and_the_model_stays(name):
     model, X = made(name)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    tuner = MirageFineTuner(model, region=lambda X: np.arange(len(X)) < 9, max_epochs=1).fit(X, Y)
-    given = ReferenceClassifier(model).fit(X, Y).predict_proba(X)
+    tuner = skuq.MirageFineTuner(model, region=lambda X: np.arange(len(X)) < 9, max_epochs=1).fit(
+        X, Y
+    )
+    given = skuq.ReferenceClassifier(model).fit(X, Y).predict_proba(X)
     assert (tuner.predict_proba(X) != given).any()
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
     assert tuner.confidence_overlap(X) == tuner.confidence_overlap(as_rows(model, X))
@@ -154,7 +145,7 @@ def test_a_copy_is_fine_tuned_and_the_model_stays(name):
 @pytest.mark.filterwarnings("ignore:The model's loss")
 def test_only_the_head_moves_unless_asked_for_more():
     model, X = made("bert")
-    quam = QUAMClassifier(model, **quick()).fit(X, Y)
+    quam = skuq.QUAMClassifier(model, **quick()).fit(X, Y)
     assert len(quam._problem.problem.parameters) == 2
     copy = pickle.loads(pickle.dumps(quam))
     np.testing.assert_array_equal(
@@ -166,20 +157,20 @@ def test_classes_are_the_names_of_the_model_or_the_codes_of_the_labels():
     torch.manual_seed(0)
     names = np.array(["good", "bad", "mixed"])
     model, X = bert(id2label=dict(enumerate(names))).eval(), texts()
-    by_code = ReferenceClassifier(model).fit(X, Y)
-    by_name = ReferenceClassifier(FrozenEstimator(model)).fit(X, names[Y])
+    by_code = skuq.ReferenceClassifier(model).fit(X, Y)
+    by_name = skuq.ReferenceClassifier(FrozenEstimator(model)).fit(X, names[Y])
     assert by_code.classes_.tolist() == [0, 1, 2]
     assert by_name.classes_.tolist() == ["bad", "good", "mixed"]
     np.testing.assert_array_equal(by_name.predict(X), names[by_code.predict(X)])
     assert adopt(model).classes.tolist() == ["bad", "good", "mixed"]
     assert adopt(bert()).classes is None
     with pytest.raises(ValueError, match="ugly"):
-        ReferenceClassifier(model).fit(X, np.array(["good", "ugly"])[Y % 2])
+        skuq.ReferenceClassifier(model).fit(X, np.array(["good", "ugly"])[Y % 2])
 
 
 def test_texts_may_be_longer_later_and_stacked_arrays_are_the_same():
     model, X = made("bert")
-    reference = ReferenceClassifier(model).fit(X, Y)
+    reference = skuq.ReferenceClassifier(model).fit(X, Y)
     longer = {field: np.pad(values.numpy(), ((0, 0), (0, 3))) for field, values in X.items()}
     np.testing.assert_allclose(
         reference.predict_proba(longer), reference.predict_proba(X), atol=1e-6
@@ -194,7 +185,7 @@ def test_texts_may_be_longer_later_and_stacked_arrays_are_the_same():
 @pytest.mark.filterwarnings("ignore:The model's loss")
 def test_new_texts_are_searched_with_those_of_the_pool_if_they_have_one_length():
     model, X = made("bert")
-    quam = QUAMClassifier(model, **quick()).fit(X, Y)
+    quam = skuq.QUAMClassifier(model, **quick()).fit(X, Y)
     assert np.isfinite(quam.search_pool(X).predict_uncertainty(X).total).all()
     with pytest.raises(ValueError, match="pad texts"):
         quam.search_pool({field: values[:, :-1] for field, values in X.items()})
@@ -203,7 +194,7 @@ def test_new_texts_are_searched_with_those_of_the_pool_if_they_have_one_length()
 def test_cross_validation_splits_stacked_arrays_and_dictionaries_of_skorch():
     model, X = made("bert")
     scores = [
-        cross_val_score(ReferenceClassifier(model), each, Y, cv=2)
+        cross_val_score(skuq.ReferenceClassifier(model), each, Y, cv=2)
         for each in (as_rows(model, X), SliceDict(**{k: v.numpy() for k, v in X.items()}))
     ]
     np.testing.assert_array_equal(*scores)
@@ -213,7 +204,7 @@ def test_cross_validation_splits_stacked_arrays_and_dictionaries_of_skorch():
 def test_a_model_of_one_label_is_a_regressor():
     torch.manual_seed(0)
     model, X = bert(num_labels=1).eval(), texts()
-    quam = QUAMRegressor(model, noise=0.5, **quick()).fit(X, np.linspace(0, 1, N))
+    quam = skuq.QUAMRegressor(model, noise=0.5, **quick()).fit(X, np.linspace(0, 1, N))
     assert (quam.predict_uncertainty(X).epistemic > 0).all()
 
 
@@ -231,12 +222,12 @@ def test_wrong_fields_and_outputs_are_named():
         ({"input_ids": ids, "attention_mask": np.ones((4, 3))}, "shape .* in all"),
     ):
         with pytest.raises(ValueError, match=message):
-            ReferenceClassifier(bert()).fit(X, np.arange(4) % 3)
+            skuq.ReferenceClassifier(bert()).fit(X, np.arange(4) % 3)
     with pytest.raises(ValueError, match="multi-label"):
         adopt(bert(problem_type="multi_label_classification"))
     bare = transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL))
     with pytest.raises(ValueError, match="no logits"):
-        ReferenceClassifier(bare).fit(texts(), Y)
+        skuq.ReferenceClassifier(bare).fit(texts(), Y)
 
 
 def test_token_pools_hold_known_tokens_in_the_places_of_tokens():

@@ -9,16 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from skuq import (
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MCDropoutClassifier,
-    MirageFineTuner,
-    OODDetector,
-    QUAMClassifier,
-    ReferenceClassifier,
-)
+import skuq
 from skuq._networks import MLP
 from skuq.quam import PoolSearch
 
@@ -42,18 +33,20 @@ def network(n_outputs=2, *, sign=1.0):
 
 
 ESTIMATORS = {
-    "detector": lambda net: OODDetector(net, random_state=0),
-    "quam": lambda net: QUAMClassifier(net, search=PoolSearch(n_steps=2), random_state=0),
-    "reference": ReferenceClassifier,
-    "distance": FeatureDistanceClassifier,
-    "dropout": lambda net: MCDropoutClassifier(net, n_samples=2, random_state=0),
-    "laplace": lambda net: LaplaceClassifier(net, n_samples=2, setting="selected", random_state=0),
-    "probe": lambda net: EvidentialProbe(net, max_epochs=2, random_state=0),
+    "detector": lambda net: skuq.OODDetector(net, random_state=0),
+    "quam": lambda net: skuq.QUAMClassifier(net, search=PoolSearch(n_steps=2), random_state=0),
+    "reference": skuq.ReferenceClassifier,
+    "distance": skuq.FeatureDistanceClassifier,
+    "dropout": lambda net: skuq.MCDropoutClassifier(net, n_samples=2, random_state=0),
+    "laplace": lambda net: skuq.LaplaceClassifier(
+        net, n_samples=2, setting="selected", random_state=0
+    ),
+    "probe": lambda net: skuq.EvidentialProbe(net, max_epochs=2, random_state=0),
 }
 
 
 def fitted(made, X, y):
-    held_out = {"X_held_out": NEW} if isinstance(made, OODDetector) else {}
+    held_out = {"X_held_out": NEW} if isinstance(made, skuq.OODDetector) else {}
     return made.fit(X, y, **held_out)
 
 
@@ -77,7 +70,7 @@ def test_one_logit_is_that_of_the_second_label(make):
     if hasattr(one, "predict_proba"):
         np.testing.assert_allclose(one.predict_proba(NEW), two.predict_proba(NEW))
     with pytest.warns(UserWarning, match="sigmoid"):
-        ReferenceClassifier(nn.Sequential(network(1), nn.Sigmoid())).fit(X, labels)
+        skuq.ReferenceClassifier(nn.Sequential(network(1), nn.Sigmoid())).fit(X, labels)
     with pytest.raises(ValueError, match="One logit"):
         fitted(make(network(1)), X, np.arange(120) % 3)
 
@@ -105,13 +98,13 @@ def test_one_sample_without_the_axis_of_samples_is_named(make):
 
 
 MAKERS = {
-    "QUAMClassifier": lambda net: QUAMClassifier(net, search="pointwise"),
-    "ReferenceClassifier": ReferenceClassifier,
-    "MirageFineTuner": lambda net: MirageFineTuner(
+    "QUAMClassifier": lambda net: skuq.QUAMClassifier(net, search="pointwise"),
+    "ReferenceClassifier": skuq.ReferenceClassifier,
+    "MirageFineTuner": lambda net: skuq.MirageFineTuner(
         net, region=lambda X: X[:, 0] > 0, epsilon=0.1, max_epochs=1
     ),
-    "EvidentialProbe": lambda net: EvidentialProbe(net, max_epochs=1),
-    "EvidentialProbe of nodes": lambda net: EvidentialProbe(
+    "EvidentialProbe": lambda net: skuq.EvidentialProbe(net, max_epochs=1),
+    "EvidentialProbe of nodes": lambda net: skuq.EvidentialProbe(
         net, graph=(np.zeros((30, 30)), np.eye(30) + 0.1), max_epochs=1
     ),
 }

@@ -11,18 +11,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
-from skuq import (
-    CalibrationAuditor,
-    DeepEnsembleClassifier,
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MCDropoutClassifier,
-    MirageFineTuner,
-    QUAMClassifier,
-    ReferenceClassifier,
-    SGMCMCClassifier,
-)
+import skuq
 from skuq.models import adopt
 from skuq.quam import PointwiseSearch, PoolSearch
 from tests.models.stand_ins import Adapted
@@ -110,24 +99,24 @@ WRAPPERS = {
 }
 QUICK = {"random_state": 0}
 ESTIMATORS = {
-    "pool": lambda net: QUAMClassifier(net, search=PoolSearch(n_steps=3), **QUICK),
-    "pool, all": lambda net: QUAMClassifier(
+    "pool": lambda net: skuq.QUAMClassifier(net, search=PoolSearch(n_steps=3), **QUICK),
+    "pool, all": lambda net: skuq.QUAMClassifier(
         net, search=PoolSearch(n_steps=3, parameters="all"), **QUICK
     ),
-    "points": lambda net: QUAMClassifier(
+    "points": lambda net: skuq.QUAMClassifier(
         net, search=PointwiseSearch(n_steps=3, parameters="last"), **QUICK
     ),
-    "probe": lambda net: EvidentialProbe(net, max_epochs=2, **QUICK),
-    "auditor": CalibrationAuditor,
-    "tuner": lambda net: MirageFineTuner(
+    "probe": lambda net: skuq.EvidentialProbe(net, max_epochs=2, **QUICK),
+    "auditor": skuq.CalibrationAuditor,
+    "tuner": lambda net: skuq.MirageFineTuner(
         net, region=lambda X: X[:, 3] > 1, max_epochs=1, **QUICK
     ),
-    "reference": ReferenceClassifier,
-    "distance": lambda net: FeatureDistanceClassifier(net, n_neighbors=3),
-    "Laplace": lambda net: LaplaceClassifier(net, n_samples=5, setting="selected", **QUICK),
-    "dropout": lambda net: MCDropoutClassifier(net, n_samples=3, setting="selected", **QUICK),
-    "ensemble": lambda net: DeepEnsembleClassifier(members=[net, net]),
-    "chains": lambda net: SGMCMCClassifier(
+    "reference": skuq.ReferenceClassifier,
+    "distance": lambda net: skuq.FeatureDistanceClassifier(net, n_neighbors=3),
+    "Laplace": lambda net: skuq.LaplaceClassifier(net, n_samples=5, setting="selected", **QUICK),
+    "dropout": lambda net: skuq.MCDropoutClassifier(net, n_samples=3, setting="selected", **QUICK),
+    "ensemble": lambda net: skuq.DeepEnsembleClassifier(members=[net, net]),
+    "chains": lambda net: skuq.SGMCMCClassifier(
         net, parameters="last", n_chains=1, n_samples=2, steps_per_sample=2, setting="selected",
         **QUICK,
     ),
@@ -181,7 +170,9 @@ def test_all_estimators_take_wrapped_modules(network, kind, wrapper):
         pytest.importorskip("posteriors")
     wrapped = WRAPPERS[wrapper](deepcopy(network))
     if kind == "auditor":
-        found, expected = (CalibrationAuditor(net).fit(X, Y).ece_ for net in (wrapped, network))
+        found, expected = (
+            skuq.CalibrationAuditor(net).fit(X, Y).ece_ for net in (wrapped, network)
+        )
     else:
         found, expected = (uncertainty(ESTIMATORS[kind](net)) for net in (wrapped, network))
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
@@ -220,7 +211,7 @@ def exported(net):
 )
 def test_modules_that_cannot_be_used_are_refused_with_what_to_do(network, make, error, message):
     with pytest.raises(error, match=message):
-        ReferenceClassifier(make(deepcopy(network))).fit(X, Y)
+        skuq.ReferenceClassifier(make(deepcopy(network))).fit(X, Y)
 
 
 IDS = np.random.default_rng(0).integers(0, 20, size=(60, 5))
@@ -229,7 +220,7 @@ TEXTS = nn.Sequential(nn.Embedding(20, 4), nn.Flatten(), nn.Linear(20, 3)).eval(
 
 @pytest.mark.parametrize("X", [IDS, IDS.astype(np.float32)])
 def test_ids_reach_embeddings_and_a_made_pool_stays_within_those_seen(X):
-    quam = QUAMClassifier(TEXTS, search=PoolSearch(n_steps=3), random_state=0).fit(X, Y)
+    quam = skuq.QUAMClassifier(TEXTS, search=PoolSearch(n_steps=3), random_state=0).fit(X, Y)
     assert np.isin(quam._pool.numpy(), X).all()
     expected = TEXTS(torch.tensor(IDS)).softmax(-1).detach().numpy()
     np.testing.assert_allclose(quam.predict_proba(X), expected, atol=1e-6)
@@ -237,4 +228,4 @@ def test_ids_reach_embeddings_and_a_made_pool_stays_within_those_seen(X):
 
 def test_a_pool_with_ids_that_have_no_embedding_is_refused():
     with pytest.raises(ValueError, match="ids 0 to 19"):
-        QUAMClassifier(TEXTS, random_state=0).fit(IDS, Y, X_pool=IDS + 5)
+        skuq.QUAMClassifier(TEXTS, random_state=0).fit(IDS, Y, X_pool=IDS + 5)
