@@ -328,13 +328,11 @@ def _probabilities(values: ArrayLike) -> NDArray[Any]:
     if proba.dtype.itemsize < 4:
         # Scores clip probabilities at the epsilon of the dtype, which is too large for float16.
         proba = proba.astype(np.float32)
-    if proba.ndim != 2:
+    if proba.ndim != 2 or proba.size == 0:
         raise ValueError(
-            f"`proba` must have shape (n_samples, n_classes), got {proba.shape}; with two "
-            "classes pass both columns of `predict_proba`."
+            "`proba` must have shape (n_samples, n_classes) and not be empty, got "
+            f"{proba.shape}; with two classes pass both columns of `predict_proba`."
         )
-    if proba.size == 0:
-        raise ValueError(f"`proba` must not be empty, got shape {proba.shape}.")
     total = proba.sum(axis=1, dtype=np.float64)
     if not np.isfinite(total).all():
         raise ValueError(f"`proba` must be finite, got {proba[~np.isfinite(total)][0]}.")

@@ -40,10 +40,9 @@ MOST_BINS = 10_000
 
 def check_n_bins(n_bins: Any) -> None:
     """Reject invalid numbers of bins."""
-    if isinstance(n_bins, bool) or not isinstance(n_bins, Integral):
-        raise ValueError(f"`n_bins` must be an integer, got {n_bins!r}.")
-    if not 1 <= int(n_bins) <= MOST_BINS:
-        raise ValueError(f"`n_bins` must be from 1 to {MOST_BINS:,}, got {n_bins:,}.")
+    is_integer = isinstance(n_bins, Integral) and not isinstance(n_bins, bool)
+    if not is_integer or not 1 <= int(n_bins) <= MOST_BINS:
+        raise ValueError(f"`n_bins` must be an integer from 1 to {MOST_BINS:,}, got {n_bins!r}.")
 
 
 def check_some_samples(X: Any, owner: Any) -> None:
@@ -158,10 +157,10 @@ def floats(values: ArrayLike, name: str) -> FloatArray:
 
 
 def _check_one_dimensional(array: NDArray[Any], name: str) -> None:
-    if array.ndim != 1:
-        raise ValueError(f"`{name}` must be one-dimensional, got shape {array.shape}.")
-    if len(array) == 0:
-        raise ValueError(f"`{name}` must not be empty, got no values.")
+    if array.ndim != 1 or len(array) == 0:
+        raise ValueError(
+            f"`{name}` must be one-dimensional and not empty, got shape {array.shape}."
+        )
 
 
 def check_same_length(**arrays: NDArray[Any]) -> None:

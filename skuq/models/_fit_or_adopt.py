@@ -327,11 +327,9 @@ def _adopt(model: Any) -> NetworkModel:
         return _adopt_sklearn_mlp(model)
     if isinstance(model, LogisticRegression):
         return _adopt_logistic(model)
-    if callable(model) and not isinstance(model, type):
-        if isinstance(module := model(), nn.Module):
-            return NetworkModel.of(module)
-        found = type(module).__name__
-        raise TypeError(f"A model factory must return a torch.nn.Module, got {found}.")
+    is_factory = callable(model) and not isinstance(model, type)
+    if is_factory and isinstance(module := model(), nn.Module):
+        return NetworkModel.of(module)
     raise TypeError(
         f"Cannot adopt {type(model).__name__ if not isinstance(model, type) else model}: expected "
         "a fitted skorch net, a torch.nn.Module, a callable that returns a module, or a fitted "
@@ -362,14 +360,13 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
     binary = is_skorch_net(net, "NeuralNetBinaryClassifier")
     if not binary and not is_skorch_net(net, "NeuralNetClassifier"):
         return NetworkModel(module=module)
-    if net.predict_nonlinearity != "auto":
+    of_logits = not binary or isinstance(net.criterion_, nn.BCEWithLogitsLoss)
+    if net.predict_nonlinearity != "auto" or not of_logits:
         raise ValueError(
-            "A skorch net with a custom `predict_nonlinearity` cannot be adopted; let its module "
-            "return logits, and set predict_nonlinearity='auto'."
+            "A skorch net is adopted with predict_nonlinearity='auto' only, and a binary one with "
+            "BCEWithLogitsLoss; let its module return logits."
         )
     if binary:
-        if not isinstance(net.criterion_, nn.BCEWithLogitsLoss):
-            raise ValueError("A binary skorch net must be trained with BCEWithLogitsLoss.")
         module = nn.Sequential(module, BinaryLogits())
     # For custom criteria, skorch assumes probabilities, although many criteria expect logits.
     elif isinstance(net.criterion_, nn.NLLLoss) or (
@@ -400,17 +397,17 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> NetworkModel:
     for weight, bias in zip(mlp.coefs_, mlp.intercepts_, strict=True):
         layers += [_linear(weight, bias), _ACTIVATIONS[mlp.activation]()]
     layers.pop()
-    if isinstance(mlp, MLPRegressor):
-        if mlp.out_activation_ != "identity":
-            raise ValueError("Only an MLPRegressor with squared error can be adopted.")
-        return NetworkModel.of(nn.Sequential(*layers))
-    if mlp.out_activation_ == "logistic":
-        if mlp.n_outputs_ > 1:
-            raise ValueError(
-                "A multi-label MLPClassifier cannot be adopted; fit a classifier per label."
-            )
+    is_regressor, activation = isinstance(mlp, MLPRegressor), mlp.out_activation_
+    multi_label = activation == "logistic" and mlp.n_outputs_ > 1
+    if multi_label or (is_regressor and activation != "identity"):
+        raise ValueError(
+            "Neither a multi-label MLPClassifier nor an MLPRegressor without squared error can be "
+            "adopted; fit one classifier per label."
+        )
+    if activation == "logistic":
         layers.append(BinaryLogits())
-    return NetworkModel.of(nn.Sequential(*layers), classes=mlp.classes_)
+    classes = None if is_regressor else mlp.classes_
+    return NetworkModel.of(nn.Sequential(*layers), classes=classes)
 
 
 def _adopt_logistic(model: LogisticRegression) -> NetworkModel:

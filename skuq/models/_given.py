@@ -188,13 +188,14 @@ def check_is_estimator(estimator: Any) -> None:
     """Raise TypeError if an object is neither None, nor an estimator, nor a module."""
     if estimator is None or hasattr(estimator, "fit") or is_module(estimator):
         return
-    expected = "`estimator` must be None, have a method `fit`, or be a torch.nn.Module"
+    found = f"{estimator!r}."
     if isinstance(estimator, Mapping):
-        raise TypeError(
-            f"{expected}, not of type {type(estimator).__name__}. A state_dict holds weights only: "
-            "build the network, call network.load_state_dict(weights), and pass the network."
+        found = (
+            f"an object of type {type(estimator).__name__}. A state_dict holds weights only: build "
+            "the network, call network.load_state_dict(weights), and pass the network."
         )
-    raise TypeError(f"{expected}, got {estimator!r}.")
+    expected = "`estimator` must be None, have a method `fit`, or be a torch.nn.Module"
+    raise TypeError(f"{expected}, got {found}")
 
 
 def check_several_classes(y: NDArray[Any]) -> None:

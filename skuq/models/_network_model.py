@@ -173,16 +173,11 @@ def private_copy(module: nn.Module) -> nn.Module:
 
     Wrappers are removed, and weights that are computed in each pass become plain parameters.
     """
-    if any(p.is_meta for p in module.parameters()):
+    if any(p.is_meta or is_lazy(p) for p in module.parameters()):
         raise ValueError(
-            f"{type(module).__name__} holds no weights yet, because it was made on the device "
-            "'meta'. Load them first: module.to_empty(device='cpu'), then "
-            "module.load_state_dict(weights)."
-        )
-    if any(is_lazy(p) for p in module.parameters()):
-        raise ValueError(
-            f"{type(module).__name__} has lazy layers without weights. Call it once on some "
-            "inputs, and train it, before you pass it."
+            f"{type(module).__name__} holds no weights yet. If it is on the device 'meta', load "
+            "them: module.to_empty(device='cpu'), then module.load_state_dict(weights). If it has "
+            "lazy layers, call it once on some inputs, and train it."
         )
     copy = _without_wrappers(_copied(module)).cpu().eval()
     _fold_weights(copy)
@@ -198,12 +193,11 @@ def private_copy(module: nn.Module) -> nn.Module:
 
 def _copied(module: nn.Module) -> nn.Module:
     """Deep copy of a module, which may store tensors of its last forward pass."""
-    if isinstance(module, torch.jit.ScriptModule):
-        raise TypeError("Cannot adopt a ScriptModule; pass the torch.nn.Module it was made from.")
-    if "eval" in vars(module):  # torch.export overrides `eval` to raise an error
+    # torch.export overrides `eval` to raise an error.
+    if isinstance(module, torch.jit.ScriptModule) or "eval" in vars(module):
         raise TypeError(
-            "Cannot adopt a module of torch.export, which has no evaluation mode; pass the "
-            "torch.nn.Module it was made from."
+            "Cannot adopt a ScriptModule, or a module of torch.export, which has no evaluation "
+            "mode; pass the torch.nn.Module it was made from."
         )
     kept = (value for part in module.modules() for value in vars(part).values())
     copies = {id(x): x.detach().clone() for x in kept if isinstance(x, Tensor) and not x.is_leaf}

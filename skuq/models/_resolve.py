@@ -237,10 +237,9 @@ def _learner(
 ) -> LearnerModel:
     """Return a prefit estimator, or train a clone of the estimator."""
     estimator = given.estimator
-    if not regression and is_regressor(estimator):
-        raise ValueError("`estimator` is a regressor; pass a classifier.")
-    if regression and is_classifier(estimator):
-        raise ValueError("`estimator` is a classifier; pass a regressor.")
+    needed, other = ("regressor", "classifier") if regression else ("classifier", "regressor")
+    if (is_classifier if regression else is_regressor)(estimator):
+        raise ValueError(f"`estimator` is a {other}; pass a {needed}.")
     if given.is_prefit:
         refuse_fit_params(fit_params, "A frozen model is not trained and accepts no")
         check_is_fitted(estimator.estimator)

@@ -14,7 +14,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 from skuq.testing import _checks
-from skuq.testing._support import Data, FitOnce, generated_data
+from skuq.testing._support import Data, fit_once, generated_data
 
 
 def check_uncertainty_estimator(
@@ -116,7 +116,7 @@ def uncertainty_checks(
         data = generated_data(estimator)
     else:
         data = Data(X, None if y is None else np.asarray(y), X if X_predict is None else X_predict)
-    fit = FitOnce()
+    fit = fit_once()
     for function in _applicable(estimator, is_table):
         # Checks that fit the estimator themselves have no parameter `fit`.
         shared = {"fit": fit} if "fit" in signature(function).parameters else {}

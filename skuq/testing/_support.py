@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.neighbors import BallTree, KDTree
@@ -52,31 +52,24 @@ Fit = Callable[[Any, Data], Any]
 
 
 def generated_data(estimator: Any) -> Data:
-    """Generate a small table that the estimator accepts."""
-    X, y = _small_table(estimator)
-    tags = get_tags(estimator)
-    if tags.input_tags.positive_only:
-        X = X - X.min(axis=0)
-    if is_regressor(estimator) and tags.target_tags.positive_only:
-        y = y - y.min() + 1
-    return Data(X, y, X)
-
-
-def _small_table(estimator: Any) -> tuple[NDArray[np.float64], NDArray[Any]]:
     """Generate a small table, neither centred nor scaled, with targets that depend on columns."""
-    rng = np.random.default_rng(0)
+    rng, tags = np.random.default_rng(0), get_tags(estimator)
     noise = rng.normal(size=(48, 4))
+    y: Any
     if is_classifier(estimator):
-        n_classes = 3 if get_tags(estimator).classifier_tags.multi_class else 2
+        n_classes = 3 if tags.classifier_tags.multi_class else 2
         y = np.arange(len(noise)) % n_classes
-        centres = 2 * rng.normal(size=(n_classes, noise.shape[1]))
-        return centres[y] + noise + 5, y
-    if is_regressor(estimator):
-        return 2 * noise + 5, noise @ rng.normal(size=noise.shape[1]) + np.sin(noise[:, 0])
-    raise ValueError(
-        f"{type(estimator).__name__} is neither a classifier nor a regressor, so no data can "
-        "be generated for it; pass X and y."
-    )
+        X = (2 * rng.normal(size=(n_classes, noise.shape[1])))[y] + noise + 5
+    elif is_regressor(estimator):
+        X, y = 2 * noise + 5, noise @ rng.normal(size=noise.shape[1]) + np.sin(noise[:, 0])
+        y = y - y.min() + 1 if tags.target_tags.positive_only else y
+    else:
+        raise ValueError(
+            f"{type(estimator).__name__} is neither a classifier nor a regressor, so no data can "
+            "be generated for it; pass X and y."
+        )
+    X = X - X.min(axis=0) if tags.input_tags.positive_only else X
+    return Data(X, y, X)
 
 
 def unfitted(estimator_orig: Any) -> Any:
@@ -104,16 +97,17 @@ def predicted(fitted: Any, data: Data) -> Any:
     return fitted.predict_uncertainty(data.few())
 
 
-class FitOnce:
+def fit_once() -> Fit:
     """Function that fits a clone at the first call and returns the same clone afterwards."""
+    last: tuple[Any, Any] = (None, None)
 
-    def __init__(self) -> None:
-        self._last: tuple[Any, Any] = (None, None)
+    def fit(estimator_orig: Any, data: Data) -> Any:
+        nonlocal last
+        if last[0] is not estimator_orig:
+            last = estimator_orig, fit_clone(estimator_orig, data)
+        return last[1]
 
-    def __call__(self, estimator_orig: Any, data: Data) -> Any:
-        if self._last[0] is not estimator_orig:
-            self._last = (estimator_orig, fit_clone(estimator_orig, data))
-        return self._last[1]
+    return fit
 
 
 def require(condition: Any, message: str) -> None:
@@ -210,12 +204,10 @@ class Stream(NamedTuple):
 
 
 def global_streams() -> Iterator[Stream]:
-    """Yield the global generators of Python, numpy and, if it is imported, torch."""
     yield Stream("random", random.getstate, random.setstate, random.random)
     legacy = np.random  # the check is about this global state
     yield Stream("numpy.random", legacy.get_state, legacy.set_state, legacy.random_sample)
-    # If torch was not imported, its generator was not used.
-    torch = sys.modules.get("torch")
+    torch = sys.modules.get("torch")  # if it was not imported, its generator was not used
     if torch is not None:
         yield Stream(
             "torch",

@@ -91,7 +91,7 @@ def in_threshold(outer, cls, **options):
         (RandomForestClassifier, TypeError, "expected a fitted"),
         (lambda: "resnet", TypeError, "expected a fitted"),
         (lambda: MLP, TypeError, "expected a fitted"),
-        (lambda: dict.fromkeys("ab").copy, TypeError, "got dict"),
+        (lambda: dict.fromkeys("ab").copy, TypeError, "expected a fitted"),
         (
             lambda: in_threshold(FrozenEstimator, FixedThresholdClassifier, threshold=0.9),
             TypeError,
