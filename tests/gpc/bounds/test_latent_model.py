@@ -104,6 +104,25 @@ def test_norms_and_rounding_of_plain_rows_are_those_of_their_equations():
     assert [part.tolist() for part in model.pairs] == [[0, 0, 1], [0, 1, 1]]
 
 
+def test_rounding_errors_of_moments_are_those_of_their_equations():
+    """At an input, where the only covariance that is not 0 is 3."""
+    unit = 1.1 * (2 + 1 + 32) * UNIT  # of two inputs of one feature: Eq. 27
+    point = torch.as_tensor(INPUTS[:1])
+    weights, matrix = np.array([[0.5, -1.0]]), np.diag([0.1, 0.2])[None]
+    for whitener in (None, np.eye(2) / np.sqrt(3)):
+        posterior = JointPosterior(KERNEL, INPUTS, weights, matrix, whitener)
+        model = LatentModel.from_posterior(posterior, CPU)
+        evaluation = Expander(model, point, torch.arange(1)).evaluate(point, torch.arange(1))
+        mean, covariance = 3 * 0.5 * unit, 2 * unit * (9 * 0.1 + 3)
+        if whitener is not None:  # Eq. 31
+            found, length = model.whitening, (3 * model.whitening.excess) ** 0.5
+            mean = 4 * unit * (3**0.5 + length) * float(found.coefficients)
+            covariance = 2 * length * 3**0.5 * found.spectral + length**2 * found.frobenius
+            covariance = 4 * unit * (float(covariance) + 3)
+        errors = evaluation.mean_error.item(), evaluation.covariance_error.item()
+        assert errors == pytest.approx((mean, covariance), rel=1e-6, abs=0)
+
+
 WIDE = ConstantKernel(1e4) * RBF(8.0)  # whose inducing points all but depend on one another
 
 # What these tests compare with has 11 more bits than float64, or else they compare nothing.

@@ -68,14 +68,9 @@ def test_shrinking_is_exact(norm):
     assert bool(kept)
     _, kept = Region(center, tensor([[0.9, 0.9]]), upper, radius, norm).shrink()
     assert not bool(kept)
-
-
-@NORMS
-def test_a_ball_of_radius_zero_is_a_point(norm):
-    center = tensor([[0.3, 0.1]])
+    center = tensor([[0.3, 0.1]])  # a ball of radius 0 is a point
     tight, kept = Region(center, center - 0.3, center + 0.7, tensor([0.0]), norm).shrink()
-    np.testing.assert_array_equal(tight.lower, center)
-    np.testing.assert_array_equal(tight.upper, center)
+    np.testing.assert_array_equal(torch.cat([tight.lower, tight.upper]), [[0.3, 0.1]] * 2)
     assert bool(kept)
 
 
@@ -105,7 +100,7 @@ def test_points_outside_are_pulled_in_and_others_stay(norm):
 
 
 @NORMS
-@settings(max_examples=60, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),
     place=st.sampled_from([0.0, 1.0, -1e9, 1.7e9]),
@@ -153,6 +148,12 @@ def test_linear_functions_are_bounded_over_the_ball(norm):
         steepest = ball.steepest(tensor((gradient / half_widths)[None]))[0].numpy()
         lowest = (center - steepest - box_center) / half_widths @ gradient
         assert found == pytest.approx(lowest, rel=1e-9)
+    # Features of no width do not matter, and a ball is far smaller than the box around it.
+    part = BallParts(tensor([[0.0, 0.0]]), tensor([[0.5, 0.0]]), tensor([1.0]), norm)
+    assert part.linear_minimum(tensor([[1.0, 0.0]])).item() == pytest.approx(-2.0)
+    offset = torch.zeros(1, 100).double()
+    part = BallParts(offset, offset + 0.5, tensor([0.5]), norm)
+    assert float(part.squared_length()) == pytest.approx(1.0)
 
 
 @NORMS
@@ -166,11 +167,8 @@ def test_no_step_within_a_ball_leads_further_than_the_steepest(norm):
     for i in range(4):
         others = random_points(rng, norm, 2000, 3, np.zeros(3), float(ball.radius[i]))
         assert step[i].numpy() @ gradient[i] >= (others @ gradient[i]).max()
-
-
-def test_the_steepest_step_of_a_box_is_as_long_as_the_box():
     lower, upper = tensor([[0.0, -1.0, 2.0]]), tensor([[0.5, 2.0, 2.0]])
-    step = Region(lower, lower, upper).steepest(tensor([[-2.0, 0.1, 1.0]]))
+    step = Region(lower, lower, upper).steepest(tensor([[-2.0, 0.1, 1.0]]))  # of a box
     np.testing.assert_array_equal(step, [[-0.5, 3.0, 0.0]])
 
 
@@ -180,9 +178,7 @@ def test_half_widths_reach_both_faces_in_spite_of_rounding_and_no_further():
     upper = lower + rng.exponential(size=(200, 2))
     origin, half_widths, ball = Region(tensor(lower), tensor(lower), tensor(upper)).coordinates()
     assert ball is None
-    parts = (
-        part.flatten().tolist() for part in (tensor(lower), origin, half_widths, tensor(upper))
-    )
+    parts = (part.flatten().tolist() for part in (lower, origin, half_widths, upper))
     for low, middle, half, high in zip(*(map(Fraction, part) for part in parts), strict=True):
         assert middle - half <= low
         assert high <= middle + half
@@ -211,17 +207,10 @@ def test_some_of_the_regions_in_some_features(norm):
     region = Region(center, center - 1, center + 2, tensor([0.1, 0.2, 0.3]), norm)
     assert len(region) == 3
     part = region.of_features(torch.tensor([1]))[torch.tensor([2, 0])]
-    np.testing.assert_array_equal(part.center, [[5], [1]])
-    np.testing.assert_array_equal(part.lower, [[4], [0]])
-    np.testing.assert_array_equal(part.upper, [[7], [3]])
+    ends = torch.cat([part.center, part.lower, part.upper], 1)
+    np.testing.assert_array_equal(ends, [[5, 4, 7], [1, 0, 3]])
     np.testing.assert_array_equal(part.radius, [0.3, 0.1])
     assert part.norm == norm
-
-
-@NORMS
-def test_features_of_no_width_do_not_matter(norm):
-    part = BallParts(tensor([[0.0, 0.0]]), tensor([[0.5, 0.0]]), tensor([1.0]), norm)
-    assert part.linear_minimum(tensor([[1.0, 0.0]])).item() == pytest.approx(-2.0)
 
 
 @NORMS
@@ -241,13 +230,6 @@ def test_lengths_and_distances_hold_for_every_point_of_the_ball_and_the_box(norm
             gradient = rng.normal(size=(1, 2, f))
             reach = part.linear_reach(tensor(gradient)).numpy()
             assert (reach[0] >= np.abs(t @ gradient[0].T).max(axis=0)).all()
-
-
-@NORMS
-def test_a_ball_is_far_smaller_than_the_box_around_it(norm):
-    offset = torch.zeros(1, 100).double()
-    part = BallParts(offset, offset + 0.5, tensor([0.5]), norm)
-    assert float(part.squared_length()) == pytest.approx(1.0)
 
 
 SHAPES = ["convex", "concave", "saddle", "diagonal", "flat"]
@@ -270,14 +252,13 @@ def values(parts, t):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("f", [1, 2, 3])
-def test_no_point_of_the_box_is_below_the_bound(shape, f):
-    rng = np.random.default_rng(f)
-    parts = random_quadratics(rng, shape, f)
-    bound, point = box_minimum(*map(torch.as_tensor, parts))
-    least = values(parts, grid(-np.ones(f), np.ones(f), 21)).min(axis=1)
-    assert (bound.numpy() <= least).all()
-    assert bool((point.abs() <= 1).all())
+def test_no_point_of_the_box_is_below_the_bound(shape):
+    for f in (1, 2, 3):
+        parts = random_quadratics(np.random.default_rng(f), shape, f)
+        bound, point = box_minimum(*map(torch.as_tensor, parts))
+        least = values(parts, grid(-np.ones(f), np.ones(f), 21)).min(axis=1)
+        assert (bound.numpy() <= least).all()
+        assert bool((point.abs() <= 1).all())
 
 
 @pytest.mark.parametrize("shape", ["convex", "diagonal", "flat"])
@@ -289,18 +270,12 @@ def test_what_is_convex_or_separable_is_solved(shape):
     least = values(parts, grid(-np.ones(2), np.ones(2), 401)).min(axis=1)
     np.testing.assert_allclose(bound, least, atol=2e-3 if shape == "convex" else 1e-3)
     if shape != "diagonal":  # whose steps are from saddle points
-        attained = np.array(
-            [
-                values([p[i : i + 1] for p in parts], point[i : i + 1].numpy())[0, 0]
-                for i in range(40)
-            ]
-        )
+        attained = np.diagonal(values(parts, point.numpy()))
         np.testing.assert_allclose(attained, least, atol=2e-3)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("norm", [1, 2])
-@pytest.mark.parametrize("offset", [0.0, 0.6])
+@pytest.mark.parametrize(("norm", "offset"), [(1, 0.0), (2, 0.6)])
 def test_a_ball_within_the_box_is_respected_and_used(shape, norm, offset):
     rng = np.random.default_rng(0)
     parts = random_quadratics(rng, shape, 2)

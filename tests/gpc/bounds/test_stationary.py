@@ -45,20 +45,14 @@ def exact_norms(line, order):
     Inner products of derivatives of ``k(x, .)`` are derivatives of the line function. It is
     smooth on either side of zero, and there as far as the order needs.
     """
-    at_zero = [
-        mpmath.diff(line, 0, n, direction=1) if n % 2 == 0 else mpf(0) for n in range(2 * order + 1)
-    ]
-    at_one = [mpmath.diff(line, 1, n) for n in range(order + 1)]
-    weight = [1 / mpmath.factorial(n) for n in range(order + 1)]
-    parts = [
-        mpmath.sqrt(abs(weight[n] ** 2 * (-1) ** n * at_zero[2 * n])) for n in range(order + 1)
-    ]
-    polynomial = mpmath.fsum(
-        weight[i] * weight[j] * (-1) ** i * at_zero[i + j]
-        for i in range(order + 1)
-        for j in range(order + 1)
-    )
-    crossed = mpmath.fsum(weight[n] * (-1) ** n * at_one[n] for n in range(order + 1))
+    degrees = range(order + 1)
+    at_zero = [mpmath.diff(line, 0, n, direction=1) * (n % 2 == 0) for n in range(2 * order + 1)]
+    at_one = [mpmath.diff(line, 1, n) for n in degrees]
+    weight = [1 / mpmath.factorial(n) for n in degrees]
+    parts = [mpmath.sqrt(abs(weight[n] ** 2 * at_zero[2 * n])) for n in degrees]
+    pairs = [(i, j) for i in degrees for j in degrees]
+    polynomial = mpmath.fsum(weight[i] * weight[j] * (-1) ** i * at_zero[i + j] for i, j in pairs)
+    crossed = mpmath.fsum(weight[n] * (-1) ** n * at_one[n] for n in degrees)
     rest = mpmath.sqrt(at_zero[0] + polynomial - 2 * crossed)
     return float(parts[1]), float(parts[2]) if order == 2 else 0.0, float(rest)
 
@@ -79,8 +73,9 @@ def test_norms_bound_what_a_taylor_polynomial_leaves_out(name, order):
     assert tightest > (0.8 if name.startswith("matern") else 0.99)
 
 
-@pytest.mark.parametrize("names", [("se", "matern52"), ("rational", "nearly-se"), ("se", "se")])
-@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize(
+    ("names", "order"), [(("se", "matern52"), 1), (("rational", "nearly-se"), 2), (("se", "se"), 2)]
+)
 def test_norms_of_products_multiply_out(names, order):
     sizes = np.array([0.3, 0.7])
     profiles, correlations = zip(*(PROFILES[name] for name in names), strict=True)
@@ -107,12 +102,8 @@ def test_norms_of_products_multiply_out(names, order):
 def test_norms_of_sums_add_as_squares(kinds):
     profiles, correlations = zip(*(PROFILES[kind] for kind in kinds), strict=True)
     sizes, variances = torch.tensor([0.5, 2.0]).double(), (3.0, 0.5)
-    kernel = StationaryKernel(
-        tuple(
-            Term(v, (p,), s.reshape(1, 1))
-            for v, p, s in zip(variances, profiles, sizes, strict=True)
-        )
-    )
+    parts = zip(variances, profiles, sizes.view(2, 1, 1), strict=True)
+    kernel = StationaryKernel(tuple(Term(v, (p,), s) for v, p, s in parts))
     assert kernel.variance == 3.5
     for h in (0.1, 0.6, 3.0):
         exact = exact_norms(
@@ -139,7 +130,7 @@ def test_gradient_norms_bound_the_derivatives_of_features(alpha):
     """Features ``exp(i w x)`` of frequencies drawn from the spectral measure."""
     rng = np.random.default_rng(0)
     precision, variance = np.array([1.5, 0.4]), 2.5
-    w = rng.normal(size=(400_000, 2)) * np.sqrt(precision)
+    w = rng.normal(size=(200_000, 2)) * np.sqrt(precision)
     if alpha is not None:
         w *= np.sqrt(rng.gamma(alpha, 1 / alpha, len(w)))[:, None]
     profile = SquaredExponential() if alpha is None else Rational(alpha)
@@ -176,13 +167,11 @@ def test_gradient_norms_of_products_and_sums(copies):
     np.testing.assert_allclose(rest, [[(copies * 2 * 15) ** 0.5 * root**3 / 2]])
 
 
-@pytest.mark.parametrize("nu", [1.5, 2.5])
-def test_gradient_norms_of_rough_kernels_are_infinite_where_features_vary(nu):
-    linear, rest = from_sklearn(Matern(nu=nu), 2).gradient_norms(
-        torch.tensor([[0.1, 0.0]]).double()
-    )
-    np.testing.assert_array_equal(linear, [[np.inf, 0.0]])
-    np.testing.assert_array_equal(rest, [[np.inf, 0.0]])
+def test_gradient_norms_of_rough_kernels_are_infinite_where_features_vary():
+    for nu in (1.5, 2.5):
+        kernel = from_sklearn(Matern(nu=nu), 2)
+        norms = torch.stack(kernel.gradient_norms(torch.tensor([[0.1, 0.0]]).double()))
+        np.testing.assert_array_equal(norms[:, 0], [[np.inf, 0.0]] * 2)
 
 
 def test_norms_within_a_distance_are_those_along_the_shortest_length_scale():
