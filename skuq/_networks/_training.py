@@ -18,7 +18,7 @@ from skuq._networks._devices import (
     seeded,
     too_little_memory,
 )
-from skuq._networks._modules import MLP, Affine, WeightedLoss, mean_weight_one
+from skuq._networks._modules import MLP, Affine, WeightedLoss
 from skuq.base import FloatArray
 from skuq.devices import with_gradients
 
@@ -88,10 +88,8 @@ def train(
         was_double = any(each.dtype == torch.float64 for each in module.parameters())
         if lacks_double:
             module, criterion = module.float(), criterion.float()
-        training, held_out = (
-            each and as_dataset(_of_mean_weight_one(each[0]), each[1], device)
-            for each in ((data, targets), validation)
-        )
+        training = as_dataset(data, targets, device)
+        held_out = None if validation is None else as_dataset(*validation, device)
         net = make_net(
             module,
             criterion,
@@ -129,10 +127,6 @@ def _check_converged(network: nn.Module, history: Any, advice: str, *, may_grow:
         raise ValueError(
             f"Training diverged: the loss went from {losses[0]:.3g} to {losses[-1]:.3g}; {advice}."
         )
-
-
-def _of_mean_weight_one(data: Mapping[str, NDArray[Any]]) -> Mapping[str, NDArray[Any]]:
-    return {**data, "weight": mean_weight_one(data["weight"])} if "weight" in data else data
 
 
 class TrainingSet(NamedTuple):
