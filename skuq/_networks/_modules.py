@@ -73,8 +73,6 @@ class LeNet(nn.Module):
     ):
         super().__init__()
         channels, height, width = image_shape
-        if min(height, width) < 16:
-            raise ValueError(f"`image_shape` must be at least 16 x 16, got {height} x {width}.")
         self.image_shape = image_shape
         self.features = nn.Sequential(
             nn.Conv2d(channels, 6, 5),
@@ -118,12 +116,7 @@ class TabularNet(nn.Module):
         batch_norm: bool = False,
     ):
         super().__init__()
-        columns = sorted(categories)
-        if columns and not 0 <= columns[0] <= columns[-1] < n_features:
-            raise ValueError(
-                f"`categories` must name columns 0 to {n_features - 1}, got {columns}."
-            )
-        self.categorical = columns
+        self.categorical = columns = sorted(categories)
         self.numeric = [i for i in range(n_features) if i not in categories]
         self.levels = [categories[column] for column in columns]
         # Rule of thumb for the width of embeddings: half the number of levels, at most 50.

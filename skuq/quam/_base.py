@@ -505,8 +505,6 @@ def _check_pool(X_pool: Any, search: Search) -> None:
             "A pool has no effect on search='pointwise', which runs a new search for each input; "
             "use search='pool' or 'refit'."
         )
-    if isinstance(X_pool, tuple):
-        raise ValueError("A pool must contain inputs only, without labels; got a tuple.")
     if _num_samples(X_pool) < 2:
         raise ValueError(
             f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: for a single input, "

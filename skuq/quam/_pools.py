@@ -135,13 +135,7 @@ channels, height, width)
     chosen = list(kinds or makers)
     X = _known_texts(X) if np.ndim(X) == 1 else X
     makers = {kind: makers[kind] for kind in chosen if kind in makers}
-    pool = _pool(X, makers, n_inputs, random) if makers else None
-    if pool is None:
-        n = "1 sample" if len(X) == 1 else f"{len(X)} samples"
-        raise ValueError(
-            f"No pool of kinds {chosen} can be generated from the columns or words of X ({n}). "
-            f"{_PASS_A_POOL}"
-        )
+    pool = _pool(X, makers, n_inputs, random)
     return as_table_of(given, pool) if isinstance(pool, pd.DataFrame) else pool
 
 
@@ -156,14 +150,8 @@ def make_token_pool(
     drawn from all texts. The first token, usually a special one such as [CLS], and the padding do
     not change.
     """
-    X, random = np.asarray(X), check_random_state(random_state)
-    pool = _pool(X, _TOKEN_KINDS, n_inputs, random)
-    if pool is None:
-        raise ValueError(
-            "No pool can be generated from the texts of X, because every altered text is a "
-            f"training text. {_PASS_A_POOL}"
-        )
-    return np.asarray(pool)
+    random = check_random_state(random_state)
+    return np.asarray(_pool(np.asarray(X), _TOKEN_KINDS, n_inputs, random))
 
 
 def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
@@ -205,10 +193,10 @@ def _positions(X: Any, categories: Sequence[int | str]) -> list[int]:
 
 
 def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Random) -> Any:
-    """Generate inputs of each kind, without training inputs; None if no input is left."""
+    """Generate inputs of each kind, without training inputs."""
     if n_inputs is None:
         n_inputs = min(max(len(X), _FEWEST), _MOST)
-    n_each = max(1, n_inputs // len(makers))
+    n_each = max(1, n_inputs // max(1, len(makers)))
     # Keys of the training inputs for each dtype, because the bytes of an input depend on it.
     known: dict[Any, NDArray[Any]] = {}
     made = []
@@ -227,7 +215,11 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
                 break
             n = max(lacking, _FEWEST_AGAIN)
     if not made:
-        return None
+        n = "1 sample" if len(X) == 1 else f"{len(X)} samples"
+        raise ValueError(
+            f"No pool of kinds {list(makers)} can be generated from the columns, words or tokens "
+            f"of X ({n}). {_PASS_A_POOL}"
+        )
     if isinstance(X, pd.DataFrame):
         return pd.concat(made, ignore_index=True)
     return np.concatenate(made)

@@ -228,7 +228,11 @@ class Problem:
 
 
 class Search(ABC, BaseEstimator):
-    """Base class of the searches, which are parameter objects of QUAM's estimators."""
+    """Base class of the searches, which are parameter objects of QUAM's estimators.
+
+    `PoolSearch` and `RefitSearch` have the methods `searches_in_memory` and `run`, which find the
+    models during `fit`; `PointwiseSearch` has `batches`.
+    """
 
     pool: Any
     #: The form of model that the search requires.
@@ -248,16 +252,6 @@ class Search(ABC, BaseEstimator):
 
         `losses` contains the model's loss on each sample, in nats.
         """
-
-    def searches_in_memory(self, problem: Any, n_searches: int) -> int:
-        """Number of searches that fit into memory; raise if 0 or 1 fit, warn if not all fit."""
-        raise NotImplementedError
-
-    def run(
-        self, problem: Any, task: Any, pool: Any, reference: Any, targets: IntArray, work: Work
-    ) -> Found:
-        """Search on a pool of preprocessed inputs; `reference` are the given model's outputs."""
-        raise NotImplementedError
 
 
 class Work(NamedTuple):

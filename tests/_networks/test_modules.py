@@ -66,18 +66,10 @@ def test_tabular_net_depends_on_categories_only_through_their_code():
     torch.testing.assert_close(net(unseen[0]), net(unseen[2]))
 
 
-@pytest.mark.parametrize(
-    ("call", "word"),
-    [
-        (lambda: LeNet(image_shape=(1, 8, 8)), "16 x 16"),
-        (lambda: TabularNet(3, 2, categories={3: 4}), "0 to 2"),
-        (lambda: resolve_device("quantum"), "cannot be used here"),
-        (lambda: resolve_device("cuda:99"), "cannot be used here"),
-    ],
-)
-def test_refusals(call, word):
-    with pytest.raises(ValueError, match=word):
-        call()
+@pytest.mark.parametrize("device", ["quantum", "cuda:99"])
+def test_devices_that_are_not_there_are_refused(device):
+    with pytest.raises(ValueError, match="cannot be used here"):
+        resolve_device(device)
 
 
 def test_a_linear_layer_of_given_weights_draws_nothing():
