@@ -215,10 +215,10 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
                 break
             n = max(lacking, _FEWEST_AGAIN)
     if not made:
-        n = "1 sample" if len(X) == 1 else f"{len(X)} samples"
+        size = "1 sample" if len(X) == 1 else f"{len(X)} samples"
         raise ValueError(
             f"No pool of kinds {list(makers)} can be generated from the columns, words or tokens "
-            f"of X ({n}). {_PASS_A_POOL}"
+            f"of X ({size}). {_PASS_A_POOL}"
         )
     if isinstance(X, pd.DataFrame):
         return pd.concat(made, ignore_index=True)
