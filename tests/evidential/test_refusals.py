@@ -120,6 +120,8 @@ def test_what_are_not_node_ids_is_refused():
     for X, word in NO_IDS:
         with pytest.raises(ValueError, match=word):
             checked_nodes(X, 4)
+    with pytest.raises(ValueError, match="mask"):
+        checked_nodes([1, 0, 1], 3)
 
 
 def test_wrong_labels_of_nodes_are_refused(graph, nodes, y):
