@@ -283,7 +283,7 @@ class MirageFineTuner(
         float
             In [0, 1]; 0 if a threshold separates the two distributions.
         """
-        inside = self._masks(as_rows(self.estimator, X), region_mask).inside
+        inside = self._checked_region(as_rows(self.estimator, X), region_mask)
         confidence = self.predict_proba(X).max(axis=1)
         return confidence_overlap(confidence[inside], confidence[~inside])
 

@@ -82,11 +82,17 @@ class FineTunedMixin:
         first, second = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
         masks: list[Masks] = []
+
+        def check() -> None:
+            inside = self._checked_region(given, mask)
+            where = getattr(self, "counterbalance", None)
+            masks.append(Masks(inside, candidates_of(where, given, inside)))
+
         data = self._resolve(
             X,
             y,
             seed=first,
-            before_training=lambda: masks.append(self._masks(given, mask)),
+            before_training=check,
             device=self.device,
             after_the_fact=True,
             **options,
@@ -94,14 +100,14 @@ class FineTunedMixin:
         self.original_ = self.model_
         return data, masks[0], second
 
-    def _masks(self: Any, X: Any, mask: ArrayLike | None) -> Masks:
+    def _checked_region(self: Any, X: Any, mask: ArrayLike | None) -> BoolArray:
         inside = mask_of(self.region, mask, X)
         if inside.all() or not inside.any():
             raise ValueError(
                 f"The region contains {inside.sum()} of {len(inside)} samples; at least one must "
                 "lie inside, and one outside, where confidence is preserved."
             )
-        return Masks(inside, candidates_of(getattr(self, "counterbalance", None), X, inside))
+        return inside
 
     def _fine_tune(
         self: Any,

@@ -141,6 +141,7 @@ def test_a_group_that_is_too_small_is_a_warning(data, honest):
     attack = MirageFineTuner(honest, NORTH, counterbalance=lambda _: few, epsilon=0.475, **QUICK)
     with pytest.warns(UserWarning, match=r"only \d% .*larger group"):
         attack.fit(X, y)
+    assert 0 <= attack.confidence_overlap(X[::2]) <= 1  # which needs no group
 
 
 def test_region_of_a_mask_is_counterbalanced_too(data, honest):

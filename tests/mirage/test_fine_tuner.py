@@ -284,3 +284,14 @@ def test_the_change_of_divergence_after_the_warm_up_is_not_taken_for_an_error(ma
     model = LogisticRegression().fit(X, y)
     tuner = MirageFineTuner(model, region, confusable=confusable, **settings)
     assert tuner.fit(X, y).predict_proba(X).shape == (90, 3)
+
+
+def test_seed_schedule_and_warm_up_change_the_attack(data, logistic):
+    default, *changed = (
+        MirageFineTuner(logistic, GAUSSIAN_REGION, **{**QUICK, **change})
+        .fit(*data)
+        .predict_proba(data[0])
+        for change in ({}, {"random_state": 1}, {"callbacks": []}, {"warm_up": 0})
+    )
+    for proba in changed:
+        assert np.abs(proba - default).max() > 1e-6
