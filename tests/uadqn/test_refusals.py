@@ -62,7 +62,7 @@ ESTIMATORS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "word"), ESTIMATORS, ids=str)
+@pytest.mark.parametrize(("options", "word"), ESTIMATORS)
 def test_estimators_refuse(options, word):
     with pytest.raises((ValueError, TypeError, AssertionError), match=word):
         UADQN(**{"env": "CliffWind-v0", "total_timesteps": 30} | options).fit([0])
@@ -121,7 +121,7 @@ ALGORITHMS = [
 ]
 
 
-@pytest.mark.parametrize(("options", "word"), ALGORITHMS, ids=str)
+@pytest.mark.parametrize(("options", "word"), ALGORITHMS)
 def test_algorithms_refuse(options, word):
     options = {"policy": "MlpPolicy", "env": RandomEnv()} | options
     with pytest.raises((ValueError, TypeError), match=word):
@@ -129,7 +129,7 @@ def test_algorithms_refuse(options, word):
 
 
 @pytest.mark.parametrize(
-    "options", [{"env": with_actions(spaces.Box(-1, 1, (2,)))}, of_policy(net_arch=[0])], ids=str
+    "options", [{"env": with_actions(spaces.Box(-1, 1, (2,)))}, of_policy(net_arch=[0])]
 )
 def test_networks_without_auxiliary_ones_refuse_too(options):
     with pytest.raises(ValueError, match=r"Discrete|positive"):
