@@ -213,8 +213,6 @@ def _result_attribute(name: str) -> Any:
 
 
 class PredictionAudit(BaseEstimator):
-    """Base class of `CalibrationAuditor`: audits that do not need the model."""
-
     n_bins: int
     alpha: float
     strategy: Strategy
@@ -259,9 +257,8 @@ class PredictionAudit(BaseEstimator):
         Returns
         -------
         ndarray of int64
-            Row numbers of the reference set, bin by bin in the order of `suspicious_bins`. In an
-            underconfident bin, correct predictions come first; in an overconfident bin, wrong
-            predictions come first.
+            Row numbers, bin by bin in the order of `suspicious_bins`. Correct predictions come
+            first in an underconfident bin, wrong ones in an overconfident bin.
         """
         self._check_samples_kept()
         bins = self.sums_.bin_of(self._predictions.confidence)
@@ -281,8 +278,7 @@ class PredictionAudit(BaseEstimator):
         Returns
         -------
         ndarray of shape (n_bins,), float64
-            Positive distance between accuracy and confidence, for confidence that is too low
-            ("underconfident") or too high; NaN where no gap is detectable.
+            Positive distance between accuracy and confidence; NaN where no gap is detectable.
         """
         check_is_fitted(self)
         sums = self.sums_
@@ -498,7 +494,7 @@ class PredictionAudit(BaseEstimator):
             )
 
     def _searches(self) -> bool:
-        """Whether to search regions; unlike False, a tolerance of 0 requests a search."""
+        # Unlike False, a tolerance of 0 requests a search.
         return not isinstance(self.search_regions, bool | np.bool_) or bool(self.search_regions)
 
     def _audit(

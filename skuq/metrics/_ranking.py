@@ -50,9 +50,8 @@ def detection_metrics(
 ) -> Detection:
     """Measure how well uncertainty separates positives from negatives.
 
-    Positives are the inputs that should be more uncertain. If these are out-of-distribution inputs,
-    negatives are in-distribution inputs; if they are wrong predictions, negatives are right
-    predictions.
+    Positives are the inputs that should be more uncertain, such as out-of-distribution inputs or
+    wrong predictions; negatives are all others.
 
     Parameters
     ----------
@@ -60,10 +59,8 @@ def detection_metrics(
         Finite uncertainty of the negatives.
     uncertainty_positive : array-like of shape (n_positive,)
         Finite uncertainty of the positives.
-    weight_negative : array-like of shape (n_negative,), optional
-        Sample weights of the negatives, >= 0. Default: 1 each.
-    weight_positive : array-like of shape (n_positive,), optional
-        Sample weights of the positives.
+    weight_negative, weight_positive : array-like, optional
+        Sample weights of the negatives and of the positives, >= 0. Default: 1 each.
 
     Returns
     -------

@@ -68,8 +68,7 @@ class Scorer:
 
 def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
     """One part of the uncertainty, (n_samples,); raise ValueError if it is not measured."""
-    if part not in PARTS:
-        raise ValueError(f"`part` must be one of {PARTS}, got {part!r}.")
+    _check_part(part)
     values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
     if np.isnan(values).all():
         raise ValueError(
@@ -77,6 +76,11 @@ def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
             "`part='total'`."
         )
     return values
+
+
+def _check_part(part: str) -> None:
+    if part not in PARTS:
+        raise ValueError(f"`part` must be one of {PARTS}, got {part!r}.")
 
 
 def uncertainty_scorer(
@@ -129,8 +133,7 @@ def uncertainty_scorer(
     >>> -0.01 < scorer(Model(max_iter=1000).fit(X, y), X, y) <= 0
     True
     """
-    if part not in PARTS:
-        raise ValueError(f"`part` must be one of {PARTS}, got {part!r}.")
+    _check_part(part)
     request = {"metric": metric, "part": part, "greater_is_better": greater_is_better}
     return Scorer(_by_uncertainty, request | settings)
 

@@ -17,7 +17,7 @@ from skuq.plotting._display import (
     legend_above,
     plain_text,
 )
-from skuq.validation import finite
+from skuq.validation import check_same_length, finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -174,9 +174,13 @@ class CertifiedRangeDisplay(Display):
                 f"{type(estimator).__name__}. For a pipeline, pass the last step and transformed "
                 "points."
             )
-        if methods[0] == "predict_bounds":
-            if class_ is not None or attack is not None:
-                raise ValueError("`class_` and `attack` have no effect for a regressor.")
+        classifies = methods[0] == "predict_proba_bounds"
+        others = {"tolerance": tolerance} if classifies else {"class_": class_, "attack": attack}
+        if any(given is not None for given in others.values()):
+            raise ValueError(
+                f"{' and '.join(others)}: without effect for {type(estimator).__name__}."
+            )
+        if not classifies:
             bounds = estimator.predict_bounds(points, **region, **searched).mean
             ends = [getattr(bounds, end) for end in _BOUNDS]
             if tolerance is not None:
@@ -185,8 +189,6 @@ class CertifiedRangeDisplay(Display):
                 settings["status"] = found.status
                 settings["allowed"] = (center - tolerance, center + tolerance)
             return cls.from_predictions(radii, *ends, name=name or "mean", **settings)
-        if tolerance is not None:
-            raise ValueError("`tolerance` has no effect for a classifier.")
         class_ = estimator.predict(points[:1])[0] if class_ is None else class_
         labels = np.full(len(radii), class_)
         bounds = estimator.predict_proba_bounds(points, class_=class_, **region, **searched)
@@ -237,8 +239,7 @@ class CertifiedRangeDisplay(Display):
 
     def _checked(self, values: ArrayLike, name: str) -> FloatArray:
         checked = finite(values, name)
-        if checked.shape != self.radii.shape:
-            raise ValueError(f"`{name}` must have one value per radius, got {checked.shape}.")
+        check_same_length(radii=self.radii, **{name: checked})
         check_drawable(**{name: checked})
         return checked
 

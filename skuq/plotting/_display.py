@@ -69,7 +69,7 @@ def check_drawable(**arrays: FloatArray) -> None:
         if (largest := np.abs(values).max()) > LARGEST:
             raise ValueError(
                 f"The values of `{name}` must be at most {LARGEST} in absolute value, got "
-                f"{largest:.3g}; divide them by a constant."
+                f"{largest:.3g}; divide them by a constant, or remove unbounded intervals."
             )
 
 

@@ -338,12 +338,6 @@ def _drawable_intervals(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Check that true values and interval limits are finite and not too large to draw."""
     truth, low, high = values_and_limits(y_true, lower, upper)
-    for name, limit in (("lower", low), ("upper", high)):
-        if np.isinf(limit).any():
-            raise ValueError(
-                f"`{name}` must be finite to be drawn, got {limit[np.isinf(limit)][0]} in row "
-                f"{np.isinf(limit).argmax()}; remove rows with unbounded intervals."
-            )
     check_drawable(y_true=truth, lower=low, upper=high)
     return truth, low, high
 

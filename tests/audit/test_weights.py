@@ -217,7 +217,10 @@ def test_a_weight_of_0_leaves_a_sample_out_of_training_too():
 def test_reports_write_fractions_of_samples():
     pytest.importorskip("matplotlib")
     audit = audited(SHARES, search_regions=True)
-    assert audit_data(audit)["n_samples"] == audit.n_samples_
+    data, unit = audit_data(audit), audit.n_effective_ / audit.n_samples_
+    assert data["n_samples"] == audit.n_samples_
+    for each in data["regions"]["detectable"]:  # of the effective number of samples
+        assert each["count"] == round(each["share"] * unit * data["regions"]["n_samples"])
     page = audit_report(audit).html()
     assert f"{audit.n_samples_:,.1f}" in page
     assert repr(audit.n_samples_) not in page

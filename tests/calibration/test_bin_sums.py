@@ -222,6 +222,16 @@ def test_weights_count_as_copies_and_parts_merge_to_the_whole(monkeypatch, chunk
             merged_sums([whole, other])
 
 
+def test_equal_weights_of_any_size_count_as_all_samples():
+    edges = np.array([0, SCALE])
+    for n in range(1, 60):
+        answers = TopLabelPredictions(np.full(n, 6 * 10**8, np.int32), np.ones(n, bool))
+        for unit in (0.1, 0.3, 0.7, 1.1):
+            found = bin_sums(answers, edges, weight=np.full(n, unit))[0]
+            assert found.effective_count.tolist() == [n]
+            assert found.n_effective == pytest.approx(n)
+
+
 def test_weighted_quantiles_are_those_of_copies():
     rng = np.random.default_rng(0)
     for n_bins in (2, 3, 7):

@@ -32,7 +32,7 @@ def test_a_sample_is_as_unusual_as_itself_whatever_the_rounding():
     np.testing.assert_allclose(conformal_p_values(held + 1e-12, held), [2 / 3, 1.0])
 
 
-@pytest.mark.parametrize("coverage", [0.05, 0.5, 0.8, 0.9, 0.95])
+@pytest.mark.parametrize("coverage", [0.05, 0.28, 0.5, 0.8, 0.9, 0.95])
 def test_a_limit_is_the_smallest_score_that_a_new_sample_exceeds_rarely_enough(coverage):
     """Among n + 1 exchangeable scores, the new one exceeds the k-th held-out score in n + 1 - k."""
     for n in range(41):

@@ -11,6 +11,7 @@ from skuq.calibration import (
     Conditions,
     Region,
     TopLabelPredictions,
+    clopper_pearson,
     conditions_of,
     region_mask,
     search_regions,
@@ -154,6 +155,12 @@ def test_regions_have_no_common_samples():
     assert (np.diff([region.p_value for region in regions]) >= 0).all()
 
 
+def test_at_most_five_regions_are_told():
+    X = np.repeat(list("abcdefgh"), 20)[:, None].astype(object)
+    answers = predictions(np.full(160, 0.3), np.ones(160))
+    assert len(search_regions(X, answers, alpha=0.0).regions) == 5
+
+
 def test_tables_without_conditions_have_no_regions_and_wide_ones_single_conditions():
     for X in (np.ones((40, 2)), np.ones((40, 0)), np.arange(40)[:, None] % 3 > 5):
         found = search_regions(X, predictions(np.full(40, 0.6), np.ones(40)), alpha=0.05)
@@ -199,8 +206,18 @@ def test_two_conditions_on_a_column_make_one(one, other, both):
     conditions = Conditions([("a", one), ("a", other)], masks, np.arange(40))
     answers = predictions(np.full(40, 0.3), masks.all(axis=0))
     found = search_regions(conditions, answers, alpha=0.0)
-    assert found.regions[0].conditions == {"a": both}
-    assert found.regions[0].count == 14
+    region = found.regions[0]
+    assert (region.conditions, region.count) == ({"a": both}, 14)
+    # Limits hold for both sides of all regions together.
+    low, high = clopper_pearson(14, 14, 0.05 / 2 / found.n_searched)
+    assert (region.gap_low, region.gap_high) == pytest.approx((low - 0.3, high - 0.3))
+
+
+@pytest.mark.parametrize("size", [9, 10, 30, 31])
+def test_at_least_ten_samples_and_not_all_are_a_region(size):
+    conditions = Conditions([("a", "x")], np.arange(31)[None] < size, np.arange(31))
+    answers = predictions(np.full(31, 0.6), np.ones(31))
+    assert search_regions(conditions, answers, alpha=0.0).n_searched == (10 <= size < 31)
 
 
 def test_the_p_value_counts_simulations_with_equal_evidence():

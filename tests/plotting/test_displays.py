@@ -226,9 +226,12 @@ def refused():
     yield lambda: coverage(Y, low, high, coverage=1), "coverage"
     yield lambda: coverage(Y, low, high, n_groups=0), "n_groups"
     yield lambda: coverage(Y, low, high, n_groups=2.0), "n_groups"
-    yield lambda: pit([0.5], [0.4]), "low <= high"
-    yield lambda: pit([0.5], [1.5]), "high <= 1"
-    yield lambda: pit([-0.5], [0.5]), "0 <= low"
+    for low_, high_ in (
+        ([0.5, 0.1], [0.4, 0.1]),
+        ([0.5, 0.1], [1.5, 0.1]),
+        ([-1, 0.1], [0.5, 0.1]),
+    ):
+        yield lambda a=low_, b=high_: pit(a, b), "0 <= low <= high <= 1"
     yield lambda: pit([0.5], [0.5], n_bins=0), "n_bins"
     yield lambda: pit.from_predictions(Y, MEAN, 0 * STD), "std"
     yield lambda: pit.from_quantiles(Y, MEAN[:, None], [0.1, 0.9]), "column"

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.stats import binomtest, norm
+from scipy.stats import binom, binomtest, norm
 
 from skuq.metrics import area_under_risk_coverage, risk_coverage_curve
 from skuq.plotting import (
@@ -263,6 +263,8 @@ def test_pit_of_gaussians_is_the_histogram_of_their_distribution_functions():
     count, _ = np.histogram(norm.cdf(Y, MEAN, STD), np.arange(9) / 8)
     np.testing.assert_allclose(display.share, count / 400)
     np.testing.assert_array_equal(display.ax_.patches[-1].get_data().values, display.share)
+    ends = binom.ppf([0.05 / 16, 1 - 0.05 / 16], 400, 1 / 8)  # both sides of eight bars
+    assert display.band == pytest.approx(ends / 400)
 
 
 def test_pit_of_quantiles_spreads_values_evenly_between_them():

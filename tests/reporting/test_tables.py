@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from skuq.reporting import table_report
-from skuq.reporting._tables import _how_good
+from skuq.reporting._tables import _how_good, _wrong_predictions
 from skuq.tables import TableModel, guessing_note, table_notes
 from tests.reporting.conftest import QUOTES, SCRIPT
 from tests.reporting.pages import Page
@@ -50,6 +50,20 @@ def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used(labels, sure,
     proba = np.array([[sure, 1 - sure] if label == "a" else [1 - sure, sure] for label in labels])
     model = measured(list(labels), proba, np.array(["a", "b"]))
     assert guessing_note(model).startswith("The model is no better than always") == is_useless
+
+
+def test_wrong_predictions_are_counted_and_ranked_by_the_score_that_detects_them_best(plt):
+    model = measured(
+        list("aabb"),
+        prediction=list("aaba"),
+        confidence=[0.9, 0.8, 0.9, 0.6],
+        total=[0.1, 0.4, 0.1, 0.2],
+        epistemic=[0.3, 0.2, 0.1, 0.0],
+    )
+    found = _wrong_predictions(model)
+    assert (found["n_wrong"], found["held_out"]) == (1, "4 held-out rows")
+    assert found["refused"] == "lowest confidence"
+    assert [row[1] for row in found["scores"]["rows"]] == ["1.000", "0.667", "0.000"]
 
 
 def test_names_of_classes_and_columns_stay_text_and_the_treatment_is_a_list(table):
