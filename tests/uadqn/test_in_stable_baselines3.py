@@ -1,5 +1,6 @@
 """All algorithms behave as users of stable-baselines3 and sb3-contrib expect."""
 
+import os
 import textwrap
 import warnings
 from pathlib import Path
@@ -364,6 +365,8 @@ def test_replay_buffers_of_the_library_may_be_used(policy, options, buffer, tmp_
     assert loaded.n_steps == options.get("n_steps", 1)
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_environments_may_live_in_other_processes():
     options = {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "fork"}}
     env = make_vec_env("skuq.uadqn:CliffWind-v0", 2, **options)
