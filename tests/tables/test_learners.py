@@ -113,7 +113,7 @@ def test_sets_cover_rows_that_neither_trained_nor_calibrated():
 
 @pytest.mark.usefixtures("few_trees")
 def test_a_quantity_may_be_written_with_a_unit_or_divided_thousands():
-    X, signal, _ = table("line", n=120)
+    X, signal, _ = table("line", n=60)
     prices = (5000 + 1000 * signal).round(1)
     expected = TableModel("logistic", task="regression").fit(X.assign(y=prices), "y").predict(X)
     for write, unit, task in (
@@ -125,8 +125,8 @@ def test_a_quantity_may_be_written_with_a_unit_or_divided_thousands():
         model = TableModel("logistic", task=task).fit(written, "y")
         pd.testing.assert_frame_equal(model.predict(X), expected)
         assert any(f"Column y contains numbers{unit}" in note for note in model.notes_)
-    model.fit(written[:90], "y", held_out=written[90:])
-    assert model.held_out_["label"].tolist() == prices[90:].tolist()
+    model.fit(written[:45], "y", held_out=written[45:])
+    assert model.held_out_["label"].tolist() == prices[45:].tolist()
 
 
 @pytest.mark.usefixtures("few_trees")
