@@ -336,7 +336,7 @@ def test_a_parameter_changes_what_an_estimator_says(name, parameter, unchanged):
     assert not equal(said(name, **{parameter: CASES[name][2][parameter]}), unchanged[name])
 
 
-@pytest.mark.parametrize(("name", "params"), REFUSED, ids=str)
+@pytest.mark.parametrize(("name", "params"), REFUSED, ids=lambda each: "".join([*each]))
 def test_a_parameter_without_effect_is_refused(name, params):
     estimator, data, _ = CASES[name]
     parameter = [*params][-1].removeprefix("search__")
