@@ -142,6 +142,9 @@ def test_unfitted_classifier_is_cloned_and_trained(data, nodes, y):
     brought = new_probe(alone).fit(nodes, y)
     check_proba(probe, brought.predict_proba(EVERYONE), rtol=1e-9)
     check_proba(probe, alone.fit(nodes, y).predict_proba(EVERYONE), rtol=1e-9)
+    model.set_params(random_state=None, max_epochs=2)  # the probe's then seeds it
+    found = (new_probe(model, graph=data.graph).fit(nodes, y).alpha_ for _ in range(2))
+    np.testing.assert_array_equal(*found)
 
 
 def test_search_over_graph_classifiers_can_be_probed(data, nodes, y):
@@ -177,9 +180,11 @@ def test_classifiers_of_features_may_be_sparse_or_not_fitted(data, nodes, y):
     model = LogisticRegression().fit(features[nodes], y)
     probe = new_probe(model, graph=(data.adjacency, features)).fit(nodes, y)
     check_proba(probe, model.predict_proba(features), atol=1e-5)
-    probe = new_probe(LogisticRegression(), graph=data.graph).fit(nodes, y)
-    model = LogisticRegression().fit(data.features[nodes], y)
-    check_proba(probe, model.predict_proba(data.features), atol=1e-3)
+    for weight in (None, 0.1 + nodes % 5):
+        probe = new_probe(LogisticRegression(), graph=data.graph)
+        probe.fit(nodes, y, sample_weight=weight)
+        model = LogisticRegression().fit(data.features[nodes], y, weight)
+        check_proba(probe, model.predict_proba(data.features), atol=1e-3)
 
 
 class Linear(nn.Module):

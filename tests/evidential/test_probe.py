@@ -1,6 +1,7 @@
 """The probe without a graph: on tables and images, around classifiers of all kinds."""
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -92,6 +93,10 @@ def test_unfitted_model_is_cloned_and_trained_and_the_default_model_learns():
 def test_labels_in_another_order_warn(logistic):
     with pytest.warns(UserWarning, match="worse than guessing"):
         new_probe(adopt(logistic).module).fit(X.astype(np.float32), (Y + 1) % 3)
+    weighted = LogisticRegression(class_weight={0: 1e-9, 1: 1, 2: 1e-9}).fit(X, Y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        new_probe(weighted).fit(X, Y)  # class weights are the user's wish
 
 
 def test_images_are_taken():
