@@ -291,18 +291,6 @@ def test_progress_bar_appears_when_asked_for(iris, module, capsys):
     assert "QUAM" in capsys.readouterr().err
 
 
-def test_training_a_fitted_estimator_again_is_warned_of(iris):
-    with pytest.warns(UserWarning, match="FrozenEstimator"):
-        QUAMClassifier(LogisticRegression().fit(*iris), **quick()).fit(*iris)
-
-
-def test_a_model_worse_than_guessing_is_warned_of(iris):
-    X, y = iris
-    mine = make_pipeline(StandardScaler(), LogisticRegression()).fit(X + 3, y)[-1]
-    with pytest.warns(UserWarning, match="guessing"):  # it was trained on scaled features
-        QUAMClassifier(FrozenEstimator(mine), **quick()).fit(-100 * X, y)
-
-
 class NormalisesInPlace(nn.Module):
     def __init__(self, in_place):
         super().__init__()

@@ -11,7 +11,7 @@ from torch import nn
 
 from skuq import QUAMClassifier
 from skuq._networks import LeNet
-from skuq.quam import PointwiseSearch, PoolSearch
+from skuq.quam import PointwiseSearch, PoolSearch, _base
 from skuq.quam import _gradient_search as search_module
 
 
@@ -69,6 +69,23 @@ def test_new_inputs_are_searched_for_the_same_classes(linear):
     assert new._found.targets.tolist() == quam._found.targets.tolist()
     x = torch.tensor(X[:5])
     assert not torch.allclose(new._found.outputs(x), quam._found.outputs(x))
+
+
+def test_new_inputs_are_searched_together_with_enough_inputs_of_the_pool(
+    linear, found, monkeypatch
+):
+    sizes = []
+    monkeypatch.setattr(_base, "_FEWEST", 60)
+    monkeypatch.setattr(
+        QUAMClassifier, "_search_on", lambda self, pool, targets: sizes.append(len(pool))
+    )
+    for n in (5, 50, 100):
+        found.search_pool(linear[0][:n])
+    assert sizes == [60, 100, 180]  # as many as are needed, as many as are new, all 80
+
+
+def test_models_within_two_standard_errors_of_the_losses_count_alike(found):
+    assert found._importance_sampling().temperature == 2 * found._found.standard_error > 1e-4
 
 
 def test_a_row_does_not_depend_on_its_company(linear, found):

@@ -344,6 +344,13 @@ def test_rows_unlike_the_data_are_more_uncertain(related, name):
     assert 0.8 < covered.mean() <= 1.0
 
 
+def test_predictions_are_moved_by_two_standard_deviations_of_the_target():
+    X, y, weight = np.arange(5.0)[:, None], np.array([0.0, 3, 1, 5, 2]), np.array([1, 2, 0, 1, 3])
+    search = RefitSearch(shares=[0.1])
+    quam = QUAMRegressor(Ridge(), search=search, noise=1.0).fit(X, y, sample_weight=weight)
+    assert quam._task.pull == pytest.approx(2 * y.repeat(weight).std(ddof=1))
+
+
 def test_coverage_on_diabetes():
     X, y = load_diabetes(return_X_y=True)
     forest = RandomForestRegressor(10, min_samples_leaf=5, random_state=0)

@@ -28,7 +28,7 @@ from skuq.models import look_at
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, _base, _search, make_pool
 from skuq.quam import _gradient_search as gradient_module
 from skuq.quam._refit_search import _pickled_size
-from skuq.quam._search import warn_if_slow, with_progress
+from skuq.quam._search import Regression, mean_excess, warn_if_slow, with_progress
 
 FEW = partial(make_pool, n_inputs=50, random_state=0)
 SEARCHES = [
@@ -208,6 +208,10 @@ def test_penalty_ends_at_the_sum_of_the_sample_weights(iris, network):
     assert slower.penalties[-1] == pytest.approx(120)
     assert slower.learning_rates[-1] == pytest.approx(0.1 / 2**7)
     assert schedule(search__c0=3.0, search__eta=1.0).penalties == (3.0,) * 50
+    for search, first, growth in ((PoolSearch(), 10, 10), (PointwiseSearch(), 20, 125)):
+        task = Regression("displacement", 0.1, target_std=1.0)
+        penalties = search.settings(problem, task, torch.device("cpu")).schedule.penalties
+        assert (penalties[0], penalties[-1]) == pytest.approx((first, first * growth))
 
 
 def test_searches_are_for_the_most_probable_classes_or_for_any(iris, network):
@@ -342,6 +346,14 @@ def test_large_models_are_kept_in_part(many, monkeypatch):
     np.testing.assert_allclose(some.excess_loss, every.excess_loss[:, [0, 2, 4]])
     monkeypatch.setattr(module, "_MOST_BYTES_KEPT", 1)
     assert quam.fit(X, y)._found.excess_loss.shape == (2, 2)
+
+
+def test_the_standard_error_is_the_largest_of_weighted_means():
+    losses, weight = np.random.default_rng(0).normal(size=(2, 3, 9)), np.arange(1, 10)
+    mean, standard_error = mean_excess(losses, weight)
+    repeated = losses.repeat(weight, axis=-1)
+    np.testing.assert_allclose(mean, repeated.mean(axis=-1))
+    assert standard_error == pytest.approx(np.sqrt(repeated.var(axis=-1).max() / 45))
 
 
 def test_large_linear_layers_are_searched_in_few_large_steps():
