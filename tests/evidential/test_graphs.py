@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+import sklearn
 import torch
 from scipy import sparse
 from sklearn.base import clone
@@ -102,6 +103,9 @@ def test_copies_and_clones_share_the_graph(dgl):
         assert twin.graph is shared
         assert twin.get_params() == original.get_params()
         assert twin.hidden_sizes is not original.hidden_sizes
+    with sklearn.config_context(enable_metadata_routing=True):
+        weighted = clone(GraphClassifier(graph).set_fit_request(sample_weight=True))
+        assert weighted.get_metadata_routing().fit.requests["sample_weight"] is True
 
 
 def test_pickled_graph_is_the_same_and_lacks_the_cache():
