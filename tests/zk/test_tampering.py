@@ -333,6 +333,7 @@ COMMITMENTS = {
         lambda r: r["encoding"]["columns"][0].__setitem__(1, 9.0),
     ),
     "tolerance": (NOT_HELD, lambda r: r.update(tolerance=0.5)),
+    "pads": ("not positive", lambda r: r["architecture"].update(n_pads=-1)),
 }
 
 
