@@ -129,7 +129,8 @@ def test_equal_residuals_have_some_variance(few_trees):
     assert noise.variance(np.zeros((1, 1)), np.zeros(1))[0] > 0
 
 
-def test_limit_makes_intervals_cover():
+def test_limit_makes_intervals_cover(monkeypatch):
+    monkeypatch.setattr("skuq.residuals.N_TREES", 20)
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(3000, 1))
     residuals = X[:, 0] * rng.normal(size=3000)
