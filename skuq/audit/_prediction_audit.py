@@ -193,7 +193,7 @@ def counted_weights(weight: FloatArray) -> NDArray[Any]:
 
 
 def merged_groups(parts: Sequence[Mapping[Any, BinSums]]) -> dict[Any, BinSums]:
-    """Add up the sums of groups by name, in the order in which the names first appear."""
+    """Add up the sums of groups by name, in the order of their first appearance."""
     collected: dict[Any, list[BinSums]] = {}
     for part in parts:
         for name, sums in part.items():
@@ -202,8 +202,6 @@ def merged_groups(parts: Sequence[Mapping[Any, BinSums]]) -> dict[Any, BinSums]:
 
 
 def _result_attribute(name: str) -> Any:
-    """Create a property that returns a (dotted) attribute of a fitted auditor's `result_`."""
-
     def get(auditor: PredictionAudit) -> Any:
         if "result_" not in vars(auditor):
             raise AttributeError("There are no results yet; call `fit` or `from_predictions`.")
@@ -241,7 +239,6 @@ class PredictionAudit(BaseEstimator):
 
     @property
     def regions_(self) -> list[Region]:
-        """Regions with significant deviations; empty if no regions were searched."""
         searched = self.result_.regions
         return [] if searched is None else searched.regions
 
@@ -312,7 +309,6 @@ class PredictionAudit(BaseEstimator):
         return needed
 
     def _detection(self, direction: Direction) -> dict[str, Any]:
-        """Tolerance and evidence threshold of this audit, as arguments of the power functions."""
         found = self.bins_
         below = direction == "overconfident"
         return {

@@ -294,8 +294,6 @@ class AuditedFiles(NamedTuple):
 
 
 class _Columns(NamedTuple):
-    """Columns to read, and the label of each probability column."""
-
     label: str
     proba: list[str]
     groups: list[str]
@@ -432,7 +430,7 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
 
 
 def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
-    """Columns of all rows; a column that is text in one of the files is text in all of them."""
+    """Columns of all rows; a column that is text in one file is text in all of them."""
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
@@ -506,7 +504,6 @@ def _label_codes(
 
 
 def _grouping(column: pd.Series) -> Grouping:
-    """Groups by the values of a column, named by the column and the value as recorded."""
     values = column.astype("category").cat.remove_unused_categories().cat
     names: list[Any] = [(column.name, value) for value in values.categories]
     check_number_of_groups(str(column.name), len(names))
@@ -518,7 +515,7 @@ def _grouping(column: pd.Series) -> Grouping:
 
 
 def _group_names(table: TableFile, column: str, sums: Mapping[Group, Any]) -> dict[Any, str]:
-    """Name of each value of a column, sorted; "01" is "1" if all values are numbers."""
+    """Name of each value, sorted; "01" is "1" if all values are numbers."""
     values = [value for name, value in sums if name == column and value is not None]
     # In a column of numbers, a word for missing values, such as NA, forms a separate group.
     texts = {

@@ -1,7 +1,7 @@
 """Confidence bins, and integer sums of predictions per bin.
 
-Integers add up exactly and in any order: over chunks of a large file, over machines, and
-over proofs that each cover one part of the reference set.
+Integers add up exactly and in any order: over chunks of a file, over machines, and over proofs that
+each cover one part of the reference set.
 
 Line and equation numbers are those of Algorithm 1 and Eq. 6 of Rabanser et al., "Confidential
 Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025.
@@ -187,8 +187,8 @@ def bin_edges(
 ) -> IntArray:
     """Edges of the confidence bins in units of ``1 / SCALE``, shape (n_bins + 1,), int64.
 
-    "uniform": equal width on [0, 1], as in Algorithm 1. "quantile": equal numbers of predictions
-    (or sums of positive weights), except that equal confidences always share a bin.
+    "uniform": equal width on [0, 1]. "quantile": equal numbers of predictions (or sums of positive
+    weights), except that equal confidences always share a bin.
     """
     check_n_bins(n_bins)
     if strategy not in get_args(Strategy):

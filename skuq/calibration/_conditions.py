@@ -36,8 +36,6 @@ RegionRule = Callable[[Any], ArrayLike] | str | Mapping[Any, Any]
 
 
 class Conditions(NamedTuple):
-    """Conditions on single columns, with the samples that meet each condition."""
-
     # Name or position of a column, and a rule in the form that `region_mask` accepts: an interval
     # (low, high), which includes both endpoints (None for no limit), or one value.
     rules: list[tuple[Any, Any]]
@@ -81,7 +79,7 @@ def conditions_of(X: Any) -> Conditions:
 
 
 def checked_conditions(X: Any, n_samples: int) -> Conditions:
-    """Create conditions on a table of `n_samples` rows; return a `Conditions` unchanged."""
+    """Conditions on a table of `n_samples` rows; a `Conditions` is returned unchanged."""
     if isinstance(X, Conditions):
         return X
     check_consistent_length(X, np.empty(n_samples))
@@ -89,7 +87,6 @@ def checked_conditions(X: Any, n_samples: int) -> Conditions:
 
 
 def n_searched(n_samples: int, n_columns: int) -> int:
-    """Number of samples that are searched in a table of this shape."""
     return min(n_samples, MAX_SAMPLES, MAX_CELLS // max(1, n_columns))
 
 

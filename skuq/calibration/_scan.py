@@ -135,15 +135,13 @@ def _sign(direction: Direction) -> int:
 def _as_underconfident(confidence: ArrayLike, direction: Direction) -> FloatArray:
     """Return 1 - confidence when testing overconfidence, so that one test serves both directions.
 
-    The evidence for too few right predictions at confidence c equals the evidence for too many
-    wrong predictions at confidence 1 - c.
+    Too few right predictions at confidence c are too many wrong ones at confidence 1 - c.
     """
     given = np.asarray(confidence, float)
     return given if _sign(direction) > 0 else 1 - given
 
 
 def n_runs(n_bins: int) -> int:
-    """Number of runs that are tested."""
     longest = min(MAX_LENGTH, n_bins)
     return longest * (2 * n_bins - longest + 1) // 2
 

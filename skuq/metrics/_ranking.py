@@ -156,9 +156,8 @@ class RiskCoverage(NamedTuple):
     coverage : ndarray of shape (n_thresholds,), float64
         Share of accepted samples, increasing, in (0, 1].
     risk : ndarray of shape (n_thresholds,), float64
-        Mean loss of the accepted samples. In classification: the error rate, in [0, 1]. In
-        regression: the mean squared error, in squared units of the target, or the mean absolute
-        error, in units of the target.
+        Mean loss of the accepted samples: the error rate in [0, 1], or the mean squared or absolute
+        error in (squared) units of the target.
     threshold : ndarray of shape (n_thresholds,), float64
         Largest uncertainty of accepted samples.
     """
@@ -197,8 +196,7 @@ def risk_coverage_curve(
     Returns
     -------
     RiskCoverage
-        Arrays of shape (n_thresholds,), by increasing coverage. The last point is the
-        mean loss of all samples: error rate, mean squared or mean absolute error.
+        Arrays of shape (n_thresholds,). The last risk is the mean loss of all samples.
 
     Raises
     ------

@@ -27,8 +27,7 @@ from skuq.wrappers import walk_to
 class Scorer:
     """Scorer ``scorer(estimator, X, y, sample_weight=None)``, with scikit-learn's routing.
 
-    scikit-learn's `make_scorer` passes the result of one method to a metric. The metrics of skuq
-    need more: uncertainty, intervals, or the order of the classes.
+    The metrics need more than the result of one method, which scikit-learn's `make_scorer` passes.
     """
 
     value: Callable[..., float]  # value(estimator, X, y, sample_weight=..., **settings)
@@ -174,6 +173,7 @@ def interval_scorer(coverage: float = 0.9) -> Scorer:
     ------
     ValueError
         If `coverage` is not in (0, 1).
+
     """
     check_coverage(coverage)
     return Scorer(_by_interval, {"coverage": coverage})

@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of a `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
-REGION_SHARES = (0.02, 0.05, 0.1, 0.2)
-REGION_CONFIDENCE = 0.6
-MOST_LINES = 6  # maximum number of groups in one plot
-MOST_PICTURES = 3  # maximum number of plots of single groups
+REGION_SHARES, REGION_CONFIDENCE = (0.02, 0.05, 0.1, 0.2), 0.6
+MOST_LINES, MOST_PICTURES = 6, 3  # maximum number of groups in one plot, and of their plots
 MOST_BINS = 3  # maximum number of findings in bins that are described in full
 MOST_GROUPS = 5  # the same for findings in groups
 PICTURES = ("diagram", "group_diagrams", "density", "group_density")
@@ -430,7 +428,7 @@ def bin_range(row: Row) -> str:
 
 
 def bin_finding(row: Row) -> str:
-    """Classify the finding in a non-empty bin, in the words that the report explains."""
+    """Classify the finding in a non-empty bin, in the words of the report."""
     if row["significant"]:
         too_low = row["direction"] == "underconfident"
         # Of the bins of a finding, some may be within the tolerance or deviate the other way.
