@@ -173,7 +173,6 @@ def interval_scorer(coverage: float = 0.9) -> Scorer:
     ------
     ValueError
         If `coverage` is not in (0, 1).
-
     """
     check_coverage(coverage)
     return Scorer(_by_interval, {"coverage": coverage})
