@@ -193,6 +193,12 @@ def test_information_of_a_mixture_equals_the_integral(seed, distance, unequal):
     assert float(found[0]) == pytest.approx(expected, abs=1e-2 if unequal else 1e-4)
 
 
+def test_rare_models_far_away_count_in_the_information():
+    parts = np.array([0.0, 1e3]), np.ones(2), np.array([0.999, 0.001])
+    found = mixture_information(*(torch.tensor(part)[None] for part in parts))
+    assert float(found[0]) == pytest.approx(-(parts[2] @ np.log(parts[2])), rel=1e-6)
+
+
 def trajectories(seed=0, n_outputs=2):
     rng = np.random.default_rng(seed)
     reference = torch.tensor(rng.normal(size=(4, n_outputs)))
