@@ -313,6 +313,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             for train, test in check_cv(self.noise_cv, y).split(np.zeros(len(y)), y):
                 yield np.intersect1d(train, counts), np.intersect1d(test, counts)
             return
+        if len(counts) < 2:
+            raise ValueError(
+                "The noise variance cannot be estimated from 1 sample; pass it as `noise`."
+            )
         folds = KFold(min(self.noise_cv, len(counts)), shuffle=True, random_state=seed)
         for train, test in folds.split(counts):
             yield counts[train], counts[test]

@@ -126,7 +126,7 @@ REFUSALS = {
     "noise of one output": (reg(FrozenEstimator(MLP(4, 1)), noise="learned"), "log variance"),
     "noise of trees": (reg(DecisionTreeRegressor(), noise="learned"), "two outputs"),
     "no errors": (reg(FrozenEstimator(ZEROS), y=np.zeros(30)), "errors are all zero"),
-    "one sample": (reg(X=X[:1], y=TARGETS[:1]), ""),
+    "one sample": (reg(X=X[:1], y=TARGETS[:1]), "1 sample"),
     "weights of zero": (fit(sample_weight=np.zeros(30)), ""),
     "weights of zero of a network": (fit(None, sample_weight=np.zeros(30)), "weight"),
     "weights of zero of targets": (reg(sample_weight=np.zeros(30)), ""),
