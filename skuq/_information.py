@@ -6,8 +6,6 @@ contributes zero. Normal distributions are passed as mean and variance, elementw
 those of Schweighofer et al., NeurIPS 2023.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

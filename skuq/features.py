@@ -1,7 +1,5 @@
 """Inputs as numbers without missing values, columns of categories, and distances of features."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any

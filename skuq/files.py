@@ -12,8 +12,6 @@ Names and fields define the format: to change one, increase ``FORMAT`` in
 and values of the wrong type are rejected.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import shutil

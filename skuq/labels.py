@@ -1,7 +1,5 @@
 """Class labels as text and as integer codes, and validation of class probabilities."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple

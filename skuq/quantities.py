@@ -1,7 +1,5 @@
 """Validation of predicted quantities, and functions that predict them with any estimator."""
 
-from __future__ import annotations
-
 from inspect import signature
 from typing import Any
 

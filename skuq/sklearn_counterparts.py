@@ -1,7 +1,5 @@
 """Counterparts of scikit-learn's `Pipeline`, `make_pipeline` and `cross_val_predict`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Validation of arguments for all packages, and warnings that point at the user's code."""
 
-from __future__ import annotations
-
 import sys
 import warnings
 from collections.abc import Iterable, Mapping

@@ -1,7 +1,5 @@
 """Devices, seeds and memory, and the evaluation of a module in batches."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

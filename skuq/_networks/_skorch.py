@@ -1,7 +1,5 @@
 """Training code that needs skorch; imported only for training, because skorch is slow to import."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

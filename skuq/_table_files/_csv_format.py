@@ -4,8 +4,6 @@ A format is assumed only if the rows are unambiguous. An ambiguous file raises a
 the option to set.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import io

@@ -1,7 +1,5 @@
 """Reading tables from CSV and Parquet files, whole or in chunks."""
 
-from __future__ import annotations
-
 import csv
 import difflib
 import io

@@ -6,8 +6,6 @@ read as text. A text that already begins with apostrophes followed by such a cha
 apostrophe, so that the reader can always remove exactly one.
 """
 
-from __future__ import annotations
-
 import bz2
 import csv
 import gzip

@@ -1,7 +1,5 @@
 """Ensembles of models that differ in their seeds, or in the rows that they are trained on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral

@@ -1,7 +1,5 @@
 """Base classes: one for all baselines, and one for baselines that sample models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral

@@ -1,7 +1,5 @@
 """Uncertainty from models sampled by stochastic gradient Markov chains (SG-MCMC)."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping

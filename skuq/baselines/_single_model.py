@@ -1,7 +1,5 @@
 """Uncertainty of a single model: entropy, distance from the training data, or dropout."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
 2025.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from fractions import Fraction

@@ -1,7 +1,5 @@
 """Conformal p-values and limits: compare a score with scores of held-out samples."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,8 +6,6 @@ that the tolerance is exceeded is compared with that of simulated models that ar
 tolerance in every bin. This test is exact at any sample size.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple, get_args

@@ -3,8 +3,6 @@
 Its subcommands, which audit a model without revealing it, are in ``_proofs``.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from functools import partial

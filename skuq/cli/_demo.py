@@ -1,7 +1,5 @@
 """Demonstration on images that need no download: digits, and out-of-distribution inputs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, NamedTuple
 

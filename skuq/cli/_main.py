@@ -8,8 +8,6 @@ its output cannot be flushed, and with 128 or more if it is killed; click exits 
 usage.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Digits with out-of-distribution inputs, data of the papers, a table of loans, and graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Base class of estimators on top of a pre-trained classifier, with or without a graph."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple

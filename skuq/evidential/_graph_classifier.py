@@ -1,12 +1,10 @@
 """Graph network as a scikit-learn classifier of nodes, and mixins for node classifiers."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any, ClassVar, get_args
+from typing import Any, ClassVar, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -190,7 +188,7 @@ class GraphClassifier(
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
-    ) -> GraphClassifier:
+    ) -> Self:
         """Train the network on labelled nodes.
 
         Parameters

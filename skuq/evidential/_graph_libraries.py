@@ -3,8 +3,6 @@
 Both libraries are optional: graphs from matrices and networks that skuq trains need neither.
 """
 
-from __future__ import annotations
-
 import os
 from copy import copy
 from inspect import Parameter, signature

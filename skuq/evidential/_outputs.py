@@ -1,7 +1,5 @@
 """Labelled samples, and the logits and representations of pre-trained models for all samples."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable
 from copy import deepcopy

@@ -1,10 +1,8 @@
 """Evidential probe: a Dirichlet distribution from a pre-trained classifier."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, Self, cast, get_args
 
 import numpy as np
 import torch
@@ -159,7 +157,7 @@ default="auto"
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, X_val: Any = None, y_val: Any = None
-    ) -> EvidentialProbe:
+    ) -> Self:
         """Train the head on the frozen representations.
 
         Parameters
@@ -227,7 +225,7 @@ default="auto"
             self.alpha_ = graph.propagate(self._dirichlet(evaluated.outputs), self._scheme)
         return self
 
-    def with_graph(self, graph: Any) -> EvidentialProbe:
+    def with_graph(self, graph: Any) -> Self:
         """Return a copy that predicts for the nodes of another graph, without retraining.
 
         Parameters

@@ -3,8 +3,6 @@
 Concentrations `alpha` have shape (n_nodes, n_classes). Adjacency matrices have no self-loops.
 """
 
-from __future__ import annotations
-
 from typing import Literal
 
 import numpy as np

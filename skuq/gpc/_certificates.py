@@ -1,7 +1,5 @@
 """Decisions and bounds over regions: probabilities, means, attacks, feature effects."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Base class of `RobustGPC` and `RobustGPRegressor`: fitting, and searches over regions."""
 
-from __future__ import annotations
-
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Results of the methods of `RobustGPC` and `RobustGPRegressor` for regions."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,10 +1,8 @@
 """Gaussian-process classification with proven bounds on probabilities."""
 
-from __future__ import annotations
-
 from functools import partial
 from numbers import Integral
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -171,7 +169,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustGPC:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit hyperparameters and posterior.
 
         Parameters

@@ -1,10 +1,8 @@
 """Gaussian-process regression with proven bounds on predictions."""
 
-from __future__ import annotations
-
 from functools import partial
 from numbers import Real
-from typing import Any, Unpack
+from typing import Any, Self, Unpack
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
@@ -138,7 +136,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> RobustGPRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Fit hyperparameters and posterior.
 
         Parameters

@@ -1,7 +1,5 @@
 """Metrics of a ranking by uncertainty: detection and selective prediction."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, get_args
 
 import numpy as np

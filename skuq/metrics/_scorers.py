@@ -1,7 +1,5 @@
 """Scorers for searches such as ``GridSearchCV(scoring=...)``."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self

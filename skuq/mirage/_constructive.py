@@ -1,7 +1,5 @@
 """Artificial uncertainty without training: neurons that are active only in a box (Lemma 4.1)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import partial

@@ -1,11 +1,9 @@
 """Mirage attack on classifiers, as a scikit-learn estimator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from numbers import Integral, Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -162,7 +160,7 @@ class MirageFineTuner(
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, region_mask: Any = None) -> MirageFineTuner:
+    def fit(self, X: Any, y: Any, region_mask: Any = None) -> Self:
         """Train the classifier unless it is prefit, then lower its confidence in the region.
 
         Parameters

@@ -4,8 +4,6 @@ Sources: Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting 
 Model Abstention", ICML 2025, Section 4.2 and Appendix C.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Literal
 

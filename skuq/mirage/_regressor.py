@@ -1,10 +1,8 @@
 """Mirage attack on regressors, as a scikit-learn estimator."""
 
-from __future__ import annotations
-
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
@@ -94,7 +92,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, region_mask: Any = None) -> MirageRegressor:
+    def fit(self, X: Any, y: Any, region_mask: Any = None) -> Self:
         """Train the regressor unless it is prefit, then raise its variance in the region.
 
         Parameters

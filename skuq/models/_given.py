@@ -1,7 +1,5 @@
 """Type of the estimator that a user passed, and validation of its inputs."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

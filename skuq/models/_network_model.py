@@ -1,7 +1,5 @@
 """Networks with the common interface of models."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace

@@ -1,10 +1,8 @@
 """Detection of out-of-distribution inputs with a controlled false alarm rate."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from numbers import Real
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -198,9 +196,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return -self._combination.limit(self.false_alarm_rate)
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(
-        self, X: Any, y: Any = None, *, X_held_out: Any = None, y_held_out: Any = None
-    ) -> OODDetector:
+    def fit(self, X: Any, y: Any = None, *, X_held_out: Any = None, y_held_out: Any = None) -> Self:
         """Train the model, and score held-out inputs for comparison.
 
         Parameters

@@ -1,7 +1,5 @@
 """OOD scores of inputs (larger is more unusual), and their combination."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Table model: trains on a table and predicts the rows of other tables with their uncertainty."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any, ClassVar, Self

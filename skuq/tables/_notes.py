@@ -1,7 +1,5 @@
 """Sentences for the user on how a table was processed."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -6,8 +6,6 @@ fill its memory, or read files named in the table. Therefore open models only fr
 programs you would run.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os

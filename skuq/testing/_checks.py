@@ -1,7 +1,5 @@
 """Checks of an estimator, in an order in which the first failure describes the defect best."""
 
-from __future__ import annotations
-
 import pickle
 from copy import deepcopy
 from functools import partial

@@ -1,7 +1,5 @@
 """Selection and execution of the checks that apply to an estimator."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, update_wrapper
 from inspect import signature

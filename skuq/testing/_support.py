@@ -1,7 +1,5 @@
 """Data of the checks, fitted estimators that checks share, and assertions with clear messages."""
 
-from __future__ import annotations
-
 import io
 import pickle
 import random

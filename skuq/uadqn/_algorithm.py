@@ -1,7 +1,5 @@
 """UA-DQN and QR-DQN as off-policy algorithms of stable-baselines3."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 

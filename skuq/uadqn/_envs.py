@@ -1,7 +1,5 @@
 """Environments: the paper's windy cliff, construction, episodes, and validation of inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from copy import deepcopy

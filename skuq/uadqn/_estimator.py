@@ -1,7 +1,5 @@
 """UA-DQN as a scikit-learn estimator."""
 
-from __future__ import annotations
-
 import io
 from importlib import import_module
 from numbers import Integral, Real

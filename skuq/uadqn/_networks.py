@@ -5,8 +5,6 @@ forward and the backward pass need no transposed copies. Each network has its ow
 orthogonal initialisation. Biases are 0 until `draw_biases` is called.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise

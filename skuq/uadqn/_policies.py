@@ -1,7 +1,5 @@
 """Policies for stable-baselines3: feature extractors, and stacked value networks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, TypeAlias

@@ -8,8 +8,6 @@ kept. Equations and propositions are numbered as in Clements et al., "Estimating
 Uncertainty in Deep Reinforcement Learning", 2019.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeVar
 
 import torch

@@ -1,11 +1,9 @@
 """Regression with anchored quantile networks: aleatoric and epistemic variance for tables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -176,7 +174,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> AnchoredQuantileRegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train the networks.
 
         Parameters

@@ -1,7 +1,5 @@
 """Training of agents: checks of what the environment returns, history, devices, random states."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterator

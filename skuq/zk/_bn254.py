@@ -5,8 +5,6 @@ integers; elements of Fp2 are pairs ``(a, b)`` for a + b u with u² = -1. The pa
 py_ecc takes several times as long.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 P = 0x30644E72E131A029B85045B68181585D97816A916871CA8D3C208C16D87CFD47  # order of the base field

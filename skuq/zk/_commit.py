@@ -1,7 +1,5 @@
 """Commitment of a provider to a model, and the size of the circuits."""
 
-from __future__ import annotations
-
 import secrets
 import shutil
 import tempfile

@@ -6,8 +6,6 @@ the published commitment. It binds the numbers that a circuit uses to this colum
 circuit uses them twice: see `check_copy_constraints`.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import math

@@ -5,8 +5,6 @@ accidental changes early. The manifest does not protect against malice. Protecti
 proofs, which are bound to their statement, and from the verifier's own copy of the commitment.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Keys of circuits, which both parties generate with the same code, and checks of single proofs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import tempfile

@@ -5,8 +5,6 @@ the model is right and how confident it is. No rule for names detects all lookal
 Therefore `check_present` rejects every class without a label in the auditor's data.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Collection, Sequence
 from typing import Any

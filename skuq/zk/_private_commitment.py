@@ -4,8 +4,6 @@ Each proof reveals something about the weights, and a pad that is used twice rev
 provider must never restore the private folder from a backup, which would reset the ledger.
 """
 
-from __future__ import annotations
-
 import base64
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Proofs of audits and of single predictions, created by the provider of the committed model."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import suppress

@@ -8,8 +8,6 @@ string in three cases only, none of which relies on the provider:
 - the verifier explicitly allowed a test.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Sequence
 from pathlib import Path

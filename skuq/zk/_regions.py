@@ -1,7 +1,5 @@
 """Regions of the inputs with separate verdicts: leaves of a small public decision tree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple

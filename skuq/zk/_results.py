@@ -1,7 +1,5 @@
 """Results of verification: an audit, with its verdict and notes, or a prediction."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

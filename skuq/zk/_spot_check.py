@@ -1,7 +1,5 @@
 """Spot check of reported predictions: the auditor's challenge, and the rows that it selects."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import secrets

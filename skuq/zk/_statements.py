@@ -4,8 +4,6 @@ Both parties share one validator and one encoding of statements, which are JSON 
 binds a proof to the canonical text of a statement, and hence to all its entries.
 """
 
-from __future__ import annotations
-
 import hashlib
 import math
 from collections.abc import Mapping, Sequence

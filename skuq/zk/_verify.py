@@ -1,7 +1,5 @@
 """Verification of an audit by the auditor, and of a prediction by a client."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

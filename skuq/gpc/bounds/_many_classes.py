@@ -7,8 +7,6 @@ tighter where probabilities saturate. The cost is polynomial in the number of cl
 numbers and the symbols c, j, s_j refer to `docs/guide/robust_gpc_proofs.rst`.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

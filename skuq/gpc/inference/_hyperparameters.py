@@ -1,7 +1,5 @@
 """Maximisation of the marginal likelihood over a kernel's hyperparameters."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import nullcontext, suppress

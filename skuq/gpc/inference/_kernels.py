@@ -8,8 +8,6 @@ the covariance matrix (a scalar if it is constant) and the pullback: a function 
 to the inner products of G with the derivatives with respect to the leaf's free hyperparameters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import reduce
 from operator import add

@@ -4,8 +4,6 @@
 trapezoidal rule with a proven error bound, which predictions and bounds use for averages.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -5,8 +5,6 @@ The means of the latent functions at an input x are linear, and their covariance
 lines refer to Algorithm 3.4 of Rasmussen and Williams, "Gaussian Processes for Machine Learning".
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

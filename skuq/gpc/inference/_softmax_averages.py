@@ -10,8 +10,6 @@ Gumbel variable is the largest: ``p_c = int B_c'(x) prod_{k != c} B_k(x) dx`` fo
 Gaussians, where ``B_k`` is the distribution function of this sum (Eq. 33, whose symbols are used).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from functools import cache
