@@ -119,7 +119,10 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         if self.members is None:
             return {"form": "natural", "fit": self._fit_members}
         if self.estimator is not None or not self.members:
-            raise ValueError("Pass either `estimator`, or `members` with at least one model.")
+            raise ValueError(
+                "`estimator` and `members` must not be both given, and `members` must hold at "
+                f"least one model, got estimator={self.estimator!r} and {len(self.members)} members."
+            )
         context = "on `members`, which are already trained."
         refuse_ineffective(self, ["n_members", "n_jobs"], context)
         return {"form": "natural", "fit": self._take_members}

@@ -67,7 +67,7 @@ def test_validation_stops_early(data, nodes, y, others):
 @pytest.mark.parametrize(
     ("settings", "word"),
     [
-        ({}, "only one class"),
+        ({}, "one class"),
         ({"learning_rate": -1.0}, "learning_rate"),
         ({"learning_rate": 1e30}, "diverged"),
     ],
