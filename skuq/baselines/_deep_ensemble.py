@@ -120,8 +120,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
             return {"form": "natural", "fit": self._fit_members}
         if self.estimator is not None or not self.members:
             raise ValueError(
-                "`estimator` and `members` must not be both given, and `members` must hold at "
-                f"least one model, got estimator={self.estimator!r} and {len(self.members)} members."
+                "`estimator` and `members` must not be both given, and `members` must hold a model, "
+                f"got estimator={self.estimator!r} and {len(self.members)} members."
             )
         context = "on `members`, which are already trained."
         refuse_ineffective(self, ["n_members", "n_jobs"], context)

@@ -89,11 +89,11 @@ REFUSED = [
         "vary",
     ),
     (DeepEnsembleClassifier(frozen(lambda: MLP(4, 3))), {}, "members", TypeError),
-    (DeepEnsembleClassifier(members=[]), {}, "must not be both given"),
+    (DeepEnsembleClassifier(members=[]), {}, "both given"),
     (
         DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]),
         {},
-        "must not be both given",
+        "both given",
     ),
     (DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {"y": [*"abc"] * 50}, "4 logits"),
     (
