@@ -46,7 +46,7 @@ def test_two_classes_are_told_apart_and_weight_two_is_the_sample_twice(
     X, y = moons
     gpc = RobustGPC(likelihood=likelihood, inference=inference, n_inducing=n_inducing)
     gpc.set_params(max_iter=8, random_state=0).fit(X, y)
-    assert gpc.score(*make_moons(200, noise=0.2, random_state=1)) > 0.9
+    assert gpc.score(*make_moons(200, noise=0.2, random_state=1)) > 0.93
     assert gpc.likelihood_ == likelihood
     assert gpc.log_marginal_likelihood_ > -60 * np.log(2)
     # Epistemic uncertainty grows away from the data.
