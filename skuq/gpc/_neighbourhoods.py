@@ -111,7 +111,7 @@ class Neighbourhood:
 def refuse_shape(around: Mapping[str, Any], *names: str) -> None:
     """Refuse keyword arguments of other methods."""
     if given := [name for name in names if name in around]:
-        raise TypeError(f"{', '.join(given)} has no effect on this method.")
+        raise TypeError(f"No effect on this method: {', '.join(given)}.")
 
 
 def one_per_point(value: Any, n: int, name: str, positive: bool = False) -> FloatArray:

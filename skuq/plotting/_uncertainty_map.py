@@ -82,7 +82,7 @@ class UncertaintyMapDisplay(Display):
         self.unit = unit
         self.feature_names = feature_names
         self.X = None if X is None else _two_columns(X)
-        self.y = None if self.X is None or y is None else _labels(y, len(self.X))
+        self.y = None if y is None else _labels(y, 0 if self.X is None else len(self.X))
 
     @classmethod
     def from_estimator(
@@ -178,7 +178,7 @@ class UncertaintyMapDisplay(Display):
 def _labels(y: ArrayLike, n_points: int) -> NDArray[Any]:
     labels = np.asarray(y)
     if labels.shape != (n_points,):
-        raise ValueError(f"`y` must have shape ({n_points},), got {labels.shape}.")
+        raise ValueError(f"`y` must label the {n_points} points of `X`, got shape {labels.shape}.")
     # Look for NaN in an array of objects: an array of strings would contain "nan" in its place.
     missing = np.flatnonzero(pd.isna(np.asarray(y, object)))
     if len(missing):

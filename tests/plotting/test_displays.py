@@ -242,6 +242,7 @@ def refused():
     yield lambda: maps(model, np.ones((5, 3))), r"\(5, 3\)"
     yield lambda: maps(model, np.ones((0, 2))), r"\(0, 2\)"
     yield lambda: maps(model, square, [0, 1, 1]), r"\(3,\)"
+    yield lambda: UncertaintyMapDisplay(*grid, grid[0], y=[0, 1]), "0 points of `X`"
     for shape in ((3, 4), (9,), (3, 3, 1)):
         yield lambda s=shape: UncertaintyMapDisplay(*grid, np.ones(s)), "same shape"
     for missing in (nan, None, pd.NA, pd.NaT):
