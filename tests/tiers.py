@@ -77,7 +77,7 @@ def changed_packages():
         files = git("diff", "--name-only", *base) + git("ls-files", "-o", "--exclude-standard")
     except OSError:  # no git
         return set()
-    packages = {package_of(each) for each in files} - {None}
+    packages = {package_of(each) for each in files if ROOT / each != FILE} - {None}
     return packages.union(*(FOLLOWERS.get(each, ()) for each in packages))
 
 
