@@ -5,10 +5,10 @@
 
 A fault is one changed operator, bound, axis, clip or refusal. The choice depends on each fault's
 own text and on the seed, so that the same faults come up again until their lines change. A fault is
-run by a process of its own, which imports the changed module from memory, under the tests of its
-package (the daily ones, cheapest first), the doctests of its module and, if these pass, the checks
-that all estimators share. A survivor is either a missing test or harmless: the harmless ones stand,
-with the reason, in `tests/surviving_mutants.rst`.
+run by a process of its own, which imports the changed module from memory: under the daily tests of
+its package, cheapest first, and the doctests of its module, then the checks that all estimators
+share, then all tests of its package, as where it was changed. A survivor is either a missing test
+or harmless: the harmless ones stand, with the reason, in `tests/surviving_mutants.rst`.
 
 What other processes do (workers of joblib, proofs, `python -m skuq`) is not changed.
 """
@@ -176,7 +176,7 @@ class Changed(SourceFileLoader):
         )
 
 
-def run(changed: Changed | None, arguments: list[str]) -> tuple[str, float, str]:
+def run(changed: Changed | None, arguments: list[str], tier: str) -> tuple[str, float, str]:
     """Run tests under a fault in a forked process; return the outcome, CPU seconds and output."""
     import pytest
 
@@ -192,7 +192,7 @@ def run(changed: Changed | None, arguments: list[str]) -> tuple[str, float, str]
                 if changed is not None:
                     sys.meta_path.insert(0, changed)
                     import_module(changed.name)  # before pytest, which imports doctests itself
-                options = ["-x", "-q", "--tier", "day", "-p", "no:cacheprovider", "--tb", "line"]
+                options = ["-x", "-q", "--tier", tier, "-p", "no:cacheprovider", "--tb", "line"]
                 code = int(pytest.main([*options, *arguments]))
             finally:
                 os._exit(code)
@@ -210,17 +210,20 @@ def judged(fault: Fault, seed: int) -> dict[str, object]:
     """Run the tests of a fault's package, then those of all estimators; report what they found."""
     tree, new = fault.made()
     changed = Changed(fault.path, tree)
-    outcome, seconds, text = run(changed, tests_of(fault.path))
-    if outcome == "survived":
-        outcome, further, text = run(changed, ["tests/test_common.py"])
+    outcome, seconds, own = "survived", 0.0, tests_of(fault.path)
+    for arguments, tier in ((own, "day"), (["tests/test_common.py"], "day"), (own, "all")):
+        outcome, further, text = run(changed, arguments, tier)
         seconds += further
+        if outcome != "survived":
+            outcome += " by dear tests" if tier == "all" else ""
+            break
     by = re.findall(r"^(?:FAILED|ERROR) (\S+::.+?)(?: - |$)", text, re.MULTILINE)[:1]
-    if by and run(None, by)[0] != "survived":
+    if by and run(None, by, "all")[0] != "survived":
         outcome = "fails anyway"
     place = f"{fault.path.relative_to(ROOT)}:{fault.node.lineno}"
     result = {"place": place, "function": fault.function, "rank": fault.rank(seed)}
     result |= {"old": ast.unparse(fault.node), "new": new, "statement": fault.old}
-    print(f"{outcome:11} {seconds:5.1f} s {place} {fault.function}")
+    print(f"{outcome:12} {seconds:5.1f} s {place} {fault.function}")
     print(f"      {result['old']}  ->  {new}", flush=True)
     return result | {"outcome": outcome, "seconds": round(seconds, 1), "by": by}
 
