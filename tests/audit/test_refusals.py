@@ -171,6 +171,9 @@ def test_a_model_that_refuses_a_column_of_groups_asks_for_sensitive_features(fra
     with pytest.raises(ValueError, match=r"2 features.*3.*sensitive_features=") as caught:
         audit.fit(wider, y)
     assert "feature" in str(caught.value.__cause__)  # what the model itself said
+    with pytest.raises(ValueError, match="feature") as caught:
+        CalibrationAuditor(LogisticRegression().fit(X, y)).fit(wider, y)  # no groups, no advice
+    assert "sensitive_features" not in str(caught.value)
 
 
 def test_bad_parameters_are_refused_when_they_are_used(model, reference):
