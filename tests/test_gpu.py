@@ -174,9 +174,6 @@ def test_threads_share_a_gpu(name):
         assert_equal(fitted.set_params(n_jobs=2).predict_uncertainty(X[:20]), expected)
 
 
-# --- copies, waits and kernels ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("batch_size", [40, 512])
 @pytest.mark.parametrize("search", [PoolSearch, PointwiseSearch])
 def test_a_step_of_a_search_copies_nothing_and_waits_for_nothing(watched, search, batch_size):
@@ -213,9 +210,6 @@ def test_training_data_of_a_search_for_points_are_uploaded_once(watched):
             fitted.predict_uncertainty(X[:n_rows])
         bytes_up.append(report.bytes["up"])
     assert bytes_up[1] - bytes_up[0] < 10 * X.nbytes
-
-
-# --- memory -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -266,9 +260,6 @@ def test_inputs_are_evaluated_in_pieces_that_fit(pretended):
     torch.testing.assert_close(evaluate(net, x, device=DEVICE), expected)
 
 
-# --- which device -------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("n_hidden", [100, 10_000])
 def test_auto_takes_the_gpu_for_networks_that_are_not_small(n_hidden):
     net = nn.Sequential(nn.Linear(4, n_hidden), nn.ReLU(), nn.Linear(n_hidden, 3))
@@ -308,9 +299,6 @@ def test_the_default_device_of_the_user_changes_nothing_in_a_search(device):
     finally:
         torch.set_default_device(None)
     assert_equal(found, expected)
-
-
-# --- graphs -------------------------------------------------------------------------------------
 
 
 def node_data():

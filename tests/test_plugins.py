@@ -32,9 +32,6 @@ def run(code, folder, *paths):
     return json.loads(done.stdout)
 
 
-# --- two real distributions, installed as users install them --------------------------------
-
-
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
     """A folder with a working and a broken third-party distribution, installed by pip."""
@@ -132,9 +129,6 @@ large = {"torch", "sklearn", "scipy", "numpy", "pandas", "matplotlib", "skorch",
 print(json.dumps(sorted(large & set(sys.modules))))
 """
     assert run(code, tmp_path) == []
-
-
-# --- registrations that are wrong in one way each -------------------------------------------
 
 
 @pytest.fixture

@@ -149,6 +149,18 @@ def test_default_kernel_does_not_depend_on_units_or_origin(moons):
         np.testing.assert_allclose(proba, plain, atol=1e-3)
 
 
+def test_inducing_points_are_chosen_in_units_of_the_length_scales(moons):
+    X, y = moons
+    units = np.array([2.0**9, 2.0**-7])  # multiplying by these is exact
+    found = [
+        RobustGPC(RBF(scale), optimizer=None, n_inducing=10, random_state=0)
+        .fit(rows, y)
+        .predict_proba(rows)
+        for rows, scale in ((X, [0.5, 0.7]), (X * units, [0.5, 0.7] * units))
+    ]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
+
+
 def test_inducing_points_represent_large_data():
     X, y = make_moons(1000, noise=0.2, random_state=0)
     gpc = RobustGPC(n_inducing=25, max_iter=8, random_state=0).fit(X, y)
