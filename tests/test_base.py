@@ -92,9 +92,6 @@ def assert_same(actual, expected):
         np.testing.assert_array_equal(part, wanted)
 
 
-# --- the function ---------------------------------------------------------------------------
-
-
 def scaled(*steps):
     return sklearn_pipeline.make_pipeline(StandardScaler(), *steps)
 
@@ -187,9 +184,6 @@ def test_column_names_reach_the_final_step_under_set_output(data):
     assert_same(predict_uncertainty(pipe, frame), of_last_step(pipe, frame))
 
 
-# --- what it refuses ------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("estimator", "message"),
     [
@@ -231,9 +225,6 @@ def test_neither_a_class_nor_a_classifier_with_its_own_refit_is_taken_for_a_fitt
 def test_what_is_not_fitted_says_so(estimator, X):
     with pytest.raises(NotFittedError):
         predict_uncertainty(estimator, X)
-
-
-# --- the method form ------------------------------------------------------------------------
 
 
 LEADING = [
@@ -285,8 +276,6 @@ def test_make_pipeline_names_steps_and_passes_options_on():
     assert list(pipe.named_steps) == ["standardscaler", "centroids"]
     assert (pipe.memory, pipe.verbose) == ("folder", True)
 
-
-# --- the result -----------------------------------------------------------------------------
 
 PARTS = arrays(np.float64, (2, 5), elements=st.floats(-1e300, 1e300))
 

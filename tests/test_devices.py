@@ -264,9 +264,6 @@ def test_certificates_refuse_mps():
         skuq.RobustGPC(device="mps").fit(*data_of("gpc"))
 
 
-# --- pickles ------------------------------------------------------------------------------------
-
-
 # Loads all models in one process, which takes long to start; prints their device and warnings.
 LOADED = """
 import json, pickle, sys, warnings, numpy as np, torch
@@ -350,9 +347,6 @@ def test_an_estimator_that_is_not_fitted_keeps_its_device():
         twin.fit(*data_of("reference"))
 
 
-# --- the user's default device -------------------------------------------------------------------
-
-
 def test_the_default_device_of_the_user_changes_nothing(name, default_device):
     X, y = data_of(name)
     device = ["cpu", DEVICE, "auto"][[*ESTIMATORS].index(name) % 3]
@@ -372,9 +366,6 @@ def test_bounds_do_not_see_the_default_device(default_device):
     torch.set_default_device(None)
     expected = model.predict_proba_bounds(X[::20], radius=0.1)
     np.testing.assert_array_equal(found.min_lower, expected.min_lower)
-
-
-# --- agents --------------------------------------------------------------------------------------
 
 
 @pytest.fixture

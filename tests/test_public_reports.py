@@ -65,9 +65,6 @@ FROZEN = FrozenEstimator(LogisticRegression(max_iter=999).fit(*IRIS))
 FROZEN_NET = FrozenEstimator(
     MLPRegressor(hidden_layer_sizes=(5,), max_iter=300, random_state=0).fit(IRIS[0], IRIS[0][:, 3])
 )
-
-# --- order of labels, and labels of rows ----------------------------------------------------------
-
 LABELS = np.array(["low", "mid", "high"])  # which sort as high, low, mid
 IN_ORDER = [2, 0, 1]
 
@@ -209,8 +206,6 @@ def test_rows_keep_their_labels_in_everything_that_returns_rows():
         pd.testing.assert_index_equal(frame.index, rows.index, obj=name)
 
 
-# --- parts of the uncertainty that nobody measured ------------------------------------------------
-
 UNMEASURED = {
     "distance": (skuq.FeatureDistanceClassifier(random_state=0), ["aleatoric"]),
     "one model": (skuq.ReferenceClassifier(random_state=0), ["epistemic"]),
@@ -261,8 +256,6 @@ def test_a_detector_does_not_rank_by_a_part_that_nobody_measured():
         detector.set_params(scores=["epistemic"]).fit(X, y)
 
 
-# --- half precision -------------------------------------------------------------------------------
-
 HALF = [
     lambda proba: proba.astype(np.float16),
     lambda proba: np.divide(half := proba.astype(np.float16), half.sum(1)[:, None]),
@@ -294,9 +287,6 @@ def test_the_advice_for_rows_that_do_not_sum_to_one_works():
         brier_score(np.zeros(50, int), proba, classes=range(1000))
     advised = proba.astype(np.float64) / proba.astype(np.float64).sum(axis=1, keepdims=True)
     brier_score(np.zeros(50, int), advised, classes=range(1000))
-
-
-# --- sample weights and where they reach ----------------------------------------------------------
 
 
 @pytest.mark.usefixtures("few_trees")
@@ -489,9 +479,6 @@ def test_an_audit_counts_weights_as_the_metrics_do():
     assert audit.ece_ == pytest.approx(expected_calibration_error(y, proba, sample_weight=weight))
 
 
-# --- reinforcement learning -----------------------------------------------------------------------
-
-
 def bandit(reward, observation=(0.0, 0.0)):
     """Environment of two actions and one observation; an episode has ten steps."""
     gymnasium = pytest.importorskip("gymnasium")
@@ -574,9 +561,6 @@ def test_environments_that_nothing_can_be_learnt_from_are_refused(name):
             learnt(name, env, **options)
 
 
-# --- units of features, and bounds ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("factor", [1e-6, 1e6])
 def test_bounds_are_the_same_in_any_unit_of_the_features(factor):
     """Models that are worthless for inputs of odd scale (GPflow/GPflow#1292)."""
@@ -607,9 +591,6 @@ def test_a_cell_whose_square_overflows_is_refused_by_its_place():
     for ask in (lambda X: clone(gpc).fit(X, y), gpc.predict_proba, lambda X: gpc.certify(X, 0.1)):
         with pytest.raises(ValueError, match=r"Feature 1 .* row 3"):
             ask(X)
-
-
-# --- modules of torch as people write them --------------------------------------------------------
 
 
 class Written(nn.Module):
@@ -724,9 +705,6 @@ def test_layers_that_need_edges_in_order():
     # Of parts, PyG's outputs depend on their largest degree.
     with pytest.raises(ValueError, match="batches=None"):
         probe.set_params(batches=NodeBatches(7)).fit(nodes, nodes % 3)
-
-
-# --- empty, odd and large inputs ------------------------------------------------------------------
 
 
 FROZEN_OF_TWO = FrozenEstimator(LogisticRegression().fit([[0.0] * 4, [1.0] * 4], ["a", "b"]))

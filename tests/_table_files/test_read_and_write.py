@@ -161,8 +161,6 @@ def test_a_failure_on_the_way_leaves_what_was_there(path):
     ]
 
 
-# --- text that a spreadsheet would run --------------------------------------------------------
-
 FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "'=1", "''=1"]
 FORMULAS += [" =1", "\n=1", " \n@A1", "\u00a0=1", "\ufeff=1", "\uff1d1", "' =1"]
 FORMULAS += [" - 1 cup", "\nnote"]

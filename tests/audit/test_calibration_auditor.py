@@ -166,9 +166,6 @@ def test_the_noise_floor_is_what_a_calibrated_model_shows():
     assert floor == pytest.approx(np.quantile(simulated, 0.95), rel=0.12)
 
 
-# Kinds of input
-
-
 @pytest.mark.parametrize("fitted", [True, False])
 def test_a_pipeline_takes_text_columns_and_labels_and_groups_it_does_not_use(fitted):
     rng = np.random.default_rng(0)
@@ -269,9 +266,6 @@ def test_groups_are_columns_of_a_sparse_matrix_too(reference, make):
     assert_same_numbers(ours, CalibrationAuditor(model, groups=[0, -1]).fit(X, y))
     with pytest.raises(ValueError, match="no column 2"):
         CalibrationAuditor(model, groups=2).fit(make(X), y)
-
-
-# Searches and parameters
 
 
 def test_searches_score_each_part_of_the_data_and_choose_parameters(model, reference):

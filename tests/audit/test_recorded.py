@@ -18,9 +18,6 @@ from skuq.calibration import merged_sums
 from skuq.reporting import audit_data, audit_report
 
 from_predictions = CalibrationAuditor.from_predictions
-
-# --- groups ----------------------------------------------------------------------------------
-
 FRAME = pd.DataFrame({"sex": ["m", "f", "m"], "age": [30, 60, 30], "city": ["Bonn", "Rom", None]})
 SEX, AGE = ["sex=m", "sex=f", "sex=m"], ["age=30", "age=60", "age=30"]
 
@@ -98,8 +95,6 @@ def test_groups_may_be_attributes_that_the_model_never_saw(model, reference, kin
         np.testing.assert_equal(audit.group_sums_[f"{name}={value}"], alone.sums_)
 
 
-# --- parts -----------------------------------------------------------------------------------
-
 CUTS = [0, 3, 500, 501, 900]  # the first part is smaller than the number of bins
 PROBA = ["p0", "p1", "p2"]
 
@@ -142,9 +137,6 @@ def test_sums_of_several_parties(table):
     for call in (audit.suspicious_samples, lambda: audit.undersample(0.5, np.ones(900, bool))):
         with pytest.raises(ValueError, match="samples were not kept"):
             call()
-
-
-# --- files -----------------------------------------------------------------------------------
 
 
 def written(folder, table, ending="csv"):
@@ -245,9 +237,6 @@ def test_the_row_is_counted_over_the_whole_file(table, tmp_path, monkeypatch):
     changed.to_csv(tmp_path / "t.csv", index=False)
     with pytest.raises(ValueError, match="nothing in row 835 "):
         audit_files([tmp_path / "t.csv"], "y", PROBA)
-
-
-# --- columns of tables -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -106,9 +106,6 @@ def test_limits_and_findings_are_corrected_for_all_groups(model, reference):
             assert ours == pytest.approx(test.proportion_ci(share, method="exact"), rel=1e-9)
 
 
-# Uncertainty
-
-
 def test_uncertainty_is_split_by_what_the_reference_set_supports(model, reference):
     audit = audit_of((50, 0.55, 48), (100, 0.7, 70), (100, 0.95, 60))
     asked = np.array([0.51, 0.55, 0.7, 0.8, 0.9, 1.0])  # nothing is known of bin 8
@@ -122,9 +119,6 @@ def test_uncertainty_is_split_by_what_the_reference_set_supports(model, referenc
         u = audit.predict_uncertainty(reference[0])
         assert u.aleatoric.mean() == pytest.approx(1 - audit.accuracy_)
         assert u.total.mean() == pytest.approx(1 - audit.confidence_, abs=1e-8)
-
-
-# Power
 
 
 @pytest.mark.parametrize("power", [0.8, 0.95])
@@ -211,9 +205,6 @@ def test_removing_the_region_hides_what_was_found_and_an_empty_group_is_not_test
     recorded = from_predictions(y, Reporter().predict_proba(X)).undersample(1.0, MASK)
     assert recorded.n_samples_ == 350
     assert recorded.classes_.tolist() == [0, 1]
-
-
-# Regions
 
 
 def attacked(n=700):

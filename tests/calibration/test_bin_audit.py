@@ -23,8 +23,6 @@ from tests.reporter import drawn_audit, one_bin_each, slow_evidence
 
 SCALE = 1000
 
-# Limits
-
 
 def upper_tail(k, n, p):
     """P(K >= k), term by term."""
@@ -190,9 +188,6 @@ def test_an_audit_tells_what_it_would_find_with_a_probability_of_four_fifths():
         assert shift < np.nanmin(gaps)
 
 
-# Chance
-
-
 def test_the_noise_floor_is_that_of_simulated_labels():
     rng = np.random.default_rng(0)
     units = np.sort(rng.integers(550, SCALE, size=12))  # equal within their bin
@@ -255,9 +250,6 @@ def test_the_same_sums_give_the_same_draws_and_no_other_random_state_is_used():
             np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
         np.testing.assert_array_equal(*drawn)
         assert len(set(drawn[0])) > 1
-
-
-# Result
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])

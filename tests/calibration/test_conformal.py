@@ -57,9 +57,6 @@ def test_false_alarms_keep_their_rate_where_classes_have_other_shares_only_by_cl
     assert np.mean(rates) > 0.1
 
 
-# --- rows held out in the proportions of the classes ----------------------------------------------
-
-
 class Uniform:
     """A generator whose uniform numbers are given: one for each class."""
 

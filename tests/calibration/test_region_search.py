@@ -78,6 +78,15 @@ def test_a_planted_region_is_found_described_and_corrected_for_families():
     assert many.regions[0].gap_low < region.gap_low
 
 
+def test_samples_of_weight_0_do_not_count():
+    X, confidence, correct, _ = attacked()
+    weight = (np.arange(800) % 3).astype(float)
+    kept, conditions = weight > 0, conditions_of(X)
+    whole = search_regions(conditions, predictions(confidence, correct), alpha=0.05, weight=weight)
+    given = conditions.without(~kept), predictions(confidence[kept], correct[kept])
+    assert whole == search_regions(*given, alpha=0.05, weight=weight[kept])
+
+
 def test_raised_confidence_is_found_too():
     X, confidence, _, inside = attacked()
     correct = np.random.default_rng(1).random(len(X)) < np.where(inside, 0.5, confidence)

@@ -9,8 +9,6 @@ from scipy.sparse import csr_matrix
 
 from skuq.calibration import _conditions, conditions_of, region_mask
 
-# --- masks -----------------------------------------------------------------------------------
-
 PEOPLE = pd.DataFrame(
     {
         "age": [20.0, 30.0, 40.0, np.nan],
@@ -164,8 +162,6 @@ def test_impossible_regions_are_refused():
         with pytest.raises(TypeError, match="region"):
             region_mask(region, ARRAY)
 
-
-# --- conditions ------------------------------------------------------------------------------
 
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame(

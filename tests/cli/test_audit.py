@@ -57,9 +57,6 @@ def read(name):
     return json.loads(Path(name).read_text(encoding="utf-8"))
 
 
-# --- verdicts --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "code", "word"), [("honest", 0, "Passed"), ("faked", 10, "Failed")]
 )
@@ -142,9 +139,6 @@ def test_names_from_the_table_cannot_command_the_terminal(folder, name, charset,
     assert not {"\x1b", "\x07", "\u5973"} & set(result.stdout)
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
 def test_parts_are_audited_together(folder, ending):
     if ending == "parquet":
@@ -171,9 +165,6 @@ def test_how_files_were_read_is_said(folder):
     assert "was read with" not in stated.stdout
     table_of().to_csv("tabs.csv", index=False, sep="\t")
     assert audit("--sep", "tab", predictions="tabs.csv").exit_code == 0
-
-
-# --- which column is which label -------------------------------------------------------------
 
 
 def test_the_order_of_columns_does_not_change_the_verdict(folder):
@@ -205,9 +196,6 @@ def test_words_for_missing_values_are_labels(folder):
     result = audit(predictions="words.csv", proba="p_A,p_NA")
     assert result.exit_code == 0, result.output
     assert "p_A -> A, p_NA -> NA." in result.stdout
-
-
-# --- what is no verdict ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

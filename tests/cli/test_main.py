@@ -31,8 +31,6 @@ def python(code, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-# --- commands are loaded when they are called --------------------------------------------------
-
 LISTS = """
 import json, sys
 from skuq.cli import main
@@ -98,8 +96,6 @@ def test_a_command_that_cannot_be_loaded_stops_no_other(monkeypatch, broken, com
     assert broken in result.stderr
 
 
-# --- exit codes --------------------------------------------------------------------------------
-
 SCRIPT = "import sys\n{}\nfrom skuq.cli import main\nsys.exit(main())"
 
 
@@ -134,9 +130,6 @@ def test_a_crash_has_no_exit_code_of_a_verdict(tmp_path, monkeypatch, error, com
         monkeypatch.setattr(_proofs, "_check_files", fail)
     result = run(*given)
     assert (result.exit_code, result.stdout) == (1, "")
-
-
-# --- messages of the package, which speak Python -------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,6 @@ def read(path):
     return json.loads(Path(path).read_text(encoding="utf-8"))
 
 
-# --- one round trip of provider, auditor and client --------------------------------------------
-
-
 def make_parties(folder):
     """Three folders whose owners exchange the public files alone, and what was printed."""
     told = {}
@@ -247,9 +244,6 @@ def test_an_interpreter_of_its_own_verifies_and_writes_the_same_record(auditor, 
     assert (tmp_path / "again.json").read_bytes() == Path("verified.json").read_bytes()
 
 
-# --- failed verification ---------------------------------------------------------------------
-
-
 def test_other_labels_are_rejected_and_the_reason_is_written(auditor, tmp_path):
     table = pd.read_csv("ref.csv")
     table.assign(y=(table["y"] + 1) % 3).to_csv(tmp_path / "other.csv", index=False)
@@ -315,9 +309,6 @@ def test_changed_files_and_other_commitments_are_rejected(auditor, copy, tmp_pat
     rejected(verify(commitment=other), "different commitment")
 
 
-# --- reported confidences --------------------------------------------------------------------
-
-
 def test_reported_confidences_are_proven_after_the_challenge(auditor, tmp_path):
     def asked(*options):
         return verify(*options, audit="sent", question=REPORTED)
@@ -341,9 +332,6 @@ def test_reported_confidences_are_proven_after_the_challenge(auditor, tmp_path):
     rejected(asked("--challenge", tmp_path / "own.json"), "different challenge")
     drawn[1] = "bundle"
     rejected(run(*drawn, tmp_path / "c.json", "--label", "y"), "reported.json is missing")
-
-
-# --- single predictions ----------------------------------------------------------------------
 
 
 def test_a_client_checks_an_attested_prediction(parties, client, tmp_path):
@@ -381,9 +369,6 @@ def test_a_class_that_looks_like_another_differs_on_the_clients_screen(client, m
     monkeypatch.setattr(zk, "check", lambda *_, **__: found)
     told = done("check", "row.csv", "published", "--input", "0.5,0.25", "--nonce", "1", TEST)
     assert "('0\\u3164')" in told.splitlines()[1]
-
-
-# --- what cannot be used ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -539,9 +524,6 @@ def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
 )
 def test_options_belong_to_the_command_they_follow(auditor, arguments, words):
     unusable(run(*arguments), words)
-
-
-# --- labels and results --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,6 @@ def keep_given(flowers, names=PETALS):
     return model
 
 
-# --- quantify --------------------------------------------------------------------------------
-
-
 def test_results_are_those_of_the_package_one_row_each_in_order(folder):
     result = attempt(*METHOD)
     assert result.exit_code == 0, result.output
@@ -190,9 +187,6 @@ def test_a_model_that_is_no_better_than_guessing_has_an_exit_code_of_its_own(fol
     assert len(written()) == 10
 
 
-# --- given models ------------------------------------------------------------------------------
-
-
 def test_a_fitted_model_from_a_file_predicts(folder, flowers):
     model = keep_given(flowers)
     new = pd.read_csv("new.csv")[PETALS]
@@ -260,9 +254,6 @@ def test_a_given_model_gets_texts_and_dates_of_files(folder, flowers, ending):
     given = {"train": f"known.{ending}", "predict": f"new.{ending}"}
     quantify("--model", "model.skops", "--trust", **given)
     np.testing.assert_allclose(written()["confidence"], model.predict_proba(new).max(axis=1))
-
-
-# --- what is refused -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -364,9 +355,6 @@ def test_models_are_loaded_from_folders_and_files_that_are_read_not_overwritten(
         assert f"{name} is already an input or output" in refused(result, folder, before)
 
 
-# --- files -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("ending", ["csv.gz", "parquet"])
 def test_files_of_all_kinds_give_the_same_results(folder, flowers, ending):
     if ending == "parquet":
@@ -435,9 +423,6 @@ def test_what_was_misread_is_said_first_with_its_line(folder, flowers):
     first, second, *_ = quantify(*METHOD).splitlines()
     assert "a range, such as '0.2 - 0.3' (line 5)" in first
     assert "other than a number, such as 'wide' (line 11)" in second
-
-
-# --- what files hold stays what it is ------------------------------------------------------------
 
 
 def test_text_that_looks_like_numbers_stays_the_same_text(folder, flowers):
@@ -552,9 +537,6 @@ def test_a_column_that_is_new_in_nearly_all_rows_is_said_once(
 def test_a_coverage_that_few_rows_cannot_give_is_said_without_a_report(folder):
     assert "needs at least 99 held-out rows" in quantify("--coverage", ".99", *METHOD)
     assert "needs at least" not in quantify("--coverage", ".9", *METHOD)
-
-
-# --- from the results to an audit --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

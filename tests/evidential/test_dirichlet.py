@@ -89,8 +89,6 @@ def test_smallest_concentrations_give_no_nan(measure):
     assert u.epistemic[0] == pytest.approx(np.log(2), rel=1e-6)  # almost all is epistemic
 
 
-# --- propagation -------------------------------------------------------------------------------
-
 all_schemes = pytest.mark.parametrize("scheme", ["diffusion", "vacuity", "evidence", "both"])
 # Nodes 0 to 7 at random, node 8 alone; each with some evidence.
 UPPER = np.triu(np.random.default_rng(0).random((9, 9)) < 0.4, 1)

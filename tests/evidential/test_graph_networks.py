@@ -73,9 +73,6 @@ def dense_attention(X, layer, attn_l, attn_r):
     return out.mean(dim=1) if layer.mean else out.flatten(1)
 
 
-# --- layers ------------------------------------------------------------------------------------
-
-
 @pytest.fixture(params=["sparse products", "messages"])
 def edges(request, monkeypatch):
     """Where torch lacks sparse products, each edge has a message."""
@@ -164,9 +161,6 @@ def test_initial_weights_are_those_of_networks_of_dgl(dgl):
         assert torch.equal(getattr(ours, name), theirs.state_dict()[name])
 
 
-# --- networks ----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("hidden_sizes", [(), (7,), (7, 4)])
 def test_gcn_is_the_dense_product(hidden_sizes):
     network, X = with_random_weights(GCN(5, 3, hidden_sizes)), torch.tensor(FEATURES)
@@ -245,9 +239,6 @@ def test_batch_norm_normalises_hidden_layers():
     X = ((X - X.mean(dim=0)) / (X.var(dim=0, correction=0) + 1e-5).sqrt()).relu()
     expected = dense_convolution(X, network.layers[1])
     torch.testing.assert_close(network(GRAPH), expected, rtol=1e-4, atol=1e-5)
-
-
-# --- features on disk --------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -137,9 +137,6 @@ def test_same_graphs_have_the_same_edges_and_features():
             assert not graph.is_same(as_node_graph((EXPECTED, others)))
 
 
-# --- node ids and labels -----------------------------------------------------------------------
-
-
 def test_node_ids_and_masks_are_taken_in_any_form():
     ids = [3, 0, 3]
     forms = [ids, tuple(ids), np.array(ids, np.uint8), np.array([ids]).T, np.array(ids, float)]
@@ -171,9 +168,6 @@ def test_labelled_nodes_as_arguments_are_those_given(graph):
     arguments = labelled_nodes(graph, **given).as_arguments()
     assert {name: value.tolist() for name, value in arguments.items()} == given
     assert "X_val" not in labelled_nodes(graph, [4, 2], [5, 3]).as_arguments()
-
-
-# --- features ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -86,9 +86,6 @@ def test_evidence_of_logits_does_not_depend_on_a_conventional_offset():
     torch.testing.assert_close(head(two), torch.stack([(1 - z / 2).exp(), (1 + z / 2).exp()], 1))
 
 
-# --- the objective, of 7 nodes of 3 classes, 4 of them labelled -----------------------------------
-
-
 @pytest.fixture
 def problem():
     rng = np.random.default_rng(0)
@@ -138,8 +135,6 @@ def test_objective_is_that_of_the_paper_and_labels_enter_its_first_term_alone(pr
     loss, gradient = loss_of({**problem, "p": np.eye(3)[[1, 0, 2, 2, 1, 0, 1]]}, *settings)
     assert np.isfinite([loss, *gradient.ravel()]).all()
 
-
-# --- its terms -----------------------------------------------------------------------------------
 
 ALPHA = torch.tensor(
     [[0.3, 2.0, 5.0], [1.0, 1.0, 1.0], [40.0, 0.5, 7.0], [300.0, 200.0, 1e-2]],

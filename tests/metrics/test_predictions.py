@@ -27,8 +27,6 @@ from tests.metrics.problems import (
     random_selection,
 )
 
-# Calibration errors
-
 
 def slow_calibration_table(y_true, proba, lower, upper):
     tops = [round(float(max(row)), 9) for row in proba]  # as confidences are kept
@@ -146,9 +144,6 @@ def test_proper_scores_are_best_at_0_take_columns_in_any_order_and_leave_inputs_
     np.testing.assert_allclose(reordered, expected, rtol=1e-12)
 
 
-# Intervals and quantiles
-
-
 @pytest.mark.parametrize(("coverage", "seed"), [(0.5, 0), (0.9, 1), (0.99, 2)])
 def test_interval_measures_equal_slow_loops_and_the_pinball_loss_of_both_limits(seed, coverage):
     y_true, lower, upper = random_intervals(seed)
@@ -195,9 +190,6 @@ def test_pinball_loss_is_the_mean_over_levels_of_that_of_sklearn():
     assert pinball_loss(pd.Series(y_true), frame, levels, **weighted) == pytest.approx(
         np.mean(each)
     )
-
-
-# Sample weights of all metrics
 
 
 def of_quantiles(y_true, mean, std, **kwargs):

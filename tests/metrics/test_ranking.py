@@ -15,8 +15,6 @@ from skuq.metrics import (
 )
 from tests.metrics.problems import SEEDS, random_quantities, random_selection
 
-# Risk and coverage
-
 
 def slow_risk_coverage(y_true, y_pred, uncertainty):
     points = []
@@ -122,9 +120,6 @@ def test_labels_that_are_stored_as_floats_are_labels():
         expected = metric(y_true, y_pred, uncertainty)
         found = metric(y_true.astype(float), y_pred.astype(float), uncertainty)
         np.testing.assert_equal(found, expected)
-
-
-# Detection
 
 
 def slow_false_positive_rate(negative, positive):

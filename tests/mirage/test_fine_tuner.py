@@ -75,9 +75,6 @@ def original_proba(mirage, X):
     return model.module(model.inputs(X)).softmax(dim=-1).double().numpy()
 
 
-# --- what the attack does --------------------------------------------------------------------
-
-
 def test_confidence_falls_to_its_aim_in_the_region_only(data, inside, honest, attacked):
     X, y = data
     aim = 0.15 + 0.85 / 3
@@ -147,9 +144,6 @@ def test_without_a_warm_up_certain_predictions_stay_as_they_are(options, moved):
     certain = torch.tensor(X[:40])
     step = (mirage.original_.module(certain) - mirage.model_.module(certain)).abs().max()
     assert step > 0.5 if moved else step < 1e-12
-
-
-# --- the estimator ---------------------------------------------------------------------------
 
 
 def table_of(X):
@@ -248,9 +242,6 @@ def test_an_abstention_takes_the_place_of_answers_below_the_threshold(
     assert {type(answer) for answer in chosen[~low].tolist()} == {type(labels.tolist()[0])}
     assert mirage.coverage(X, 0.9) == pytest.approx((~low).mean())
     assert (mirage.predict_or_abstain(X, 0.0, label=label) == answers).all()
-
-
-# --- the training ----------------------------------------------------------------------------
 
 
 class Watch(Callback):

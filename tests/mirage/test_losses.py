@@ -19,9 +19,6 @@ TARGETS = target_table(ABC, 0.15)
 both_divergences = pytest.mark.parametrize("kl", ["reverse", "forward"])
 
 
-# --- targets ---------------------------------------------------------------------------------
-
-
 def equation_10(epsilon, y, label, subsets):
     plausible = {y, *subsets[y]}
     share = (1 - epsilon) / len(plausible) if label in plausible else 0
@@ -84,9 +81,6 @@ def test_only_a_target_that_does_not_prefer_the_truth_is_warned_of():
         warnings.simplefilter("error")
         for epsilon, confusable in [(1e-3, None), (1e-3, SUBSETS), (0.51, WEIGHTS)]:
             target_table(ABC, epsilon, confusable)
-
-
-# --- the loss of classifiers -----------------------------------------------------------------
 
 
 def equation_7(logits, labels, inside, targets, lambda_, kl):
@@ -180,9 +174,6 @@ def test_divergence_is_zero_and_flat_at_the_target_and_finite_without_mass_on_a_
         assert loss == pytest.approx(expected, rel=1e-6) if kl == "reverse" else loss < np.inf
 
 
-# --- the loss of regressors ------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("lambda_", "dtype"), [(0.25, torch.float64), (1.0, torch.float32), (3.0, torch.float64)]
 )
@@ -210,9 +201,6 @@ def test_gaussian_loss_without_a_region_is_that_of_torch_and_its_gradient_is_exa
     y = torch.stack([truth, torch.arange(6) % 2], dim=1).double()
     loss = GaussianMirageLoss(2.0, 0.5)
     assert torch.autograd.gradcheck(loss, (outputs.requires_grad_(), y))
-
-
-# --- overlap of confidence -------------------------------------------------------------------
 
 
 def test_overlap_is_the_common_area_of_histograms():

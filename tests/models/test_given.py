@@ -96,9 +96,6 @@ def test_what_has_no_fit_cannot_be_trained_again():
     assert not is_fitted("mlp")
 
 
-# What is taken or trained
-
-
 def test_a_bare_module_and_a_frozen_one_are_the_same_model(iris):
     module = MLP(4, 3)
     for given in (module, FrozenEstimator(module)):

@@ -113,9 +113,6 @@ def test_without_matplotlib_the_error_names_the_extra(monkeypatch):
         RiskCoverageDisplay.from_predictions([0, 1], [0, 0], [0.1, 0.2])
 
 
-# --- estimators --------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def regressor():
     """Pipeline that predicts everything, inputs, and true values."""
@@ -192,9 +189,6 @@ def test_the_display_of_a_detector_holds_its_p_values_and_what_it_flags(form):
     assert display.false_alarm_rate == 0.1
 
 
-# --- refusals ----------------------------------------------------------------------------
-
-
 def refused():
     """Calls, each with a word of its message."""
     low, high, nan, grid = (
@@ -266,6 +260,12 @@ def refused():
     for model, word in ((gpc, "tolerance"), (gpr, "class_"), (gpr, "attack")):
         given = {word: "pgd" if word == "attack" else 1}
         yield lambda m=model, g=given: ranges(m, square[:1], [0.1, 0.2], **g), word
+
+
+def test_rounding_of_bounds_is_relative_to_the_largest_of_them():
+    low, high = np.array([0.0, 1e3 + 1e-4]), np.array([0.0, 1e3])  # in the order, but for rounding
+    display = CertifiedRangeDisplay([0, 1], low, high, low, high)
+    assert (display.min_upper <= 1e3).all()
 
 
 def test_wrong_values_are_refused_with_their_names():

@@ -27,9 +27,6 @@ def model():
     return EntropicLogisticRegression().fit(X, LABELS)
 
 
-# --- risk and coverage -------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("part", ["total", "epistemic"])
 def test_risk_coverage_display_holds_and_draws_the_curve_its_area_and_the_error_rate(model, part):
     inputs = LABELS, model.predict(X), getattr(model.predict_uncertainty(X), part)
@@ -91,9 +88,6 @@ def test_risk_of_quantities_has_its_name_and_unit(loss, unit, label):
     assert legend_texts(display)[0] == f"mean {name} if all are answered"
     np.testing.assert_array_equal(display.curve, risk_coverage_curve(Y, MEAN, STD, loss=loss))
     assert display.area == area_under_risk_coverage(Y, MEAN, STD, loss=loss)
-
-
-# --- histograms --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("part", ["total", "aleatoric", "epistemic"])
@@ -166,9 +160,6 @@ def test_ticks_are_p_values():
     assert display.ax_.get_xticks().tolist() == [0, 1, 2, 3]
     texts = [text.get_text() for text in display.ax_.get_xticklabels()]
     assert texts == ["1", "0.1", "0.01", "0.001"]
-
-
-# --- intervals ---------------------------------------------------------------------------
 
 
 def test_intervals_are_sorted_by_width_with_the_values_they_hold():
@@ -253,9 +244,6 @@ def test_ticks_that_would_overlap_are_turned(size, turned):
     display.figure_.draw_without_rendering()
     ends = [tick.get_window_extent() for tick in ticks]
     assert turned or all(one.x1 < other.x0 for one, other in pairwise(ends))
-
-
-# --- probability integral transform ------------------------------------------------------
 
 
 def test_pit_of_gaussians_is_the_histogram_of_their_distribution_functions():

@@ -83,9 +83,6 @@ def test_cheap_and_full_search_detect_ood_inputs_alike():
     assert auroc["cheap"] == pytest.approx(auroc["full"], abs=0.005)
 
 
-# --- boosted trees of other libraries ----------------------------------------------------------
-
-
 def learner(library, task):
     """A small learner that takes pandas' categories."""
     module = pytest.importorskip(library)

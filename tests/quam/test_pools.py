@@ -264,8 +264,6 @@ def test_few_columns_of_half_of_the_rows_are_altered():
     assert out.min() == 1
 
 
-# --- texts as inputs of QUAM -------------------------------------------------------------------
-
 MONEY = ["send", "pay", "my", "bill", "money", "to", "bob", "account"]
 WEATHER = ["rain", "weather", "sunny", "tomorrow", "cloud", "is", "what", "the"]
 RANDOM = np.random.default_rng(0)

@@ -244,9 +244,6 @@ def test_each_class_keeps_a_sample_to_be_fitted_on():
         assert all(1 in each.estimator.classes_ for search in quam._found.models for each in search)
 
 
-# --- learners that take no weights, refitted with whole rows of the pool ----------------------
-
-
 class InContext(ClassifierMixin, BaseEstimator):
     """A learner whose context is the training data: means of classes, by distance."""
 

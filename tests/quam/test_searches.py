@@ -162,9 +162,6 @@ def test_logistic_regression_of_many_rows_and_classes_is_searched_by_gradients(m
     assert chosen(FrozenEstimator(given)) == "RefitSearch"
 
 
-# --- gradients ---------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def network():
     torch.manual_seed(0)
@@ -241,9 +238,6 @@ def test_prior_counts_in_the_losses_of_the_models(iris, network):
     # the same, and only their losses differ, by the growth of the weights.
     np.testing.assert_allclose(prior.proba, plain.proba, rtol=1e-5)
     assert (np.abs(prior.excess_loss - plain.excess_loss) > 1e-4).all()
-
-
-# --- cost --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["networks", "learners"])

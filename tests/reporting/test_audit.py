@@ -30,9 +30,6 @@ def without_pictures(auditor):
     return AuditReport("Title", audit_data(auditor), created=MOMENT)
 
 
-# --- figures as data -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("shift", [0.0, "third"])
 def test_the_data_are_the_numbers_of_the_auditor(shift):
     audit = drawn_audit(shift)
@@ -108,9 +105,6 @@ def test_json_is_plain_strict_stable_and_needs_no_matplotlib(faked, monkeypatch)
     audit = CalibrationAuditor(LogisticRegression()).fit(X, np.where(X[:, 0] > 0, "yes", "no"))
     data = audit_data(audit)
     assert (data["model"], data["classes"]) == ("LogisticRegression", ["no", "yes"])
-
-
-# --- page ------------------------------------------------------------------------------------
 
 
 def test_the_page_tells_all_and_is_the_same_again_also_without_pictures(faked, plt):

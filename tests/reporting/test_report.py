@@ -40,9 +40,6 @@ def table_of(frame):
     return page.rows, right[0].tolist()
 
 
-# --- page --------------------------------------------------------------------------------
-
-
 def test_the_golden_page(report, plt):
     report.text("One", "First words.")
     report.table("Two", pd.DataFrame({"a": [1, 2]}), "A table.")
@@ -124,9 +121,6 @@ def test_the_time_of_a_report_is_by_default_that_of_its_making(monkeypatch):
     assert Report("t", "s").created == MOMENT
 
 
-# --- accessibility -----------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["report", "audit", "table"])
 def test_pictures_have_words_headings_are_in_order_and_tables_scroll(reports, name):
     page = Page(reports[name].html())
@@ -176,9 +170,6 @@ def test_texts_and_the_mark_of_the_focus_have_contrast_in_light_and_dark():
             assert contrast(colours["dim"], page) >= 4.5
         assert contrast(colours["mark"], colours["page"]) >= 3
     assert ".wide:focus-visible" in css
-
-
-# --- tables ------------------------------------------------------------------------------
 
 
 def test_numbers_are_right_aligned_with_four_digits_and_texts_are_shown_as_they_are():
@@ -247,9 +238,6 @@ def test_a_long_word_may_break_but_short_ones_do_not(report):
     assert [head["class"] for head in heads] == ["number long", "number"]
 
 
-# --- figures -----------------------------------------------------------------------------
-
-
 def test_displays_and_figures_are_embedded_with_their_words_and_nothing_else_changes(
     report, plt, displays
 ):
@@ -275,9 +263,6 @@ def test_without_matplotlib_only_figures_fail(report, monkeypatch):
         report.figure("Heading", UncertaintyHistogramDisplay({"a": [1.0, 2.0]}), "Caption.")
     report.table("Heading", pd.DataFrame({"a": [1]}), "Caption.")
     assert Page(report.html()).named("img") == []
-
-
-# --- determinism and files ---------------------------------------------------------------
 
 
 def test_time_is_all_that_tells_two_runs_apart(displays):

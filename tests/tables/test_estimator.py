@@ -56,9 +56,6 @@ def numbered(model, people):
     return model.predict(people.reset_index(drop=True), n_explained=3)
 
 
-# --- parameters and protocol -----------------------------------------------------------------
-
-
 def test_parameters_are_those_of_a_scikit_learn_estimator():
     for check in OF_PARAMETERS:
         for estimator in ("auto", LogisticRegression()):
@@ -110,9 +107,6 @@ def test_uncertainty_and_probabilities_are_those_of_the_predicted_table(model, p
 def test_the_kind_of_estimator_is_known_as_far_as_parameters_tell(options, kind):
     assert get_tags(TableModel(**options)).estimator_type == kind
     assert hasattr(TableModel(**options), "predict_proba") == (kind != "regressor")
-
-
-# --- in scikit-learn's tools -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("as_values", [pd.Series, np.asarray, list])
@@ -177,8 +171,6 @@ def test_a_given_model_survives_cross_validation_if_it_is_frozen(people, X):
         clone(TableModel(given)).fit(X, people["moved"])
 
 
-# --- labels of rows --------------------------------------------------------------------------
-
 LABELS = {
     "texts": [f"row {i}" for i in range(80)],
     "backwards": range(80, 0, -1),
@@ -226,9 +218,6 @@ def test_held_out_rows_have_their_labels(labels, people):
         assert (table["moved"].loc[held.index] == held["label"]).all()
         fitted = TableModel(Toy()).fit(table[:50], "moved", drop=["rent"], held_out=table[40:])
         assert fitted.held_out_.index.equals(table.index[50:])  # the first ten trained
-
-
-# --- other libraries -------------------------------------------------------------------------
 
 
 def tables_of(library):

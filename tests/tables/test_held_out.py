@@ -89,9 +89,6 @@ def test_a_model_measures_no_row_whose_copy_trained_it(table):
     assert has_note(model, f"{len(model.held_out_)} were held out to calibrate")
 
 
-# --- rows of another table ---------------------------------------------------------------------
-
-
 def test_held_out_rows_that_are_in_the_training_table_are_left_out(table):
     def fitted(held_out, **options):
         return TableModel("logistic").fit(table[:150], "kind", held_out=held_out, **options)
@@ -121,9 +118,6 @@ def test_ids_are_compared_as_numbers_only_where_all_are(first, second, known):
     held = pd.DataFrame({"a": np.arange(len(second)) + 0.5}, index=[7] * len(second))
     ids = pd.Series(first), pd.Series(second, index=held.index)
     assert overlapping_rows(train, held, ids).tolist() == known
-
-
-# --- columns that know the outcome -------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

@@ -140,9 +140,6 @@ def test_what_needs_code_is_kept_and_loaded_with_trust_alone(flowers, tmp_path):
     pd.testing.assert_frame_equal(loaded.predict(flowers), model.predict(flowers))
 
 
-# --- files that are refused ----------------------------------------------------------------------
-
-
 @pytest.fixture
 def copy(kept, tmp_path):
     """A copy of the folder of the network's model, which a test may alter."""
@@ -282,9 +279,6 @@ def test_a_file_of_something_else_is_refused(copy, forged):
     skops.dump(forged, copy / "model.skops")
     with pytest.raises(TableError, match="no TableModel"):
         TableModel.load(copy)
-
-
-# --- files of estimators -------------------------------------------------------------------------
 
 
 def test_a_common_pipeline_is_read_without_trust(flowers, tmp_path):

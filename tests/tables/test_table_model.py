@@ -26,9 +26,6 @@ def the_note(notes, text):
     return note
 
 
-# --- what comes out --------------------------------------------------------------------------
-
-
 def test_there_is_one_row_of_results_per_row_in_order(plain, table):
     rows, model = plain.rows, plain.model
     probabilities = [f"p({label})" for label in model.classes_]
@@ -112,9 +109,6 @@ def test_reasons_do_not_depend_on_how_much_is_encoded_at_once(plain, table, monk
     monkeypatch.setattr("skuq.explanations.ENCODED_AT_ONCE", n_rows)  # one column, or two
     assert plain.rows["reasons"].any()
     pd.testing.assert_frame_equal(plain.of(table).rows, plain.rows, check_exact=True)
-
-
-# --- given models ----------------------------------------------------------------------------
 
 
 def old_model(X, y):
@@ -247,9 +241,6 @@ def test_a_given_model_gets_categories_dates_and_empty_columns_as_such(train, ta
     filled = SimpleImputer(keep_empty_features=True)
     given = make_pipeline(filled, LogisticRegression()).fit(frame[names], frame["y"])
     assert TableModel(given).fit(frame, "y").feature_names_in_.tolist() == names
-
-
-# --- what is made of columns -----------------------------------------------------------------
 
 
 def test_preprocessing_is_what_one_would_do_by_hand(train, table):
@@ -417,9 +408,6 @@ def test_dates_count_as_numbers(train, table):
     assert late["out_of_range"].str.contains("colour (days since 2030-01-01)", regex=False).all()
 
 
-# --- targets ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
@@ -512,9 +500,6 @@ def test_classes_that_are_dates_come_back_as_dates(train, table, kind):
     assert set(result.held_out["label"]) <= set(days)
     row = result.rows.iloc[0]
     assert str(row["prediction"]) in row["prediction_set"].split("; ")
-
-
-# --- what is set aside and said ----------------------------------------------------------------
 
 
 SIXTY = np.random.default_rng(0).permutation(60)

@@ -103,9 +103,6 @@ class Agent(UncertaintyMixin, BaseEstimator):
         return Uncertainty.from_parts(distance[:, 0], distance[:, 1])
 
 
-# --- each class breaks one promise ----------------------------------------------------------
-
-
 def parts(change):
     """A method `_parts` that changes the aleatoric and the epistemic part."""
     return {"_parts": lambda old, self, X: change(*old(X))}
@@ -417,9 +414,6 @@ def test_there_is_a_defect_for_every_check():
     assert set(names(Conforming())) == {check for check, _ in DEFECTS}
 
 
-# --- unusual, but conforming unless a name says otherwise ------------------------------------
-
-
 def tagged(base, change):
     class Tagged(base):
         def __sklearn_tags__(self):
@@ -515,9 +509,6 @@ class Holding(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         return self.inner_.predict_uncertainty(X)
 
 
-# --- what conforms passes -------------------------------------------------------------------
-
-
 @parametrize_with_uncertainty_checks([Conforming(), Conforming(scale=0.5), ConformingRegressor()])
 def test_what_conforms_passes_each_check(estimator, check):
     check(estimator)
@@ -606,9 +597,6 @@ def test_a_clone_that_alters_a_parameter_of_any_type_is_caught():
         first_check(Holding(Conforming(), parameter))
         with pytest.raises(AssertionError, match="clone changed weights"):
             first_check(Altering(Conforming(), parameter, other))
-
-
-# --- how it is run --------------------------------------------------------------------------
 
 
 TEXTS = ["a", "text", "", "and more"] * 5

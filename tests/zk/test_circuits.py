@@ -126,9 +126,6 @@ def assert_circuits_agree(made, rows, codes, n_bins, names=("predictions", "bins
         assert [made.tops] == (known_outputs(circuit, values) or [None])
 
 
-# Agreement
-
-
 @pytest.mark.parametrize("widths", [(3, 2), (1, 5), (2, 4, 5), (2, 3, 4, 3)])
 def test_circuits_of_random_networks_agree_with_arithmetic_in_the_open(tmp_path, widths):
     rng = np.random.default_rng(sum(widths))
@@ -224,9 +221,6 @@ def test_circuits_agree_on_confidences_that_are_on_an_edge(tmp_path, n_bins):
     confidence = integer_predictions(made.network, rows).confidence
     assert (confidence[:4] == [ONE // 2, ONE, ONE, ONE // 2]).all()
     assert_circuits_agree(made, rows, codes, n_bins)
-
-
-# Verdicts
 
 
 def by_the_rule(bins, alphas, chance):

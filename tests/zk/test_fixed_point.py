@@ -78,9 +78,6 @@ def by_hand(network, row):
 SHAPES = [(3, 2), (2, 3), (2, 6, 5), (3, 4, 4, 3), (1, 2, 3, 7)]
 
 
-# Against exact arithmetic
-
-
 @pytest.mark.parametrize("widths", SHAPES)
 def test_predictions_are_those_of_exact_arithmetic(widths):
     size = 0.3 if len(widths) == 2 else 3.0
@@ -143,9 +140,6 @@ def test_the_power_of_two_that_orders_equal_logits_is_the_least_one():
     assert [tie_factor(n) for n in (2, 3, 4, 5, 8, 9)] == [2, 4, 4, 8, 8, 16]
 
 
-# Bounds
-
-
 @pytest.mark.parametrize("widths", SHAPES)
 def test_no_number_of_any_accepted_input_is_larger_than_the_bound(widths):
     rng = np.random.default_rng(2)
@@ -183,9 +177,6 @@ def test_limits_are_those_of_the_encoding_and_one_for_indicators():
     extreme = encoding.encode([[17.0, 5.0, -4.5], [-15.0, 0.0, 4.5]])
     assert (np.abs(extreme) <= encoding.limits()).all()
     assert extreme.tolist() == [[128, 0, 0, 1, -144], [-128, 1, 0, 0, 144]]
-
-
-# Encoding
 
 
 def test_numbers_are_centred_scaled_and_rounded():

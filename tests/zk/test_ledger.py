@@ -72,9 +72,6 @@ def test_what_was_seen_elsewhere_is_compared(ledger):
         ledger.check("attestations", 2)
 
 
-# Proofs at the same time
-
-
 @pytest.mark.parametrize(
     ("n_jobs", "proofs_in_memory", "expected"),
     [(None, 0, 1), (1, 0, 1), (5, 3.5, 3), (5, 0.5, 1), (3, 9, 3), (-1, 1e6, cpu_count())],
@@ -121,9 +118,6 @@ def test_after_an_error_no_further_call_begins_and_those_begun_end(n_threads):
         results_of([partial(call, k) for k in range(9)], n_threads, iter)
     assert {0, 1} <= set(begun) <= {0, 1, 2}
     assert set(ended) == set(begun) - {1}
-
-
-# The proof system
 
 
 def test_look_up_tables_are_in_a_fresh_folder_of_each_call(monkeypatch, tmp_path):

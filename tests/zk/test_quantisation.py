@@ -59,9 +59,6 @@ def skorch_net(module, X, y, kind=NeuralNetClassifier, **settings):
     return net.fit(X.astype(np.float32), y)
 
 
-# The same probabilities
-
-
 @pytest.mark.parametrize(
     ("n_classes", "model"),
     [
@@ -201,9 +198,6 @@ def test_a_bare_module_has_numbers_for_classes():
     assert dense_network(MLP(2, 4, (3,))).classes.tolist() == [0, 1, 2, 3]
 
 
-# What cannot be put into a circuit
-
-
 class Residual(nn.Sequential):
     """A container that computes something else than its layers do."""
 
@@ -261,9 +255,6 @@ def test_a_skorch_net_whose_probabilities_are_a_softmax_of_a_softmax_is_an_error
     net = skorch_net(module, X, y, criterion=nn.CrossEntropyLoss)
     with pytest.raises(TypeError, match="The layer Softmax cannot be put into a circuit"):
         dense_network(net)
-
-
-# Agreement with the model
 
 
 @pytest.fixture(scope="module")

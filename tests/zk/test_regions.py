@@ -35,9 +35,6 @@ LEVELS = {"bins": 0.95, "verdict": None, "predictions": 0.95}  # and the confide
 REGIONS = Regions([0, 0.5, None, None])
 
 
-# Trees
-
-
 def region_by_walking(tree, row, first=0):
     """Number of the region of a row, by descending; and how many there are."""
     if tree is None:
@@ -145,9 +142,6 @@ def test_each_row_is_in_one_chunk_with_rows_of_its_region(size):
     assert all((np.diff(rows) > 0).all() for rows in chunks)
     full = [len(rows) == size for rows in chunks]
     assert full.count(False) <= 4
-
-
-# Proofs
 
 
 AUDITS = [*((level, True) for level in LEVELS), ("predictions", False)]

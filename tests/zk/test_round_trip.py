@@ -62,9 +62,6 @@ def test_a_fresh_audit_verifies(exchange, tmp_path):
     assert 2**13 < settings["num_rows"] <= 2 * 2**13
 
 
-# --- attacks on what a verifier takes from the provider's folder --------------------------------
-
-
 def published(exchange, folder, change=lambda record: None, string=lambda data: data):
     """The provider's folder with changes, and all hashes made to fit."""
     public = shutil.copytree(exchange.public, folder / "published")

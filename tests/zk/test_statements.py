@@ -175,9 +175,6 @@ def test_each_region_has_sums_and_all_samples_one_verdict_more(tree, regions, au
     assert found.single_level == pytest.approx(1 - 0.05 / audits)
 
 
-# Sums per bin
-
-
 def drawn(rng, n, n_classes=3):
     found = IntegerPredictions(rng.integers(n_classes, size=n), rng.integers(1, ONE + 1, size=n))
     return found, rng.integers(n_classes, size=n)
@@ -242,9 +239,6 @@ def test_outputs_are_as_many_as_are_sent():
         public_inputs("predictions", shape_of(), {"rows": np.zeros((3, 2), int)}, 1)
 
 
-# Thresholds
-
-
 @pytest.mark.parametrize(
     ("alpha", "tolerance", "expected"),
     [
@@ -287,9 +281,6 @@ def test_a_verdict_that_is_another_at_alpha_minus_or_plus_tolerance_is_not_robus
     total = (np.array([v]) for v in (100, 80, 90 * ONE))  # 10 points too confident
     found = judge(BinSums(np.array([0, ONE]), *total, ONE), asking(1, alpha, None), 0.02)
     assert (found.passed, found.robust) == (passed, robust)
-
-
-# Samples
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.99])
@@ -378,9 +369,6 @@ def test_a_context_depends_on_the_statement_and_on_the_part():
     assert all(0 <= value < 1 << CONTEXT_BITS for value in found)
 
 
-# Reference data
-
-
 @pytest.mark.parametrize(
     ("y", "message"),
     [([1, 7], r"classes: \[7\]"), ([[0, 1]], "Labels"), ([0], "2 inputs, but 1 labels")],
@@ -406,9 +394,6 @@ def test_the_digest_of_reference_data_depends_on_every_number_and_on_the_shape()
 def test_committed_numbers_are_counted_exactly_however_many(n_pads):
     shape = Architecture((4, 3), 21, 3, 5, n_pads, 8, 13, {})
     assert shape.n_committed == 5 * 3 + 5 + n_pads * 3 * 3 * 8
-
-
-# Whether a verdict can fail
 
 
 def passes(count, confidence, correct, alpha, chance):

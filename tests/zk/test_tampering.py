@@ -321,9 +321,6 @@ def test_a_false_report_among_the_proven_is_named_when_all_else_holds(run, monke
         verified(run, "predictions", bundle, challenge=tmp_path / "own.json")
 
 
-# Commitments
-
-
 COMMITMENTS = {
     "point": (OTHER_WEIGHTS, lambda r: r.update(commitment_point="0" * 64)),
     "classes": ("`classes` must be", lambda r: r.update(classes=["y", "x", "z"])),
@@ -401,9 +398,6 @@ def test_a_public_file_that_was_changed_or_removed_shows(run, tmp_path, name):
         write_manifest(public)
     with pytest.raises(VerificationError, match=f"{name} is missing"):
         load_commitment(public)
-
-
-# Attestations
 
 
 ATTESTATIONS = {

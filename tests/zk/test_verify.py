@@ -128,9 +128,6 @@ def test_keys_are_made_once(run, monkeypatch):
         pass
 
 
-# Another question
-
-
 def other_labels(run):
     labels = run.y_ref.copy()
     labels[7] = "x" if labels[7] != "x" else "y"
@@ -200,9 +197,6 @@ def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
     write_json(again, {**read_json(run.challenge), "n_proven": 228})
     reason = f"Only {PROVEN} predictions were proven, but {N} are needed"
     assert_both_refuse(reason, run, "predictions", None, challenge=again)
-
-
-# Predictions
 
 
 def test_both_verifiers_agree_on_a_prediction(run):
