@@ -184,7 +184,6 @@ def test_no_point_of_a_box_is_below_its_minimum(case, level, size, rest):
 
 @pytest.mark.parametrize("level", [1.0, 30.0])
 def test_errors_of_all_covariances_together_are_accounted_for(level):
-    """For any shift they hold: no output of the softmax depends on it."""
     rng, case = np.random.default_rng(1), "softmax of three"
     link, size = SoftmaxLink(3, 2000.0), 0.2 * level
     expansion = random_moments(rng, case, 0.3, level)
@@ -226,6 +225,9 @@ def test_rivals_that_exclude_each_other_do_not_count_as_associated():
         value = link.evaluate(objective, there.mean.value, opposite).value
         assert float(link.minimum(objective, there, value).bound) <= float(value)
     assert 1 - 1.5 * (1 - float(value)) < float(link._pairwise(objective, there)) <= float(value)
+    there = Expansion(expansion.mean._replace(value=tensor([[-8.0, 0, 0]])), there.covariance)
+    value = float(link.evaluate(objective, there.mean.value, opposite).value)
+    assert value <= -float(link._pairwise(-objective, there)) < 5 * value
 
 
 @BOTH
@@ -344,7 +346,6 @@ def test_minima_are_exact_where_the_moments_move_together_or_apart(case):
 
 
 def second_class(case, mean, variance):
-    """Probability of the second class of two."""
     flat = average(case, mean.reshape(-1, 1), variance.reshape(-1, 1, 1))
     return flat[:, 1].reshape(mean.shape)
 
@@ -547,7 +548,6 @@ def test_constants_bound_the_joint_cumulants_of_classes(n_classes):
 
 
 def test_averages_of_bounded_functions_have_bounded_derivatives():
-    """Hermite polynomials: the largest derivative of an average of values in [0, 1]."""
     z = np.linspace(-9, 9, 100_001)
     density = np.exp(-z * z / 2) / np.sqrt(2 * np.pi)
     hermite = [np.ones_like(z), z, z**2 - 1, z**3 - 3 * z, z**4 - 6 * z**2 + 3]
