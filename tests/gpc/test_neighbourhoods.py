@@ -10,7 +10,7 @@ X = np.array([[0.1, 0.5, 0.9], [0.4, 0.2, 0.0]])
 
 
 def test_balls_boxes_features_and_domains_combine():
-    one = around(X, radius=[0.1, 0.2], features=[0, -1], domain=(0.0, 1.0))
+    one = around(X, radius=[0.1, 0.2], features=[-3, -1], domain=(0.0, 1.0))
     np.testing.assert_allclose(one.lower, [[0.0, 0.5, 0.8], [0.2, 0.2, 0.0]])
     np.testing.assert_allclose(one.upper, [[0.2, 0.5, 1.0], [0.6, 0.2, 0.2]])
     np.testing.assert_array_equal(one.free, [0, 2])
