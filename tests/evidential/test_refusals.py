@@ -42,7 +42,7 @@ GRAPHS = [
     (on_edges(torch.tensor([[0.0, np.nan], [1.0, 2.0]])), ValueError, "ids, got .*float32"),
     (on_edges(np.eye(2, dtype=bool)), ValueError, "ids, got .*bool"),
     (on_edges([[0], [7]]), ValueError, "from 0 to 3, got 0 to 7"),
-    (on_edges([[-1], [0]]), ValueError, "from 0 to 3, got -1 to 0"),
+    (on_edges([[0, 1], [-1, 2]]), ValueError, "from 0 to 3, got -1 to 2"),
 ]
 OF_LIBRARIES = [
     (lambda dgl, pyg: dgl.graph(([0], [1])), ValueError, "feat"),
