@@ -192,7 +192,7 @@ class Folds:
     """Sample of at most `MAX_COMPARED` rows of a table, with its cross-validation folds."""
 
     def __init__(self, X: pd.DataFrame, y: NDArray[Any], learner: Learner) -> None:
-        """`learner` is of any name; there are no folds if there are too few rows."""
+        """Sample rows for a learner; `folds` is None if there are too few of them."""
         rows = np.sort(np.random.default_rng(learner.seed).permutation(len(y))[:MAX_COMPARED])
         n_folds = N_FOLDS
         if not learner.regression:  # without classes that have a single row in the sample

@@ -13,7 +13,7 @@ from torch import nn
 
 from skuq.baselines import FeatureDistanceClassifier
 from skuq.baselines import _single_model as module_under_test
-from tests.baselines.oracles import seeded_module
+from tests.baselines.oracles import WithoutLinear, seeded_module
 
 DISTANCES = ("cosine", "mahalanobis")
 
@@ -119,15 +119,6 @@ def test_fewer_samples_than_neighbours_are_warned_of(iris):
     np.testing.assert_array_equal(
         few.predict_uncertainty(iris[0]), all_of_them.predict_uncertainty(iris[0])
     )
-
-
-class WithoutLinear(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv1d(1, 3, 4)
-
-    def forward(self, X):
-        return self.layer(X[:, None]).flatten(1)
 
 
 class SumOfShares(nn.Module):

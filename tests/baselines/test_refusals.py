@@ -21,16 +21,7 @@ from skuq.baselines import (
     ReferenceClassifier,
     SGMCMCClassifier,
 )
-from tests.baselines.oracles import seeded_module
-
-
-class WithoutLinear(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv1d(1, 3, 4)
-
-    def forward(self, X):
-        return self.layer(X[:, None]).flatten(1)
+from tests.baselines.oracles import WithoutLinear, seeded_module
 
 
 class Functional(nn.Module):

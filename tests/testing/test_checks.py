@@ -275,6 +275,9 @@ METHODS = {
         "ChangesTrainingInput": learning(lambda self, X, y: np.subtract(X, 1, out=X)),
         "ChangesTargets": learning(lambda self, X, y: np.copyto(y, y[::-1].copy())),
         "OverwritesParameter": learning(divide_scale),
+        "ConvertsParameter": learning(
+            lambda self, X, y: setattr(self, "scale", int(self.scale))  # 1.0 becomes 1
+        ),
     },
     "check_predicting_changes_nothing": {
         "CountsCalls": predicting(count),
