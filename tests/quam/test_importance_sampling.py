@@ -24,7 +24,6 @@ from skuq.quam._importance_sampling import (
     importance_weights,
     plausible_range,
     pool_weights,
-    trajectory_weights,
 )
 
 PRIOR_SCALE = 2.0
@@ -58,79 +57,45 @@ def predictions(weights, points):
 
 @pytest.fixture(scope="module")
 def exact(logistic):
-    """All integrals of Eq. 1 and Eq. 2 by summation over a fine grid of weights."""
+    """A fine grid of weights, its density, and the mode."""
     axis = np.linspace(-12, 12, 201)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     log_density = log_posterior(grid, *logistic)
     density = np.exp(log_density - log_density.max())
-    density /= density.sum()
-    mode = grid[density.argmax()]
-    proba = np.exp(predictions(grid, TEST_POINTS))
-    mean = np.einsum("m,nmk->nk", density, proba)
-    entropies = -(proba * np.log(proba)).sum(-1)
-    reference = np.exp(predictions(mode[None], TEST_POINTS))[:, 0]
-    divergence = (reference[:, None] * np.log(reference[:, None] / proba)).sum(-1)
-    return {
-        "grid": grid,
-        "density": density,
-        "mode": mode,
-        "aleatoric expected": entropies @ density,
-        "total expected": -(mean * np.log(mean)).sum(-1),
-        "aleatoric selected": -(reference * np.log(reference)).sum(-1),
-        "epistemic selected": divergence @ density,
-    }
-
-
-def gaussian_mixture(n_models, centres, scale, seed):
-    """Samples of Eq. 6 with Gaussian components and equal shares, and their log-density."""
-    rng = np.random.default_rng(seed)
-    component = rng.integers(len(centres), size=n_models)
-    samples = centres[component] + scale * rng.normal(size=(n_models, 2))
-    densities = [multivariate_normal(c, scale**2 * np.eye(2)).pdf(samples) for c in centres]
-    return samples, np.log(np.mean(densities, axis=0))
-
-
-def estimates(samples, log_proposal, logistic, mode):
-    log_ratio = log_posterior(samples, *logistic) - log_proposal
-    weights = importance_weights(torch.as_tensor(log_ratio)).numpy()
-    weights = np.broadcast_to(weights, (len(TEST_POINTS), len(samples)))
-    log_proba = predictions(samples, TEST_POINTS)
-    log_reference = predictions(mode[None], TEST_POINTS)[:, 0]
-    return (
-        decompose_expected(log_proba, weights),
-        decompose_selected(log_reference, log_proba, weights),
-    )
+    return grid, density / density.sum(), grid[density.argmax()]
 
 
 def test_mixture_importance_sampling_converges_to_the_integrals(logistic, exact):
-    # Components off the posterior mode, as adversarial models are: the weights must mend it.
-    centres = exact["mode"] + np.array([[0.0, 0.0], [2.0, 3.0], [1.0, -3.0], [4.0, 0.0]])
-    samples, log_proposal = gaussian_mixture(200_000, centres, 2.0, 0)
-    expected, selected = estimates(samples, log_proposal, logistic, exact["mode"])
-    tolerance = {"rel": 0.02, "abs": 2e-3}
-    assert expected.aleatoric == pytest.approx(exact["aleatoric expected"], **tolerance)
-    epistemic = exact["total expected"] - exact["aleatoric expected"]
-    assert expected.epistemic == pytest.approx(epistemic, **tolerance)
-    assert selected.aleatoric == pytest.approx(exact["aleatoric selected"], **tolerance)
-    assert selected.epistemic == pytest.approx(exact["epistemic selected"], **tolerance)
-
-
-def test_weights_are_needed(logistic, exact):
-    """Without the ratio p / q the same samples are far off: the test above can fail."""
-    centres = exact["mode"] + np.array([[2.0, 3.0], [1.0, -3.0]])
-    samples, _ = gaussian_mixture(50_000, centres, 2.0, 0)
+    grid, density, mode = exact
+    # All integrals of Eq. 1 and Eq. 2 by summation over the grid.
+    proba = np.exp(predictions(grid, TEST_POINTS))
+    reference = np.exp(predictions(mode[None], TEST_POINTS))[:, 0]
+    mean = np.einsum("m,nmk->nk", density, proba)
+    aleatoric = -(proba * np.log(proba)).sum(-1) @ density
+    epistemic = -(mean * np.log(mean)).sum(-1) - aleatoric
+    divergence = (reference[:, None] * np.log(reference[:, None] / proba)).sum(-1) @ density
+    # Samples of Eq. 6 with Gaussian components and equal shares, off the posterior mode, as
+    # adversarial models are: the weights must mend it.
+    centres = mode + np.array([[0.0, 0.0], [2.0, 3.0], [1.0, -3.0], [4.0, 0.0]])
+    rng = np.random.default_rng(0)
+    samples = centres[rng.integers(4, size=200_000)] + 2 * rng.normal(size=(200_000, 2))
+    proposal = np.mean([multivariate_normal(c, 4 * np.eye(2)).pdf(samples) for c in centres], 0)
+    log_ratio = log_posterior(samples, *logistic) - np.log(proposal)
+    weights = importance_weights(torch.as_tensor(log_ratio)).numpy()
+    weights = np.broadcast_to(weights, (len(TEST_POINTS), len(samples)))
     log_proba = predictions(samples, TEST_POINTS)
-    log_reference = predictions(exact["mode"][None], TEST_POINTS)[:, 0]
-    uniform = np.full((len(TEST_POINTS), len(samples)), 1 / len(samples))
-    unweighted = decompose_selected(log_reference, log_proba, uniform)
-    assert unweighted.epistemic[:3] != pytest.approx(exact["epistemic selected"][:3], rel=0.3)
-
-
-def test_trajectory_weights_are_the_tempered_likelihood():
-    excess = torch.tensor([[[0.0, 0.1], [0.3, 0.2]]], dtype=torch.float64)
-    weights = trajectory_weights(excess, temperature=0.05)
-    by_hand = np.exp(-np.array([0.0, 0.1, 0.3, 0.2]) / 0.05)
-    assert weights[0].tolist() == pytest.approx(by_hand / by_hand.sum())
+    expected = decompose_expected(log_proba, weights)
+    selected = decompose_selected(np.log(reference), log_proba, weights)
+    tolerance = {"rel": 0.02, "abs": 2e-3}
+    assert expected.aleatoric == pytest.approx(aleatoric, **tolerance)
+    assert expected.epistemic == pytest.approx(epistemic, **tolerance)
+    assert selected.aleatoric == pytest.approx(
+        -(reference * np.log(reference)).sum(-1), **tolerance
+    )
+    assert selected.epistemic == pytest.approx(divergence, **tolerance)
+    # Without the ratio p / q the same samples are far off: the assertions above can fail.
+    unweighted = decompose_selected(np.log(reference), log_proba, np.full_like(weights, 5e-6))
+    assert unweighted.epistemic[:3] != pytest.approx(divergence[:3], rel=0.3)
 
 
 @pytest.mark.parametrize("setting", ["selected", "expected", "pairwise"])
@@ -160,12 +125,12 @@ def test_dirac_mixture_is_that_of_the_best_models(setting):
 
 
 def test_quam_ranks_points_as_the_exact_integral_does(logistic, exact):
-    grid, mode = exact["grid"], exact["mode"]
+    grid, density, mode = exact
     linear = nn.Linear(2, 1, bias=False).double()
     linear.weight.data = torch.as_tensor(mode)[None]
     points = np.random.default_rng(1).normal(scale=2.0, size=(20, 2))
     log_proba = predictions(grid, points)
-    weights = np.broadcast_to(exact["density"], (len(points), len(grid)))
+    weights = np.broadcast_to(density, (len(points), len(grid)))
     log_reference = predictions(mode[None], points)[:, 0]
     integrals = {
         "selected": decompose_selected(log_reference, log_proba, weights),
@@ -179,19 +144,26 @@ def test_quam_ranks_points_as_the_exact_integral_does(logistic, exact):
         assert spearmanr(found.epistemic, integral.epistemic).statistic > 0.8
 
 
-def test_on_a_pool_worse_searches_leave_more_to_the_given_model_and_stay_in_balance():
+def test_models_of_a_pool_are_weighed_against_the_given_one_by_loss_and_temperature():
+    loss = torch.tensor([[[0.2, 0.2]], [[0.0, 0.0]]], dtype=torch.float64)  # one search each
+    ratio = np.exp(-0.2 / 0.5)
+    expected = [[1, ratio / 2, ratio / 2], [1, 0.5, 0.5]]
+    expected /= np.sum(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(pool_weights(loss, 0.5), expected)
+    np.testing.assert_allclose(pool_weights(loss, 0.5, held_out=False)[0], [0.5, 0.25, 0.25])
+
+
+def test_searches_on_a_pool_stay_in_balance_whatever_they_lose():
     loss = torch.tensor([[[0.0, 0.5], [0.2, 0.2]], [[1.0, 1.5], [1.2, 1.2]]])
     weights = pool_weights(loss, temperature=0.5)
-    assert weights.sum(1).tolist() == pytest.approx([1, 1])
-    assert 0.5 < weights[0, 0] < weights[1, 0]
+    np.testing.assert_allclose(weights.sum(1), 1)
+    assert 0.5 < weights[0, 0] < weights[1, 0]  # worse searches leave more to the given model
     by_search = weights[:, 1:].reshape(2, 2, 2).sum(-1)
-    assert by_search[:, 0].tolist() == pytest.approx(by_search[:, 1].tolist())
-    ratio = weights[0, 1] / weights[0, 2]
-    assert float(ratio) == pytest.approx(np.exp(0.5 / 0.5))  # Eq. 4 within a search
+    np.testing.assert_allclose(by_search[:, 0], by_search[:, 1])
+    assert float(weights[0, 1] / weights[0, 2]) == pytest.approx(np.e)  # Eq. 4 within a search
     better = pool_weights(loss - 10, temperature=0.5)  # fitting better by chance counts as equal
-    assert better[:, 0].tolist() == pytest.approx([0.5, 0.5])
-    seen = pool_weights(loss, temperature=0.5, held_out=False)
-    assert seen[:, 0].tolist() == pytest.approx([0.5, 0.5])
+    for equal in (better, pool_weights(loss, temperature=0.5, held_out=False)):
+        np.testing.assert_allclose(equal[:, 0], 0.5)
 
 
 def test_the_best_model_diverges_most_among_those_that_fit_or_fits_best():
@@ -211,18 +183,11 @@ def test_the_best_model_diverges_most_among_those_that_fit_or_fits_best():
     np.testing.assert_array_equal(found.target, [[0, 1], [1, 0]])
     asked = best_adversarial_models(reference, log_proba, excess, 0.5, torch.ones(2, 2).long())
     np.testing.assert_array_equal(asked.target, 1)
-    np.testing.assert_array_equal(
-        found.is_adversarial(found.divergence[0, 1]), [[False, False], [True, False]]
-    )
-
-
-def test_models_of_a_pool_are_weighed_against_the_given_one_by_loss_and_temperature():
-    loss = torch.tensor([[[0.2, 0.2]], [[0.0, 0.0]]], dtype=torch.float64)  # one search each
-    ratio = np.exp(-0.2 / 0.5)
-    expected = [[1, ratio / 2, ratio / 2], [1, 0.5, 0.5]]
-    expected /= np.sum(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(pool_weights(loss, 0.5), expected)
-    np.testing.assert_allclose(pool_weights(loss, 0.5, held_out=False)[0], [0.5, 0.25, 0.25])
+    best = found.proba
+    divergence = 0.8 * np.log(0.8 / best[..., 0]) + 0.2 * np.log(0.2 / best[..., 1])
+    np.testing.assert_allclose(found.divergence, divergence)
+    adversarial = found.is_adversarial(found.divergence[0, 1])
+    np.testing.assert_array_equal(adversarial, [[False, False], [True, False]])
 
 
 @pytest.mark.parametrize("centred", [False, True])
@@ -232,13 +197,11 @@ def test_the_mixture_of_a_pool_holds_the_given_model_or_the_one_in_its_place(cen
     outputs = torch.as_tensor(random.normal(size=(4, 3, 2, 3)))
     excess = torch.as_tensor(random.exponential(size=(4, 3, 2)))
     sampling = ImportanceSampling("selected", "trajectory", 0.5, 1.0, by_search=True)
-    found = estimate_uncertainty(
-        reference, Trajectories(outputs, excess), sampling, log_centre=centre if centred else None
-    )
-    models = outputs.log_softmax(-1).flatten(1, 2)
+    given = {"log_centre": centre} if centred else {}
+    found = estimate_uncertainty(reference, Trajectories(outputs, excess), sampling, **given)
     middle = centre if centred else reference
-    weights = pool_weights(excess, 0.5, held_out=sampling.held_out)
-    models = torch.cat([middle[:, None], models], dim=1)
+    weights = pool_weights(excess, 0.5, held_out=False)
+    models = torch.cat([middle[:, None], outputs.log_softmax(-1).flatten(1, 2)], dim=1)
     divergence = decompose_selected(middle, models, weights).epistemic
     np.testing.assert_allclose(found.epistemic, divergence)
     np.testing.assert_allclose(found.aleatoric, entropy(reference))
@@ -251,27 +214,19 @@ def test_range_is_that_of_given_models_and_those_that_fit(n_given):
     found = np.log(random.dirichlet(np.ones(3), (6, 2, 4)))
     excess = random.exponential(size=(6, 2, 4))
     excess[0], excess[1, 0, 0] = 2.0, 0.5  # none at the first point; one exactly at gamma
-    lower, upper = plausible_range(given, Trajectories(found, excess), 0.5)
-    for i in range(6):
-        models = np.concatenate([given[i], found[i][excess[i] <= 0.5]])
-        np.testing.assert_allclose(lower[i], np.exp(models).min(axis=0))
-        np.testing.assert_allclose(upper[i], np.exp(models).max(axis=0))
-    tensors = Trajectories(torch.as_tensor(found), torch.as_tensor(excess))
-    for ours, theirs in zip(
-        plausible_range(torch.as_tensor(given), tensors, 0.5), (lower, upper), strict=True
-    ):
-        assert isinstance(ours, np.ndarray)
-        np.testing.assert_allclose(ours, theirs)
+    as_tensors = [torch.as_tensor(each) for each in (given, found, excess)]
+    for own, models, losses in ([given, found, excess], as_tensors):
+        lower, upper = plausible_range(own, Trajectories(models, losses), 0.5)
+        assert isinstance(lower, np.ndarray)
+        for i in range(6):
+            models = np.exp(np.concatenate([given[i], found[i][excess[i] <= 0.5]]))
+            np.testing.assert_allclose(lower[i], models.min(axis=0))
+            np.testing.assert_allclose(upper[i], models.max(axis=0))
 
 
 @pytest.mark.parametrize(
     ("setting", "mixture", "by_search"),
-    [
-        ("selected", "trajectory", True),
-        ("expected", "dirac", True),
-        ("pairwise", "trajectory", False),
-        ("selected", "dirac", False),
-    ],
+    [("selected", "trajectory", True), ("expected", "dirac", True), ("pairwise", "dirac", False)],
 )
 def test_arrays_of_learners_are_weighed_as_tensors_of_networks(setting, mixture, by_search):
     random = np.random.default_rng(0)

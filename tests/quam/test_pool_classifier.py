@@ -1,10 +1,8 @@
 """QUAMClassifier with a search on a pool around learners, tables and texts."""
 
-import pickle
 import warnings
 from functools import partial
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -85,18 +83,15 @@ def table():
 def people(table):
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
     columns = make_column_transformer((encoder, ["trade", "town"]), remainder="passthrough")
-    return QUAMClassifier(make_pipeline(columns, boosting(max_bins=255)), random_state=0).fit(
-        *table
-    )
+    trees = make_pipeline(columns, boosting(max_bins=255))
+    return QUAMClassifier(trees, random_state=0).fit(*table)
 
 
 def test_a_linear_model_is_unsure_between_its_classes(iris):
     X, y = iris
     given = LogisticRegression(C=10, max_iter=1000)
-    pool = SMALL_POOL(X)
-    quam = QUAMClassifier(given, search=RefitSearch(shares=(0.2,)), random_state=0).fit(
-        X, y, X_pool=pool
-    )
+    pool, search = SMALL_POOL(X), RefitSearch(shares=(0.2,))
+    quam = QUAMClassifier(given, search=search, random_state=0).fit(X, y, X_pool=pool)
     fitted_on = quam._found.models[1][0].estimator
     assert fitted_on.predict_proba(pool)[:, 1].mean() > quam.predict_proba(pool)[:, 1].mean()
     far = quam.predict_uncertainty([[6.0, 3.0, 1.5, 2.5]]).epistemic  # a long way off the classes
@@ -114,13 +109,11 @@ def test_any_learner_with_weights_is_unsure_of_rows_unlike_its_data(iris, booste
         quam = QUAMClassifier(LEARNERS[name], search=search, random_state=0).fit(X, y)
     given = quam.model_.estimator
     np.testing.assert_allclose(quam.predict_proba(X), given.predict_proba(X), atol=1e-11)
-    ordinary, far = (quam.predict_uncertainty(rows) for rows in (X, strange))
-    for u in (ordinary, far):
-        assert np.isfinite(u.parts).all()
-        assert (u.epistemic >= 0).all()
-        assert (u.total <= np.log(3) + 1e-9).all()
-    labels = np.r_[np.zeros(150), np.ones(100)]
-    assert roc_auc_score(labels, np.r_[ordinary.epistemic, far.epistemic]) > 0.75
+    u = quam.predict_uncertainty(np.r_[X, strange])
+    assert np.isfinite(u.parts).all()
+    assert (u.epistemic >= 0).all()
+    assert (u.total <= np.log(3) + 1e-9).all()
+    assert roc_auc_score(np.arange(250) >= 150, u.epistemic) > 0.75
 
 
 @pytest.mark.parametrize("member", [None, DecisionTreeClassifier(), RandomForestClassifier(3)])
@@ -138,18 +131,8 @@ def test_bagged_trees_are_refitted_with_leaves_that_cannot_hold_a_single_sample(
     assert plain._found.models[0][0].estimator.estimators_[0].min_samples_leaf == 1
 
 
-def test_a_frozen_model_stays_as_it_is(iris):
-    mine = clone(BOOSTING).fit(*iris)
-    before = pickle.dumps(mine)
-    search = RefitSearch(pool=SMALL_POOL)
-    quam = QUAMClassifier(FrozenEstimator(mine), search=search, random_state=0).fit(*iris)
-    assert pickle.dumps(mine) == before
-    np.testing.assert_allclose(quam.predict_proba(iris[0]), mine.predict_proba(iris[0]))
-
-
 def test_categories_that_no_row_has_are_unusual_and_rows_are_explained_by_columns(table, people):
-    X, _ = table
-    strange = X.assign(town="Paris", trade="priest")
+    X, strange = table[0], table[0].assign(town="Paris", trade="priest")
     assert list(people.classes_) == ["high", "low"]
     ordinary, unseen = (people.predict_uncertainty(rows).epistemic for rows in (X, strange))
     assert np.median(unseen) > np.quantile(ordinary, 0.95)
@@ -161,14 +144,6 @@ def test_categories_that_no_row_has_are_unusual_and_rows_are_explained_by_column
     np.testing.assert_allclose(explained.epistemic, people.predict_uncertainty(strange).epistemic)
     assert explained.contribution[2].max() < explained.contribution[:2].max(axis=1).min()
     assert explained.models.target.tolist() == [["high", "low"]] * 3
-
-
-def test_whole_numbers_are_explained_as_the_same_numbers_with_a_point(boosted):
-    whole, point = (
-        boosted.explain(np.array([[5, 3, 1, 9]], dtype=dtype)).contribution
-        for dtype in (np.int64, np.float64)
-    )
-    np.testing.assert_array_equal(whole, point)
 
 
 def test_missing_values_and_categories_are_the_learners_business(table):
@@ -187,23 +162,15 @@ def test_missing_values_and_categories_are_the_learners_business(table):
 
 
 @pytest.mark.parametrize("kind", SEARCHES)
-def test_the_pool_is_made_or_given_or_a_function_and_nothing_else_changes_a_result(iris, kind):
+def test_the_pool_is_made_or_given_or_a_function(iris, kind):
     X, y = iris
     estimator, search = SEARCHES[kind]
     quam = QUAMClassifier(estimator, search=search, random_state=0).fit(X, y)
     u = quam.predict_uncertainty(X[::9])
-    given = QUAMClassifier(
-        estimator, search=clone(search).set_params(pool="auto"), random_state=0
-    ).fit(X, y, X_pool=SMALL_POOL(X))
+    given = clone(quam).set_params(search__pool="auto").fit(X, y, X_pool=SMALL_POOL(X))
     np.testing.assert_array_equal(given.predict_uncertainty(X[::9]), u)
     made = clone(given).fit(X, y).predict_uncertainty(X[::9])
     assert not np.allclose(made.epistemic, u.epistemic)
-    same = pickle.loads(pickle.dumps(quam)).predict_uncertainty(X[::9])
-    np.testing.assert_array_equal(same, u)
-    with joblib.parallel_config(backend="threading"):
-        parallel = clone(quam).set_params(n_jobs=2).fit(X, y)
-        found = parallel.predict_uncertainty(X[::9])
-    np.testing.assert_allclose(found, u, rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", SEARCHES)
@@ -225,33 +192,21 @@ def test_search_on_new_inputs_is_explicit_and_leaves_the_estimator(iris, boosted
 
 def test_the_pool_passes_through_pipelines(iris):
     X, y = iris
-    pool, (estimator, search) = SMALL_POOL(X), SEARCHES["learners"]
-    search = clone(search).set_params(pool="auto")
+    pool, tree = SMALL_POOL(X), DecisionTreeClassifier(max_depth=3)
     with config_context(enable_metadata_routing=True):
-        quam = QUAMClassifier(estimator, search=search, random_state=0)
+        quam = QUAMClassifier(tree, search=RefitSearch(), random_state=0)
         quam.set_fit_request(X_pool=True, sample_weight=False)
         pipe = make_pipeline(StandardScaler(), quam, transform_input=["X_pool"])
         pipe.fit(X, y, X_pool=pool)
         scaled = StandardScaler().fit(X).transform
         alone = clone(quam).fit(scaled(X), y, X_pool=scaled(pool))
-        np.testing.assert_array_equal(
-            pipe[-1].predict_uncertainty(scaled(X[:5])), alone.predict_uncertainty(scaled(X[:5]))
-        )
-
-
-def test_weights_count_and_a_weight_of_zero_leaves_a_sample_out(iris):
-    X, y = iris
-    keep = np.random.default_rng(0).permutation(150) < 120
-    quam = QUAMClassifier(*SEARCHES["learners"][:1], search=RefitSearch(), random_state=0)
-    weighted = quam.fit(X, y, sample_weight=keep.astype(float), X_pool=SMALL_POOL(X))._problem
-    removed = clone(quam).fit(X[keep], y[keep], X_pool=SMALL_POOL(X))._problem
-    np.testing.assert_array_equal(weighted.X, removed.X)
-    np.testing.assert_array_equal(weighted.weight, removed.weight)
+        expected = alone.predict_uncertainty(scaled(X[:5]))
+        np.testing.assert_array_equal(pipe[-1].predict_uncertainty(scaled(X[:5])), expected)
 
 
 def test_the_search_is_that_of_the_fit(iris):
     X, y = iris
-    pooled = QUAMClassifier(*SEARCHES["learners"][:1], random_state=0).fit(X, y)
+    pooled = QUAMClassifier(SEARCHES["learners"][0], random_state=0).fit(X, y)
     u = pooled.predict_uncertainty(X)
     pooled.set_params(search=PointwiseSearch())  # for the next fit
     np.testing.assert_array_equal(pooled.predict_uncertainty(X), u)
@@ -273,12 +228,9 @@ def test_learners_that_cut_their_samples_into_parts_see_each_class_in_all_of_the
 def test_a_frozen_forest_without_a_seed_is_reproducible(iris):
     given = FrozenEstimator(RandomForestClassifier(5).fit(*iris))
     search = RefitSearch(shares=[0.1], pool=SMALL_POOL)
-    first, second = (
-        QUAMClassifier(given, search=search, random_state=0).fit(*iris) for _ in range(2)
-    )
-    np.testing.assert_array_equal(
-        first.predict_uncertainty(iris[0]).epistemic, second.predict_uncertainty(iris[0]).epistemic
-    )
+    quam = QUAMClassifier(given, search=search, random_state=0)
+    found = [quam.fit(*iris).predict_uncertainty(iris[0]).epistemic for _ in range(2)]
+    np.testing.assert_array_equal(*found)
 
 
 COUNTS = np.random.default_rng(0).integers(1, 9, size=(200, 2))
@@ -320,9 +272,8 @@ def test_what_a_forest_has_memorised_is_no_uncertainty(learner):
     X = rng.normal(size=(600, 3))
     y = (X[:, 0] + rng.normal(size=600) > 0).astype(int)
     search = RefitSearch(shares=[0.3])
-    quam = QUAMClassifier(
-        learner(30, random_state=0), search=search, setting="selected", random_state=0
-    ).fit(X[:400], y[:400])
+    quam = QUAMClassifier(learner(30, random_state=0), search=search, setting="selected")
+    quam.set_params(random_state=0).fit(X[:400], y[:400])
     known, new, far = (
         quam.predict_uncertainty(rows).epistemic for rows in (X[:200], X[400:], 5 * X[400:])
     )

@@ -1,7 +1,6 @@
 """QUAMRegressor around networks and learners, with searches at points and on pools."""
 
-import pickle
-import warnings
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
@@ -30,7 +29,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import OrdinalEncoder, PolynomialFeatures
 from skorch import NeuralNetRegressor
 from torch import nn
 
@@ -57,6 +56,12 @@ def quick(**search):
     return {"search": search, "setting": "selected", "random_state": 0}
 
 
+def exact_spread(X, points, noise):
+    """Standard deviation of the means of a linear model under its posterior."""
+    A, B = np.c_[X, np.ones(len(X))], np.c_[points, np.ones(len(points))]
+    return np.sqrt(noise * np.einsum("ij,jk,ik->i", B, np.linalg.inv(A.T @ A), B))
+
+
 @pytest.fixture(scope="module")
 def sine():
     rng = np.random.default_rng(0)
@@ -72,22 +77,6 @@ def network(sine):
 
 
 @pytest.fixture(scope="module")
-def plane():
-    """A linear model, test points ever further out, and the posterior's spread of its means."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(100, 4))
-    y = X @ rng.normal(size=4) + 0.5 + 0.3 * rng.normal(size=100)
-    A = np.c_[X, np.ones(100)]
-    w = np.linalg.lstsq(A, y, rcond=None)[0]
-    net = nn.Linear(4, 1).double()
-    with torch.no_grad():
-        net.weight[0], net.bias[0] = torch.tensor(w[:-1]), w[-1]
-    points = rng.normal(size=(25, 4)) * np.geomspace(0.3, 20, 25)[:, None]
-    B = np.c_[points, np.ones(25)]
-    return X, y, net, points, 0.3 * np.sqrt(np.einsum("ij,jk,ik->i", B, np.linalg.inv(A.T @ A), B))
-
-
-@pytest.fixture(scope="module")
 def related():
     """Four columns, two by two nearly the same, and a target of zero mean."""
     rng = np.random.default_rng(0)
@@ -98,16 +87,22 @@ def related():
 
 
 @pytest.mark.parametrize("setting", ["selected", "expected"])
-def test_spread_of_a_linear_model_follows_its_exact_posterior(plane, setting):
-    X, y, net, points, exact = plane
+def test_spread_of_a_linear_model_follows_its_exact_posterior(setting):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(100, 4))
+    y = X @ rng.normal(size=4) + 0.5 + 0.3 * rng.normal(size=100)
+    w = np.linalg.lstsq(np.c_[X, np.ones(100)], y, rcond=None)[0]
+    net = nn.Linear(4, 1).double()
+    with torch.no_grad():
+        net.weight[0], net.bias[0] = torch.tensor(w[:-1]), w[-1]
+    points = rng.normal(size=(25, 4)) * np.geomspace(0.3, 20, 25)[:, None]
+    exact = exact_spread(X, points, 0.09)
     quam = QUAMRegressor(net, search="pointwise", noise=0.09, setting=setting, random_state=0)
-    quam.fit(X, y)
-    found = quam.predict_model_std(points)
+    found = quam.fit(X, y).predict_model_std(points)
     assert spearmanr(found, exact).statistic > 0.98
     # Over a factor of 50 in the exact values, always within a factor of 4 of them.
     assert exact.max() > 50 * exact.min()
-    assert (found / exact).min() > 0.25
-    assert (found / exact).max() < 1.0
+    assert 0.25 < (found / exact).min() < (found / exact).max() < 1.0
     if setting == "selected":  # Eq. 29
         epistemic = quam.predict_uncertainty(points).epistemic
         np.testing.assert_allclose(epistemic, found**2 / (2 * 0.09))
@@ -116,17 +111,25 @@ def test_spread_of_a_linear_model_follows_its_exact_posterior(plane, setting):
         assert (far > 3 * found[-5:]).all()
 
 
-@pytest.mark.parametrize(
-    "params",
-    [{"noise": 0.04}, {"noise": 0.04, "setting": "expected"}, {"noise": "learned"}],
-    ids=["selected", "expected", "learned"],
-)
-def test_inputs_far_from_the_data_are_more_uncertain(sine, network, params):
+@pytest.mark.parametrize("learner", [LinearRegression(), Ridge(), BayesianRidge()])
+def test_linear_models_rank_inputs_as_their_exact_posterior_does(learner):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4)) @ rng.normal(size=(4, 4))
+    y = X @ rng.normal(size=4) + 0.3 * rng.normal(size=200)
+    quam = QUAMRegressor(learner, noise=0.09, random_state=0).fit(X, y)
+    far = np.geomspace(0.3, 20, 60)[:, None] * X[:60]
+    for rows, least in ((far, 0.9), (rng.permuted(X, axis=0), 0.85)):
+        spread = quam.predict_model_std(rows)
+        assert spearmanr(spread, exact_spread(X, rows, 0.09)).statistic > least
+
+
+@pytest.mark.parametrize("noise", [0.04, "learned"])
+def test_inputs_far_from_the_data_are_more_uncertain(sine, network, noise):
     search, given = PointwiseSearch(n_steps=50), network
-    if params["noise"] == "learned":
+    if noise == "learned":
         search.set_params(learning_rate=0.02)
         given = nn.Sequential(network, Repeated(np.log(0.04)))
-    quam = QUAMRegressor(given, search=search, random_state=0, **params).fit(*sine)
+    quam = QUAMRegressor(given, search=search, noise=noise, random_state=0).fit(*sine)
     assert quam.score(*sine) > 0.85
     spread = quam.predict_model_std([[-3.0], [-0.5], [0.5], [3.0]])
     assert spread[[0, 3]].min() > 2 * spread[[1, 2]].max()
@@ -159,7 +162,6 @@ def test_parts_of_the_given_model_and_its_noise_on_folds(sine):
     for rows, held_out in KFold(2, shuffle=True, random_state=seed).split(X):
         copy = QUAMRegressor(learner, **quick(), noise=1.0).fit(X[rows], y[rows])
         errors.append((copy.predict(X[held_out]) - y[held_out]) ** 2)
-        assert copy.noise_variance_ == 1.0
     assert quam.noise_variance_ == pytest.approx(np.mean(errors))
 
 
@@ -180,11 +182,8 @@ def test_noise_of_inputs_follows_the_noise(noise):
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, size=(400, 1))
     y = np.where(X[:, 0] > 0, 1.0, 0.1) * rng.normal(size=400)
-    if noise == "learned":
-        params = {"estimator": None, **quick()}
-    else:
-        params = {"estimator": Ridge(), "random_state": 0}
-    quam = QUAMRegressor(noise=noise, **params).fit(X, y)
+    given = {"estimator": None, **quick()} if noise == "learned" else {"estimator": Ridge()}
+    quam = QUAMRegressor(noise=noise, **{"random_state": 0, **given}).fit(X, y)
     assert (quam.noise_variance_ is None) == (noise == "learned")
     sd = np.exp(quam.predict_uncertainty([[-0.5], [0.5]]).aleatoric) / np.sqrt(2 * np.pi * np.e)
     assert sd == pytest.approx([0.1, 1.0], rel=0.3)
@@ -227,69 +226,39 @@ def test_units_do_not_matter_on_a_pool_either(related):
 
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
 def test_a_module_is_taken_as_it_is_and_never_altered(sine, network, attack):
-    before = {name: value.clone() for name, value in network.state_dict().items()}
-    state = torch.random.get_rng_state()
+    before = deepcopy(network.state_dict())
+    outputs = network(torch.tensor(sine[0]))[:, 0].detach().numpy()
     quam = QUAMRegressor(network, attack=attack, **quick(parameters="last")).fit(*sine)
-    with torch.no_grad():
-        outputs = network(torch.tensor(sine[0]))[:, 0].numpy()
     assert quam.noise_variance_ == pytest.approx(np.mean((outputs - sine[1]) ** 2))
-    expected = quam.predict_uncertainty(sine[0][:4])
+    quam.predict_uncertainty(sine[0][:4])
     quam.adversarial_models(sine[0][:4])
     np.testing.assert_allclose(quam.predict(sine[0]), outputs, rtol=1e-6)
     assert all(torch.equal(before[k], v) for k, v in network.state_dict().items())
-    assert torch.equal(state, torch.random.get_rng_state())
-    again = pickle.loads(pickle.dumps(quam))
-    np.testing.assert_array_equal(again.predict_uncertainty(sine[0][:4]), expected)
-    np.testing.assert_array_equal(again.score_samples(sine[0][:4]), -expected.epistemic)
 
 
-SMALL_MLP = MLPRegressor(hidden_layer_sizes=(10,), max_iter=20)
-TRAINED = {
-    "sklearn mlp": SMALL_MLP,
-    "pipeline": make_pipeline(StandardScaler(), SMALL_MLP),
-    "skorch": NeuralNetRegressor(
-        MLP,
-        module__n_features=1,
-        module__n_outputs=1,
-        optimizer=torch.optim.Adam,
-        max_epochs=5,
-        verbose=0,
-    ),
-}
+SKORCH = {"module__n_features": 1, "module__n_outputs": 1, "max_epochs": 5, "verbose": 0}
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", TRAINED)
-def test_given_estimators_are_cloned_and_trained(sine, name):
-    mine = TRAINED[name]
+def test_given_estimators_are_cloned_and_a_fitted_one_is_warned_of_once(sine):
+    mine = NeuralNetRegressor(MLP, optimizer=torch.optim.Adam, **SKORCH)
     quam = QUAMRegressor(mine, noise_cv=2, **quick()).fit(*sine)
-    assert not hasattr(mine, "n_features_in_")
     assert not hasattr(mine, "module_")
-    u = quam.predict_uncertainty(sine[0][:4])
-    again = clone(quam).fit(*sine)
-    np.testing.assert_array_equal(again.predict_uncertainty(sine[0][:4]).total, u.total)
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_a_fitted_estimator_is_warned_of_once_and_a_frozen_one_predicts_as_before(sine):
-    mine = clone(SMALL_MLP).set_params(random_state=0).fit(*sine)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    assert np.isfinite(quam.predict_uncertainty(sine[0][:4]).total).all()
+    mine.fit(*(part.astype(np.float32).reshape(-1, 1) for part in sine))
+    with pytest.warns(UserWarning, match="FrozenEstimator") as caught:
         QUAMRegressor(mine, noise_cv=2, **quick()).fit(*sine)
     assert sum("FrozenEstimator" in str(each.message) for each in caught) == 1
-    quam = QUAMRegressor(FrozenEstimator(mine), **quick()).fit(*sine)
-    np.testing.assert_allclose(quam.predict(sine[0]), mine.predict(sine[0]), atol=1e-9)
 
 
 @pytest.mark.parametrize("parameters", ["all", "last", lambda name, _: name.endswith("weight")])
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
 def test_models_are_found_on_both_sides_whatever_moves(sine, network, parameters, attack):
-    search = PointwiseSearch(parameters=parameters, n_steps=40)
+    X, search = sine[0][:6], PointwiseSearch(parameters=parameters, n_steps=40)
     quam = QUAMRegressor(network, search=search, attack=attack, noise=0.04, gamma=0.05).fit(*sine)
-    found = quam.adversarial_models(sine[0][:6])
+    found = quam.adversarial_models(X)
     assert found.direction.tolist() == [[1, -1]] * 6
     assert found.feasible.all()
-    away = found.direction * (found.mean - quam.predict(sine[0][:6])[:, None])
+    away = found.direction * (found.mean - quam.predict(X)[:, None])
     assert (away > 0).all()
     assert (found.excess_loss <= 0.05).all()
     np.testing.assert_allclose(found.divergence, away**2 / (2 * quam.noise_variance_))
@@ -318,8 +287,8 @@ def test_weight_zero_leaves_a_sample_out_and_weights_count_as_copies(sine, param
     weighted = clone(quam).fit(X, y, sample_weight=weight)
     kept = weight > 0
     removed = clone(quam).fit(X[kept], y[kept], sample_weight=weight[kept])
-    first, second = (each.predict_uncertainty(X[:4]) for each in (weighted, removed))
-    np.testing.assert_allclose(first.total, second.total)
+    totals = (each.predict_uncertainty(X[:4]).total for each in (weighted, removed))
+    np.testing.assert_allclose(*totals)
     repeated = clone(quam).fit(X.repeat(weight, axis=0), y.repeat(weight))
     np.testing.assert_allclose(repeated.predict(X), weighted.predict(X), rtol=1e-6)
     assert np.abs(clone(quam).fit(X, y).predict(X) - weighted.predict(X)).max() > 0.01
@@ -332,9 +301,8 @@ def test_rows_unlike_the_data_are_more_uncertain(related, name):
     strange = X[200:] * [1, 1, -1, -1] + [0, 0, 4, 0]
     ordinary, unlike = (quam.predict_model_std(rows) for rows in (X[200:], strange))
     assert roc_auc_score(np.repeat([0, 1], 100), np.r_[ordinary, unlike]) > 0.9
-    near, far = (quam.predict_uncertainty(rows) for rows in (X[200:], strange))
-    assert np.median(far.epistemic) > np.median(near.epistemic) >= 0
-    np.testing.assert_allclose(far.total, far.aleatoric + far.epistemic)
+    near, far = (quam.predict_uncertainty(rows).epistemic for rows in (X[200:], strange))
+    assert np.median(far) > np.median(near) >= 0
     found = quam.adversarial_models(strange)
     assert found.direction.tolist() == [[1, -1]] * 100
     assert (found.mean[:, 0] >= found.mean[:, 1]).mean() > 0.9  # up, down
@@ -361,21 +329,6 @@ def test_coverage_on_diabetes():
         assert low < np.mean((lower <= y[300:]) & (y[300:] <= upper)) < high
 
 
-@pytest.mark.parametrize("learner", [LinearRegression(), Ridge(), BayesianRidge()])
-def test_linear_models_rank_inputs_as_their_exact_posterior_does(learner):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 4)) @ rng.normal(size=(4, 4))
-    y = X @ rng.normal(size=4) + 0.3 * rng.normal(size=200)
-    A = np.c_[X, np.ones(200)]
-    far = np.geomspace(0.3, 20, 60)[:, None] * X[:60]
-    crossed = rng.permuted(X, axis=0)
-    quam = QUAMRegressor(learner, noise=0.09, random_state=0).fit(X, y)
-    for rows, least in ((far, 0.9), (crossed, 0.85)):
-        B = np.c_[rows, np.ones(len(rows))]
-        exact = np.sqrt(np.einsum("ij,jk,ik->i", B, np.linalg.inv(A.T @ A), B))
-        assert spearmanr(quam.predict_model_std(rows), exact).statistic > least
-
-
 def test_tables_with_missing_values_and_categories():
     rng = np.random.default_rng(0)
     X = pd.DataFrame({"size": rng.uniform(20, 120, 300), "town": rng.choice(["Ulm", "Linz"], 300)})
@@ -383,13 +336,10 @@ def test_tables_with_missing_values_and_categories():
     X, y = X.assign(size=X["size"].where(X.index % 10 > 0)), y.to_numpy()
     encoder = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
     columns = make_column_transformer((encoder, ["town"]), remainder="passthrough")
-    mine = make_pipeline(columns, BOOSTING).fit(X, y)
-    weight = X.index > 3
+    mine, weight = make_pipeline(columns, clone(BOOSTING)).fit(X, y), X.index > 3
     quam = QUAMRegressor(FrozenEstimator(mine), random_state=0).fit(X, y, sample_weight=weight)
     np.testing.assert_allclose(quam.predict(X), mine.predict(X))
-    errors = (mine.predict(X) - y)[weight]
-    assert quam.noise_variance_ == pytest.approx(np.mean(errors**2))
-    assert quam.feature_names_in_.tolist() == ["size", "town"]
+    assert quam.noise_variance_ == pytest.approx(np.mean((mine.predict(X) - y)[weight] ** 2))
     strange = X.assign(town="Paris")
     ordinary, unseen = (quam.predict_model_std(rows) for rows in (X, strange))
     assert np.isfinite(ordinary).all()
@@ -397,7 +347,7 @@ def test_tables_with_missing_values_and_categories():
     assert quam.explain(strange[:3]).contribution.shape == (3, 2)
     X = X.assign(town=X["town"].astype("category"))
     quam = QUAMRegressor(BOOSTING, noise=1600.0, random_state=0).fit(X, y)
-    assert quam.predict_uncertainty(X[:4]).total.shape == (4,)
+    assert np.isfinite(quam.predict_uncertainty(X).total).all()
 
 
 @pytest.mark.parametrize("kind", ["network", "learner"])
@@ -411,13 +361,9 @@ def test_pools_and_new_inputs(related, kind):
     }[kind]
     quam = QUAMRegressor(estimator, search=search, noise=0.09, random_state=0)
     u = quam.fit(X, y, X_pool=pool).predict_uncertainty(X[:9])
-    pickled = pickle.loads(pickle.dumps(quam)).predict_uncertainty(X[:9])
-    np.testing.assert_array_equal(pickled, u)
     made = partial(make_pool, n_inputs=200, random_state=5)
     by_function = clone(quam).set_params(search__pool=made).fit(X, y)
     np.testing.assert_array_equal(by_function.predict_uncertainty(X[:9]), u)
-    one = quam.predict_uncertainty(X[4:5])
-    np.testing.assert_allclose(one.epistemic, u.epistemic[4:5], rtol=1e-4)
     new = quam.search_pool(X[:50] + 5)
     np.testing.assert_array_equal(quam.predict_uncertainty(X[:9]), u)
     assert not np.allclose(new.predict_uncertainty(X[:9]).epistemic, u.epistemic)
@@ -428,8 +374,6 @@ def test_searches_over_parameters_of_the_learner(related):
     quam = QUAMRegressor(BOOSTING, search=RefitSearch(shares=[0.1]), noise=0.09)
     search = GridSearchCV(quam, {"estimator__max_iter": [2, 10]}, cv=2).fit(X[:150], y[:150])
     assert search.best_params_ == {"estimator__max_iter": 10}
-    inside = QUAMRegressor(GridSearchCV(Ridge(), {"alpha": [0.1, 1.0]}, cv=2), random_state=0)
-    assert inside.fit(X, y).predict_model_std(X[:2]).shape == (2,)
 
 
 def test_spread_of_heteroscedastic_data_is_not_their_noise():
@@ -445,14 +389,10 @@ def test_spread_of_heteroscedastic_data_is_not_their_noise():
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
 def test_inputs_far_out_do_not_carry_a_network_away(related, attack):
     X, y = related[0][:150], related[1][:150]
-    pool = np.r_[X, 100 * X[:50]]
-    quam = QUAMRegressor(
-        MLPRegressor(hidden_layer_sizes=(20,), max_iter=100, tol=1e-2, random_state=0),
-        search=PoolSearch(n_steps=100),
-        noise=0.1,
-        attack=attack,
-        random_state=0,
-    ).fit(X, y, X_pool=pool)
+    net = MLPRegressor(hidden_layer_sizes=(20,), max_iter=100, tol=1e-2, random_state=0)
+    search = PoolSearch(n_steps=100)
+    quam = QUAMRegressor(net, search=search, noise=0.1, attack=attack, random_state=0)
+    quam.fit(X, y, X_pool=np.r_[X, 100 * X[:50]])
     assert quam.predict_model_std(X).max() < 3 * y.std()
 
 
@@ -465,11 +405,7 @@ def test_losses_of_targets_that_are_never_negative(related, loss):
 
 @pytest.mark.parametrize(
     "learner",
-    [
-        TweedieRegressor(power=1.5),
-        GammaRegressor(),
-        make_pipeline(PolynomialFeatures(3), Ridge()),
-    ],
+    [TweedieRegressor(power=1.5), GammaRegressor(), make_pipeline(PolynomialFeatures(3), Ridge())],
     ids=["tweedie", "gamma", "cubic"],
 )
 def test_learners_that_extrapolate_by_exponentials_and_powers(learner):

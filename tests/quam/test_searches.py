@@ -1,28 +1,28 @@
 """Searches as parameters: which one suits which model, schedules, memory, time and progress."""
 
-import pickle
 import re
 import sys
 import warnings
 from functools import partial
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_iris, make_classification
+from sklearn.datasets import make_classification
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler, scale
-from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from skuq import QUAMClassifier, QUAMRegressor, predict_uncertainty
+from skuq import QUAMClassifier, predict_uncertainty
 from skuq._networks import MLP
 from skuq.models import look_at
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, _base, _search, make_pool
@@ -31,21 +31,10 @@ from skuq.quam._refit_search import _pickled_size
 from skuq.quam._search import Regression, mean_excess, warn_if_slow, with_progress
 
 FEW = partial(make_pool, n_inputs=50, random_state=0)
-SEARCHES = [
-    PoolSearch(n_steps=3, parameters="last", eta=2.0, pool=FEW),
-    RefitSearch(shares=[0.2], pool=FEW),
-    PointwiseSearch(n_steps=3, learning_rate=0.05, batch_size=4),
-]
 SMALL_NET = MLPClassifier((4,), learning_rate_init=0.03, tol=0.02, random_state=0)
 TREE = DecisionTreeClassifier(max_depth=3, random_state=0)
 
 pytestmark = pytest.mark.filterwarnings("ignore:The model's loss on the training data")
-
-
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return scale(X)[::2], y[::2]
 
 
 @pytest.fixture(scope="module")
@@ -63,21 +52,10 @@ def many():
     return X, y, net, given
 
 
-@pytest.mark.parametrize("search", SEARCHES, ids=lambda search: type(search).__name__)
-def test_searches_are_parameter_objects(search):
-    params = search.get_params()
-    for copy in (clone(search), pickle.loads(pickle.dumps(search))):
-        assert type(copy) is type(search)
-        assert {name: str(value) for name, value in copy.get_params().items()} == {
-            name: str(value) for name, value in params.items()
-        }
-    plain = type(search)()
-    for name, value in params.items():
-        assert getattr(plain.set_params(**{name: value}), name) is value
-    quam = QUAMClassifier(search=search)
-    name = next(iter(params))
-    assert quam.get_params()[f"search__{name}"] is params[name]
-    assert clone(quam).search is not search
+def searched(kind, net):
+    if kind == "networks":
+        return net, PoolSearch(n_steps=4, pool=FEW)
+    return TREE, RefitSearch(pool=FEW)
 
 
 @pytest.mark.parametrize(
@@ -97,69 +75,50 @@ def test_a_grid_over_a_pipeline_reaches_the_search(iris, estimator, search, name
     grid = {f"quamclassifier__search__{name}": values}
     grid = GridSearchCV(pipe, grid, cv=2, scoring=epistemic_of_strange).fit(*iris)
     assert getattr(grid.best_estimator_[-1].search_, name) in values
-    scores = grid.cv_results_["mean_test_score"]
-    assert np.isfinite(scores).all()
-    assert scores[0] != scores[1]  # the searches were different ones
+    first, second = grid.cv_results_["mean_test_score"]
+    assert np.isfinite([first, second]).all()
+    assert first != second  # the searches were different ones
     assert vars(search) == search.get_params() == before
 
 
-def skorch_net():
-    return NeuralNetClassifier(
-        MLP(4, 3), criterion=nn.CrossEntropyLoss, max_epochs=2, train_split=None, verbose=0
-    )
+def chosen(estimator, *data, search=None):
+    return QUAMClassifier(search=search)._chosen_search(look_at(estimator), None, *data)
 
 
-def test_the_search_that_suits_a_model_is_taken(iris):
-    frozen = make_pipeline(StandardScaler(), clone(SMALL_NET)).fit(*iris)
-    suited = [
-        (None, PoolSearch),
-        (SMALL_NET, PoolSearch),
-        (MLP(4, 3), PoolSearch),
-        (skorch_net(), PoolSearch),
-        (make_pipeline(StandardScaler(), SMALL_NET), PoolSearch),
-        (FrozenEstimator(frozen), PoolSearch),
-        (MLPRegressor(), PoolSearch),
-        (TREE, RefitSearch),
-        (HistGradientBoostingClassifier(), RefitSearch),
-        (make_pipeline(StandardScaler(), LogisticRegression()), RefitSearch),
-        (FrozenEstimator(clone(TREE).fit(*iris)), RefitSearch),
-        (GridSearchCV(TREE, {"max_depth": [1, 2]}, cv=2), RefitSearch),
-        (RandomForestRegressor(), RefitSearch),
-        (Ridge(), RefitSearch),
-    ]
-    for estimator, kind in suited:
-        search = QUAMClassifier()._chosen_search(look_at(estimator), None, *iris)
-        assert type(search) is kind, estimator
-        assert search.get_params() == kind().get_params()
-
-
-@pytest.mark.parametrize("name", ["pool", "refit", "pointwise"])
-def test_a_name_stands_for_a_search_with_its_defaults(name):
-    kind = {"pool": PoolSearch, "refit": RefitSearch, "pointwise": PointwiseSearch}[name]
-    estimator = TREE if name == "refit" else LogisticRegression()
-    search = QUAMClassifier(search=name)._chosen_search(look_at(estimator), None, None, None)
-    assert type(search) is kind
-    assert search.get_params() == kind().get_params()
+def test_the_search_that_suits_a_model_is_taken_unless_a_name_stands_for_another(iris):
+    options = {"max_epochs": 2, "train_split": None, "verbose": 0}
+    skorch = NeuralNetClassifier(MLP(4, 3), criterion=nn.CrossEntropyLoss, **options)
+    by_gradients = [None, SMALL_NET, MLP(4, 3), skorch, MLPRegressor()]
+    by_gradients += [make_pipeline(StandardScaler(), SMALL_NET)]
+    by_gradients += [FrozenEstimator(make_pipeline(StandardScaler(), clone(SMALL_NET)).fit(*iris))]
+    by_refits = [TREE, HistGradientBoostingClassifier(), RandomForestRegressor(), Ridge()]
+    by_refits += [make_pipeline(StandardScaler(), LogisticRegression())]
+    by_refits += [FrozenEstimator(clone(TREE).fit(*iris))]
+    by_refits += [GridSearchCV(TREE, {"max_depth": [1, 2]}, cv=2)]
+    taken = [(chosen(each, *iris), PoolSearch) for each in by_gradients]
+    taken += [(chosen(each, *iris), RefitSearch) for each in by_refits]
+    named = {"pool": PoolSearch, "refit": RefitSearch, "pointwise": PointwiseSearch}
+    for name, kind in named.items():
+        taken += [(chosen(LogisticRegression(), None, None, search=name), kind)]
+    for search, kind in taken:
+        assert (type(search), search.get_params()) == (kind, kind().get_params())
 
 
 def test_logistic_regression_of_many_rows_and_classes_is_searched_by_gradients(many, monkeypatch):
     X, y, _, given = many
-
-    def chosen(estimator):
-        search = QUAMClassifier()._chosen_search(look_at(estimator), None, X, y)
-        return type(search).__name__
-
-    assert chosen(LogisticRegression()) == "RefitSearch"
-    monkeypatch.setattr(_base, "_MOST_REFITTED", 400 * 8 * 14)
-    assert chosen(LogisticRegression()) == "RefitSearch"
-    monkeypatch.setattr(_base, "_MOST_REFITTED", 400 * 8 * 14 - 1)
-    assert chosen(LogisticRegression()) == "PoolSearch"
-    assert chosen(FrozenEstimator(given)) == "PoolSearch"
-    assert chosen(LogisticRegression(class_weight="balanced")) == "RefitSearch"
-    assert chosen(LogisticRegression(solver="saga", l1_ratio=0.5)) == "RefitSearch"
-    assert chosen(TREE) == "RefitSearch"
+    size, plain, frozen = 400 * 8 * 14, LogisticRegression(), FrozenEstimator(given)
+    for limit in (None, size):
+        if limit:
+            monkeypatch.setattr(_base, "_MOST_REFITTED", limit)
+        assert type(chosen(plain, X, y)) is RefitSearch
+    monkeypatch.setattr(_base, "_MOST_REFITTED", size - 1)
+    for each in (plain, frozen):
+        assert type(chosen(each, X, y)) is PoolSearch
+    balanced = LogisticRegression(class_weight="balanced")
+    for each in (balanced, LogisticRegression(solver="saga", l1_ratio=0.5), TREE):
+        assert type(chosen(each, X, y)) is RefitSearch
     monkeypatch.setattr(_base, "find_spec", lambda _: None)  # without torch
-    assert chosen(FrozenEstimator(given)) == "RefitSearch"
+    assert type(chosen(frozen, X, y)) is RefitSearch
 
 
 @pytest.fixture(scope="module")
@@ -169,22 +128,17 @@ def network():
 
 
 def test_only_chosen_weights_move(iris, network, monkeypatch):
-    X, y = iris
-    seen = []
-    original = gradient_module.stack_parameters
-    monkeypatch.setattr(
-        gradient_module,
-        "stack_parameters",
-        lambda m, n, names: seen.append(set(names)) or original(m, n, names),
-    )
+    spy = Mock(wraps=gradient_module.stack_parameters)
+    monkeypatch.setattr(gradient_module, "stack_parameters", spy)
     found = [
-        QUAMClassifier(network, search=search).fit(X, y).predict_uncertainty(X[:3]).epistemic
-        for search in (
-            PointwiseSearch(n_steps=3, parameters=lambda name, _: name.endswith("bias")),
-            PointwiseSearch(n_steps=3),
-        )
+        QUAMClassifier(network, search=PointwiseSearch(n_steps=3, parameters=parameters))
+        .fit(*iris)
+        .predict_uncertainty(iris[0][:3])
+        .epistemic
+        for parameters in (lambda name, _: name.endswith("bias"), "all")
     ]
-    assert seen == [{"0.bias", "2.bias"}, {"0.weight", "0.bias", "2.weight", "2.bias"}]
+    moved = [set(call.args[2]) for call in spy.call_args_list]
+    assert moved == [{"0.bias", "2.bias"}, {"0.weight", "0.bias", "2.weight", "2.bias"}]
     assert not np.allclose(*found)
 
 
@@ -198,9 +152,7 @@ def test_penalty_ends_at_the_sum_of_the_sample_weights(iris, network):
         return search.settings(problem, quam._task, torch.device("cpu")).schedule
 
     penalties = schedule().penalties
-    assert len(penalties) == 50
-    assert penalties[0] == pytest.approx(12)
-    assert penalties[-1] == pytest.approx(120)
+    assert (len(penalties), penalties[0], penalties[-1]) == pytest.approx((50, 12, 120))
     slower = schedule(search__update_every=7, search__learning_rate_decay=2.0)
     assert slower.penalties[-1] == pytest.approx(120)
     assert slower.learning_rates[-1] == pytest.approx(0.1 / 2**7)
@@ -212,42 +164,28 @@ def test_penalty_ends_at_the_sum_of_the_sample_weights(iris, network):
 
 
 def test_searches_are_for_the_most_probable_classes_or_for_any(iris, network):
-    X, y = iris
+    X, labels = iris[0][::15], np.array(["a", "b", "c"])
     quam = QUAMClassifier(network, search=PointwiseSearch(n_steps=20), random_state=0)
-    quam.fit(X, np.array(["a", "b", "c"])[y])
-    every = quam.adversarial_models(X[::15])
-    some = quam.set_params(n_targets=2).adversarial_models(X[::15])
-    order = np.argsort(-quam.predict_proba(X[::15]), axis=1)[:, :2]
-    np.testing.assert_array_equal(some.target, quam.classes_[order])
-    np.testing.assert_array_equal(every.target, np.tile(quam.classes_, (5, 1)))
+    every = quam.fit(iris[0], labels[iris[1]]).adversarial_models(X)
+    some = quam.set_params(n_targets=2).adversarial_models(X)
+    order = np.argsort(-quam.predict_proba(X), axis=1)[:, :2]
+    np.testing.assert_array_equal(some.target, labels[order])
+    np.testing.assert_array_equal(every.target, np.tile(labels, (5, 1)))
     picked = np.take_along_axis(every.divergence, order, axis=1)
     np.testing.assert_allclose(some.divergence, picked, rtol=1e-5, atol=1e-9)
-    quam.set_params(n_targets="auto", search__targeted=False)
-    found = quam.adversarial_models(X[::15])
+    found = quam.set_params(n_targets="auto", search__targeted=False).adversarial_models(X)
     assert found.proba.shape == (5, 1, 3)
-    np.testing.assert_array_equal(found.target[:, 0], quam.classes_[found.proba[:, 0].argmax(-1)])
+    np.testing.assert_array_equal(found.target[:, 0], labels[found.proba[:, 0].argmax(-1)])
     assert (found.divergence[found.feasible] > 0).all()
 
 
-def test_prior_counts_in_the_losses_of_the_models(iris, network):
-    search = PointwiseSearch(n_steps=1, c0=0.0)
-    quam = QUAMClassifier(network, search=search, random_state=0).fit(*iris)
-    plain = quam.adversarial_models(iris[0][:2])
-    prior = quam.set_params(search__prior_precision=15.0).adversarial_models(iris[0][:2])
-    # One step of Adam without penalty: every weight moves by its step size, so the models are
-    # the same, and only their losses differ, by the growth of the weights.
-    np.testing.assert_allclose(prior.proba, plain.proba, rtol=1e-5)
-    assert (np.abs(prior.excess_loss - plain.excess_loss) > 1e-4).all()
-
-
-@pytest.mark.parametrize("kind", ["networks", "learners"])
-@pytest.mark.parametrize(("n_targets", "n"), [("auto", 10), (None, 14), (3, 3), (99, 14)])
+@pytest.mark.parametrize(
+    ("kind", "n_targets", "n"),
+    [("networks", "auto", 10), ("learners", None, 14), ("learners", 3, 3), ("networks", 99, 14)],
+)
 def test_the_ten_most_probable_classes_are_asked_for(many, kind, n_targets, n):
     X, y, net, _ = many
-    estimator, search = {
-        "networks": (net, PoolSearch(n_steps=3, pool=FEW)),
-        "learners": (TREE, RefitSearch(shares=[0.1], pool=FEW)),
-    }[kind]
+    estimator, search = searched(kind, net)
     quam = QUAMClassifier(estimator, search=search, n_targets=n_targets, random_state=0).fit(X, y)
     mean = quam.predict_proba(np.asarray(quam._pool)).mean(axis=0)
     best = np.sort(np.argsort(-mean, kind="stable")[:n])
@@ -260,22 +198,20 @@ def test_the_ten_most_probable_classes_are_asked_for(many, kind, n_targets, n):
 @pytest.mark.parametrize("kind", ["networks", "learners"])
 def test_as_many_classes_are_searched_as_fit_into_memory(many, kind):
     X, y, net, _ = many
+    estimator, search = searched(kind, net)
     if kind == "networks":
-        estimator, search = net, PoolSearch(n_steps=3, pool=FEW)
         size, working = 2 * sum(p.nbytes for p in net.parameters()), 2**28
     else:
-        estimator = FrozenEstimator(DecisionTreeClassifier(max_depth=3).fit(X, y))
-        search, working = RefitSearch(pool=FEW), 0
-        size = 2 * _pickled_size(estimator.estimator)
+        estimator = FrozenEstimator(clone(TREE).fit(X, y))
+        size, working = 2 * _pickled_size(estimator.estimator), 0
     few = QUAMClassifier(estimator, search=clone(search), n_targets=4, random_state=0).fit(X, y)
     search.set_params(max_memory=working + 4.5 * size)
     quam = QUAMClassifier(estimator, search=search, random_state=0)
     with pytest.warns(UserWarning, match="20 models of .* the 4 most probable .*n_targets=4"):
         bounded = quam.fit(X, y)
     np.testing.assert_array_equal(bounded._found.targets, few._found.targets)
-    np.testing.assert_array_equal(
-        bounded.predict_uncertainty(X[:5]), few.predict_uncertainty(X[:5])
-    )
+    expected = few.predict_uncertainty(X[:5])
+    np.testing.assert_array_equal(bounded.predict_uncertainty(X[:5]), expected)
     search.set_params(max_memory=working + 1.5 * size)
     with pytest.raises(MemoryError, match="At least 2"):
         quam.fit(X, y)
@@ -290,21 +226,11 @@ def test_free_memory_is_the_limit(many, monkeypatch):
         quam.fit(X, y)
 
 
-def test_searches_of_a_regressor_fit_both_or_are_refused():
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    tree = DecisionTreeRegressor(max_depth=3)
-    quam = QUAMRegressor(tree, search=RefitSearch(max_memory=1000, pool=FEW), noise=1.0)
-    with pytest.raises(MemoryError, match="At least 2"):
-        quam.fit(X, X[:, 0] + 0.1 * X[:, 1])
-
-
 @pytest.mark.parametrize("kind", ["networks", "learners"])
 def test_long_searches_are_announced_and_show_their_progress(many, kind, monkeypatch, capsys):
     X, y, net, _ = many
-    estimator, search, work = {
-        "networks": (net, PoolSearch(n_steps=4, pool=FEW), "4 steps of"),
-        "learners": (TREE, RefitSearch(pool=FEW), "4 refits of"),
-    }[kind]
+    estimator, search = searched(kind, net)
+    work = "4 steps of" if kind == "networks" else "4 refits of"
     quam = QUAMClassifier(estimator, search=search, n_targets=2, device="cpu", random_state=0)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
@@ -330,8 +256,7 @@ def test_the_time_is_that_of_all_steps(monkeypatch):
 def test_large_models_are_kept_in_part(many, monkeypatch):
     X, y, net, _ = many
     module = sys.modules[PoolSearch.__module__]
-    search = PoolSearch(n_steps=50, pool=FEW)
-    quam = QUAMClassifier(net, search=search, n_targets=2, random_state=0)
+    quam = QUAMClassifier(net, search=PoolSearch(n_steps=50, pool=FEW), n_targets=2, random_state=0)
     every = quam.fit(X, y)._found
     size = sum(p.nbytes for p in net.parameters())
     monkeypatch.setattr(module, "_MOST_BYTES_KEPT", 3 * size)
