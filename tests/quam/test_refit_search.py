@@ -2,12 +2,13 @@
 
 from functools import partial
 from inspect import signature
+from itertools import product
 
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_diabetes, load_iris
+from sklearn.datasets import load_diabetes
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
     BaggingClassifier,
@@ -86,11 +87,10 @@ def test_linear_models_are_weighted_least_squares_of_data_and_pool(plane, alpha)
     plain = loss(least_squares(0.0, wanted[0][0]))
     outputs = found.outputs(points)
     assert outputs.shape == (5, 2, 2, 1)
-    for k, (target,) in enumerate(wanted):
-        for s, share in enumerate(SHARES):
-            exact = least_squares(share, target)
-            np.testing.assert_allclose(outputs[:, k, s, 0], np.c_[points, np.ones(5)] @ exact)
-            assert found.excess_loss[k, s] == pytest.approx(loss(exact) - plain)
+    for (k, (target,)), (s, share) in product(enumerate(wanted), enumerate(SHARES)):
+        exact = least_squares(share, target)
+        np.testing.assert_allclose(outputs[:, k, s, 0], np.c_[points, np.ones(5)] @ exact)
+        assert found.excess_loss[k, s] == pytest.approx(loss(exact) - plain)
     assert (found.excess_loss[:, 1] > found.excess_loss[:, 0]).all()
     assert found.centre(points) is None
 
@@ -116,18 +116,14 @@ def test_held_out_samples_are_the_same_for_all_and_seen_by_none(plane):
     X, y, weight, pool, wanted = plane
     found = refitted(Recorder(), plane)
     seen = seen_rows(plane)
-    for k, search in enumerate(found.models):
-        for share, model in zip(SHARES, search, strict=True):
-            fitted = model.estimator
-            of_pool = np.full(40, share / 2 * weight[seen].sum() / 40)
-            rows = np.c_[
-                np.r_[X[seen], pool], np.r_[y[seen], wanted[k][0]], np.r_[weight[seen], of_pool]
-            ]
-            given = np.c_[fitted.X_, fitted.y_, fitted.weight_]
-            np.testing.assert_allclose(given[given[:, 0].argsort()], rows[rows[:, 0].argsort()])
-            # Learners that cut their samples into parts must not find the pool in one of them.
-            in_pool = np.isin(fitted.X_[:, 0], pool[:, 0])
-            assert 10 <= in_pool[:47].sum() <= 30
+    for k, (s, share) in product(range(2), enumerate(SHARES)):
+        fitted = found.models[k][s].estimator
+        of_pool = np.full(40, share / 2 * weight[seen].sum() / 40)
+        rows = np.r_[X[seen], pool], np.r_[y[seen], wanted[k][0]], np.r_[weight[seen], of_pool]
+        rows, given = np.column_stack(rows), np.c_[fitted.X_, fitted.y_, fitted.weight_]
+        np.testing.assert_allclose(given[given[:, 0].argsort()], rows[rows[:, 0].argsort()])
+        # Learners that cut their samples into parts must not find the pool in one of them.
+        assert 10 <= np.isin(fitted.X_[:47, 0], pool[:, 0]).sum() <= 30
 
 
 @pytest.mark.parametrize("n", [1, 5, 8, 14])
@@ -182,18 +178,19 @@ def test_balanced_classes_count_the_weights_of_rows_where_the_learner_does(unbal
     np.testing.assert_allclose(balanced, by_hand, atol=0.2)  # the other way is 2 off
 
 
-@pytest.mark.parametrize("package", ["xgboost", "lightgbm"])
+BOOSTERS = {
+    "xgboost": ("XGBClassifier", {"max_depth": 2}),
+    "lightgbm": ("LGBMClassifier", {"num_leaves": 4, "min_child_samples": 5, "verbose": -1}),
+}
+
+
+@pytest.mark.parametrize("package", BOOSTERS)
 def test_the_weight_of_a_second_class_does_not_count_the_pool(package, unbalanced):
-    learner = {
-        "xgboost": lambda module: module.XGBClassifier(n_estimators=5, max_depth=2),
-        "lightgbm": lambda module: module.LGBMClassifier(
-            n_estimators=5, num_leaves=4, min_child_samples=5, verbose=-1
-        ),
-    }[package](pytest.importorskip(package))
+    name, options = BOOSTERS[package]
+    learner = getattr(pytest.importorskip(package), name)(n_estimators=5, **options)
     y, outputs = unbalanced
     of_class = outputs(clone(learner).set_params(scale_pos_weight=5), np.ones(90))
-    by_row = outputs(learner, np.where(y == 1, 5.0, 1.0))
-    np.testing.assert_allclose(of_class, by_row, atol=1e-5)
+    np.testing.assert_allclose(of_class, outputs(learner, np.where(y == 1, 5.0, 1.0)), atol=1e-5)
 
 
 def test_refits_stop_early_if_the_given_model_did():
@@ -230,17 +227,15 @@ def test_a_class_of_a_frozen_model_may_be_missing_from_the_data():
     X = rng.normal(size=(120, 2)) + 3 * np.repeat(np.eye(3)[:, :2], 40, axis=0)
     mine = FrozenEstimator(DecisionTreeClassifier(max_depth=3).fit(X, y))
     quam = QUAMClassifier(mine, random_state=0).fit(X[:80], y[:80])
-    u = quam.predict_uncertainty(X)
-    assert np.isfinite(u.parts).all()
+    assert np.isfinite(quam.predict_uncertainty(X).parts).all()
     assert quam.adversarial_models(X[:2]).target.tolist() == [["a", "b", "c"]] * 2
 
 
 def test_each_class_keeps_a_sample_to_be_fitted_on():
     X, y = np.arange(31.0)[:, None], np.r_[np.zeros(30), 1.0]
-    search = RefitSearch(shares=[0.1], pool=lambda X: X + 0.5)
+    tree, search = DecisionTreeClassifier(max_depth=2), RefitSearch(shares=[0.1], pool=np.negative)
     for seed in range(5):
-        quam = QUAMClassifier(DecisionTreeClassifier(max_depth=2), search=search, random_state=seed)
-        quam.fit(X, y)
+        quam = QUAMClassifier(tree, search=search, random_state=seed).fit(X, y)
         assert all(1 in each.estimator.classes_ for search in quam._found.models for each in search)
 
 
@@ -256,12 +251,6 @@ class InContext(ClassifierMixin, BaseEstimator):
         means = np.stack([self.X_[self.y_ == k].mean(axis=0) for k in self.classes_])
         near = np.exp(-np.square(np.asarray(X)[:, None] - means).sum(axis=-1)) + 1e-9
         return near / near.sum(axis=1, keepdims=True)
-
-
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return scale(X)[::2], y[::2]
 
 
 WEIGHTED = [
@@ -283,9 +272,9 @@ WEIGHTED = [
 ]
 
 
-def test_weights_reach_all_models_inside_or_none():
-    for learner, expected in WEIGHTED:
-        assert takes_weights(learner) is expected, learner
+@pytest.mark.parametrize(("learner", "expected"), WEIGHTED)
+def test_weights_reach_all_models_inside_or_none(learner, expected):
+    assert takes_weights(learner) is expected
 
 
 @pytest.mark.parametrize(
@@ -309,10 +298,13 @@ def test_learners_without_weights_are_searched(iris, learner):
     u = quam.predict_uncertainty(X[::7])
     assert (u.epistemic >= 0).all()
     assert u.epistemic.max() > 0
-    frozen = FrozenEstimator(clone(learner).fit(X, y))
-    again = QUAMClassifier(frozen, search=search, n_targets=2, random_state=0).fit(X, y)
-    np.testing.assert_allclose(again.predict_uncertainty(X[::7]), u, rtol=1e-6, atol=1e-9)
+    mine = clone(learner).fit(X, y)
+    before = mine.predict_proba(X)
+    again = QUAMClassifier(FrozenEstimator(mine), search=search, n_targets=2, random_state=0)
+    found = again.fit(X, y).predict_uncertainty(X[::7])
+    np.testing.assert_allclose(found, u, rtol=1e-6, atol=1e-9)
     assert np.isfinite(again.search_pool(X[:9]).predict_uncertainty(X[:4]).total).all()
+    np.testing.assert_array_equal(mine.predict_proba(X), before)
 
 
 @pytest.mark.parametrize(
@@ -346,13 +338,9 @@ def test_the_number_of_rows_is_the_share_of_the_training_rows(share, n_rows):
 
 def test_equal_weights_are_no_weights_to_a_learner_without_them(iris):
     X, y = iris
-    search = RefitSearch(shares=[0.2])
-    equal, none = (
-        QUAMClassifier(NEAR, search=search, random_state=0)
-        .fit(X, y, sample_weight=w)
-        .predict_uncertainty(X)
-        for w in (np.full(len(y), 2.0), None)
-    )
+    quam = QUAMClassifier(NEAR, search=RefitSearch(shares=[0.2]), random_state=0)
+    weights = np.full(len(y), 2.0), None
+    equal, none = (quam.fit(X, y, sample_weight=w).predict_uncertainty(X) for w in weights)
     np.testing.assert_array_equal(equal, none)
 
 
@@ -364,15 +352,11 @@ def test_members_of_an_ensemble_keep_their_class_weights(iris):
 
 
 def test_an_ensemble_whose_members_take_weights_is_refitted_with_weights(iris):
-    X, y = iris
-    single, voting = (
-        LINEAR,
-        VotingClassifier([("only", LogisticRegression(tol=1e-6))], voting="soft"),
-    )
+    single = LogisticRegression(tol=1e-6)
+    voting = VotingClassifier([("only", single)], voting="soft")
     alone, inside = (
-        QUAMClassifier(each, search=RefitSearch(), random_state=0).fit(X, y)
-        for each in (clone(single).set_params(tol=1e-6), voting)
+        QUAMClassifier(each, search=RefitSearch(), random_state=0).fit(*iris)
+        for each in (single, voting)
     )
-    np.testing.assert_allclose(
-        alone.predict_uncertainty(X), inside.predict_uncertainty(X), rtol=0.01, atol=1e-4
-    )
+    ours, theirs = alone.predict_uncertainty(iris[0]), inside.predict_uncertainty(iris[0])
+    np.testing.assert_allclose(ours, theirs, rtol=0.01, atol=1e-4)
