@@ -14,11 +14,7 @@ from click.testing import CliRunner
 import skuq.cli
 from skuq.cli import main
 from skuq.datasets import load_digits_with_ood
-from skuq.plotting import (
-    ReliabilityDisplay,
-    RiskCoverageDisplay,
-    UncertaintyHistogramDisplay,
-)
+from skuq.plotting import ReliabilityDisplay, RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.reporting import Report
 
 ROOT = Path(__file__).parent.parent

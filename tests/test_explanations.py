@@ -11,14 +11,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-from skuq import (
-    Explanation,
-    QUAMClassifier,
-    QUAMRegressor,
-    Uncertainty,
-    UncertaintyMixin,
-    explain,
-)
+from skuq import Explanation, QUAMClassifier, QUAMRegressor, Uncertainty, UncertaintyMixin, explain
 from skuq.explanations import SMALLEST_SHARE, standing_out
 from skuq.quam import PoolSearch
 

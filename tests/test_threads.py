@@ -88,10 +88,7 @@ DEFAULT = [  # of the other estimators with networks
     and type(each) not in KINDS
 ]
 
-pytestmark = [
-    pytest.mark.usefixtures("short_training"),
-    pytest.mark.filterwarnings("ignore"),
-]
+pytestmark = [pytest.mark.usefixtures("short_training"), pytest.mark.filterwarnings("ignore")]
 
 
 @contextmanager
@@ -131,9 +128,7 @@ def assert_same_in_threads(estimator, rows):
 
 
 @pytest.mark.parametrize(
-    "estimator",
-    [*DEFAULT, *GIVEN],
-    ids=lambda each: "".join(str(each).split()),
+    "estimator", [*DEFAULT, *GIVEN], ids=lambda each: "".join(str(each).split())
 )
 def test_threads_predict_as_one_thread(estimator):
     X, y = load_iris(return_X_y=True)

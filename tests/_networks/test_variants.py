@@ -354,9 +354,7 @@ def test_last_layer_of_a_network_moves_that_cannot_be_cut_before_its_first_linea
 
 
 @pytest.mark.filterwarnings("error")
-def test_all_weights_move_where_the_last_layer_is_all_or_a_small_network_begins_linear(
-    monkeypatch,
-):
+def test_all_weights_move_where_the_last_layer_is_all_or_a_small_network_begins_linear(monkeypatch):
     alone = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten()).eval()
     assert cut_network(alone, "auto", torch.randn(3, 2, 2, 2)).parameters == ("0.weight", "0.bias")
     assert len(cut_network(OnRows().eval(), "auto", torch.randn(3, 2, 2)).parameters) == 4

@@ -111,11 +111,7 @@ def in_threshold(outer, cls, **options):
         (lambda: MLPClassifier((3,), max_iter=1).fit(X, LABELS), ValueError, "multi-label"),
         (poisson, ValueError, "squared error"),
         (lambda: binary(criterion=nn.BCELoss), ValueError, "BCEWithLogitsLoss"),
-        (
-            lambda: binary(predict_nonlinearity=torch.sigmoid),
-            ValueError,
-            "predict_nonlinearity",
-        ),
+        (lambda: binary(predict_nonlinearity=torch.sigmoid), ValueError, "predict_nonlinearity"),
         (
             lambda: CalibratedClassifierCV(LogisticRegression(), cv=2).fit(X, Y),
             ValueError,
