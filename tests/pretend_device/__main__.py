@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-TESTS = ["tests/test_gpu.py", "tests/test_devices.py"]
+TESTS = ["tests/test_gpu.py"]
 kinds = [argument for argument in sys.argv[1:] if argument in ("cuda", "mps")]
 options = [argument for argument in sys.argv[1:] if argument not in kinds]
 failed = 0
