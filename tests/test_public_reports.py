@@ -51,8 +51,8 @@ from skuq.metrics import (
 )
 from skuq.plotting import ReliabilityDisplay
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch
-from skuq.tables import TableModel
 from tests.test_common import FIRST, REFITTED, UpperHalf
+from tests.written import Written
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 pl = pytest.importorskip("polars")
@@ -481,19 +481,6 @@ def test_a_cell_whose_square_overflows_is_refused_by_its_place():
             ask(X)
 
 
-class Written(nn.Module):
-    """A module with a function for its forward pass."""
-
-    def __init__(self, forward, **parts):
-        super().__init__()
-        self.function = forward
-        for name, part in parts.items():
-            setattr(self, name, part)
-
-    def forward(self, x):
-        return self.function(self, x)
-
-
 BATCH_NORM = nn.BatchNorm1d(8, track_running_stats=False)
 
 
@@ -522,16 +509,13 @@ def test_modules_whose_outputs_are_no_function_of_their_input(estimator, module,
 torch.manual_seed(0)
 WEIGHTS = nn.ParameterList([torch.randn(4, 8) / 2, torch.randn(8, 3)])
 TEMPERATURE = nn.Parameter(torch.tensor(1.5))
+LISTED = Written(lambda self, x: torch.tanh(x @ self.w[0]) @ self.w[1], w=WEIGHTS)
+SCALED = Written(lambda self, x: self.a(x) / self.t, a=nn.Linear(4, 3), t=TEMPERATURE)
 
 
 @pytest.mark.filterwarnings("ignore:The model's loss")
 @pytest.mark.parametrize(
-    ("module", "search"),
-    [
-        (Written(lambda self, x: torch.tanh(x @ self.w[0]) @ self.w[1], w=WEIGHTS), PoolSearch),
-        (Written(lambda self, x: torch.tanh(x @ self.w[0]) @ self.w[1], w=WEIGHTS), PointwiseSearch),
-        (Written(lambda self, x: self.a(x) / self.t, a=nn.Linear(4, 3), t=TEMPERATURE), PoolSearch),
-    ],
+    ("module", "search"), [(LISTED, PoolSearch), (LISTED, PointwiseSearch), (SCALED, PoolSearch)]
 )
 def test_parameters_that_are_in_no_layer(module, search):
     X = X60.astype(np.float32)
@@ -575,7 +559,8 @@ def test_layers_that_need_edges_in_order():
 
 
 FROZEN_OF_TWO = FrozenEstimator(LogisticRegression().fit([[0.0] * 4, [1.0] * 4], ["a", "b"]))
-ALL = [*FIRST, *REFITTED, skuq.QUAMClassifier(search=PointwiseSearch(n_steps=2)), skuq.OODDetector()]
+POINTWISE = skuq.QUAMClassifier(search=PointwiseSearch(n_steps=2))
+ALL = [*FIRST, *REFITTED, POINTWISE, skuq.OODDetector()]
 
 
 @pytest.mark.filterwarnings("ignore")

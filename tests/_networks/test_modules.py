@@ -9,13 +9,7 @@ from skuq._networks import MLP, BinaryLogits, LeNet, TabularNet, linear_layer, r
 
 @pytest.mark.parametrize(
     ("hidden_sizes", "dropout", "batch_norm"),
-    [
-        ((), 0.4, True),
-        ((5,), 0.0, False),
-        ((5,), 0.4, False),
-        ((5, 4), 0.0, True),
-        ((5, 4), 0.4, True),
-    ],
+    [((), 0.4, True), ((5,), 0.0, False), ((5,), 0.4, False), ((5, 4), 0.4, True)],
 )
 def test_each_hidden_layer_is_normalised_activated_and_dropped_in_this_order(
     hidden_sizes, dropout, batch_norm
@@ -58,12 +52,9 @@ def test_lenet_takes_flat_rows_and_images_alike_and_has_the_layers_of_the_paper(
 
 def test_tabular_net_depends_on_categories_only_through_their_code():
     net = TabularNet(3, 2, categories={2: 4})
-    x = torch.tensor([[0.1, 0.2, 1.0]])
-    other = torch.tensor([[0.1, 0.2, 3.0]])
-    assert not torch.equal(net(x), net(other))
-    unseen = [torch.tensor([[0.1, 0.2, code]]) for code in (-1.0, 4.0, 99.0)]
-    torch.testing.assert_close(net(unseen[0]), net(unseen[1]))
-    torch.testing.assert_close(net(unseen[0]), net(unseen[2]))
+    one, other, *unseen = net(torch.tensor([[0.1, 0.2, code] for code in (1, 3, -1, 4, 99)]))
+    assert not torch.equal(one, other)
+    torch.testing.assert_close(unseen, [unseen[0]] * 3)
 
 
 @pytest.mark.parametrize("device", ["quantum", "cuda:99"])
@@ -73,10 +64,9 @@ def test_devices_that_are_not_there_are_refused(device):
 
 
 def test_a_linear_layer_of_given_weights_draws_nothing():
-    state, weight = torch.get_rng_state(), torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
-    layer = linear_layer(weight, torch.ones(2, dtype=torch.float64))
-    x = torch.ones(1, 3, dtype=torch.float64)
-    assert layer(x).tolist() == [[4.0, 13.0]]
+    state, weight, x = torch.get_rng_state(), torch.arange(6.0).reshape(2, 3), torch.ones(1, 3)
+    assert linear_layer(weight, torch.ones(2))(x).tolist() == [[4.0, 13.0]]
+    assert linear_layer(weight.double())(x.double()).dtype == torch.float64
     assert linear_layer(weight)(x).tolist() == [[3.0, 12.0]]
     assert torch.equal(torch.get_rng_state(), state)
     with pytest.raises(RuntimeError):

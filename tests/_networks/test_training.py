@@ -1,6 +1,7 @@
 """Training through skorch: weights, batches, divergence, and no trace in global state."""
 
 import warnings
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -30,89 +31,69 @@ QUICK = TrainingSettings(learning_rate=5e-3, max_epochs=5, batch_size=256, weigh
 BUILD = partial(float64_mlp, 4, 3)
 
 
-@pytest.fixture(scope="module")
-def data():
-    X, y = load_iris(return_X_y=True)
-    X, y = scale(X)[::3], y[::3]
-    X.flags.writeable = y.flags.writeable = False
-    return X, y
+X, Y = load_iris(return_X_y=True)
+X, Y = scale(X)[::3], Y[::3]
+X.flags.writeable = Y.flags.writeable = False
 
 
-def cross_entropy():
-    return WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
-
-
-def trained(X, y, *, module=BUILD, settings=QUICK, sample_weight=None, **options):
-    weight = np.ones(len(X)) if sample_weight is None else sample_weight
-    data = {"inputs": X, "weight": weight}
-    return train(module, cross_entropy(), data, y, settings=settings, **options)
-
-
-def weights_of(module):
-    return {name: value.numpy() for name, value in module.state_dict().items()}
+def trained(X=X, y=Y, *, module=BUILD, settings=QUICK, weight=None, seed=0, **options):
+    data = {"inputs": X, "weight": np.ones(len(X)) if weight is None else weight}
+    loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
+    return train(module, loss, data, y, settings=settings, seed=seed, **options)
 
 
 def assert_same(first, second, **tolerance):
-    for name, value in weights_of(first).items():
-        np.testing.assert_allclose(value, weights_of(second)[name], **tolerance)
+    found, expected = first.state_dict(), second.state_dict()
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        np.testing.assert_allclose(value.numpy(), expected[name].numpy(), **tolerance)
 
 
-def test_a_seed_determines_the_weights_and_leaves_no_trace(data):
+def test_a_seed_determines_the_weights_and_leaves_no_trace():
     torch.manual_seed(11)
     before = torch.random.get_rng_state()
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # read-only data are no reason to warn
-        first, same, other = (trained(*data, seed=seed).module for seed in (3, 3, 4))
+        first, same, other = (trained(seed=seed).module for seed in (3, 3, 4))
     assert torch.equal(before, torch.random.get_rng_state())
     assert_same(first, same, rtol=0)
-    assert not np.allclose(weights_of(first)["0.weight"], weights_of(other)["0.weight"])
+    assert not torch.allclose(first[0].weight, other[0].weight)
 
 
-def test_it_is_what_a_plain_skorch_net_learns(data):
+def test_it_is_what_a_plain_skorch_net_learns():
     settings = TrainingSettings(learning_rate=0.01, max_epochs=4, batch_size=-1)
-    ours = trained(*data, settings=settings, seed=1).module
+    ours = trained(settings=settings, seed=1).module
+    options = {"criterion": nn.CrossEntropyLoss, "optimizer": torch.optim.Adam, "lr": 0.01}
+    options |= {"max_epochs": 4, "batch_size": -1, "train_split": None, "verbose": 0}
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        net = NeuralNetClassifier(
-            float64_mlp,
-            module__n_features=4,
-            module__n_outputs=3,
-            criterion=nn.CrossEntropyLoss,
-            optimizer=torch.optim.Adam,
-            lr=0.01,
-            max_epochs=4,
-            batch_size=-1,
-            train_split=None,
-            verbose=0,
-        ).fit(*data)
+        net = NeuralNetClassifier(BUILD, **options).fit(X, Y)
     assert_same(ours, net.module_, rtol=1e-9)
 
 
-def test_the_network_comes_back_ready_to_be_evaluated(data):
-    module, history = trained(*data, module=MLP(4, 3, dropout=0.5).double(), seed=0)
+def test_the_network_comes_back_ready_to_be_evaluated():
+    module, history = trained(module=MLP(4, 3, dropout=0.5).double())
     assert not module.training
     assert not any(p.requires_grad for p in module.parameters())
     assert len(history) == QUICK.max_epochs
 
 
-def test_the_learning_rate_follows_a_cosine_to_zero(data):
+def test_the_learning_rate_follows_a_cosine_to_zero():
     rates = []
 
     class Listen(Callback):
         def on_epoch_end(self, net, **kwargs):
             rates.append(net.optimizer_.param_groups[0]["lr"])
 
-    settings = TrainingSettings(learning_rate=0.1, max_epochs=4, cosine=True, callbacks=[Listen()])
-    trained(*data, settings=settings, seed=0)
+    trained(settings=TrainingSettings(0.1, max_epochs=4, cosine=True, callbacks=[Listen()]))
     expected = 0.05 * (1 + np.cos(np.pi * np.arange(1, 5) / 4))
     np.testing.assert_allclose(rates, expected, atol=1e-12)
 
 
-def test_early_stopping_keeps_the_weights_of_the_best_epoch(data):
+def test_early_stopping_keeps_the_weights_of_the_best_epoch():
     settings = TrainingSettings(learning_rate=0.3, max_epochs=60, patience=3)
-    X, y = data
-    wrong = {"inputs": X[::7], "weight": np.ones(len(X[::7]))}, np.roll(y[::7], 5)
-    module, history = trained(X, y, settings=settings, seed=0, validation=wrong)
+    wrong = {"inputs": X[::7], "weight": np.ones(len(X[::7]))}, np.roll(Y[::7], 5)
+    module, history = trained(settings=settings, validation=wrong)
     losses = history[:, "valid_loss"]
     assert len(losses) == np.argmin(losses) + 4 < 60
     with torch.no_grad():
@@ -120,80 +101,65 @@ def test_early_stopping_keeps_the_weights_of_the_best_epoch(data):
     assert float(loss) == pytest.approx(min(losses))
 
 
-WEIGHT = np.random.default_rng(0).integers(0, 4, 50)
-
-
-def test_weights_equal_repetition_in_one_batch(data):
-    X, y = data
-    weighted = trained(X, y, seed=0, sample_weight=WEIGHT.astype(float)).module
-    repeated = trained(X.repeat(WEIGHT, axis=0), y.repeat(WEIGHT), seed=0).module
-    assert_same(weighted, repeated, rtol=1e-7, atol=1e-9)
+def test_weights_equal_repetition_in_one_batch():
+    weight = np.random.default_rng(0).integers(0, 4, 50)
+    weighted = X, Y, weight.astype(float)
+    repeated = X.repeat(weight, axis=0), Y.repeat(weight), None
+    modules = [trained(X, y, weight=each).module for X, y, each in (weighted, repeated)]
+    assert_same(*modules, rtol=1e-7, atol=1e-9)
     options = {"criterion__reduction": "none", "max_epochs": 5, "batch_size": -1}
     nets = [
-        fit_net(weighted_classifier(**options), rows, labels, seed=0, sample_weight=weight).module_
-        for rows, labels, weight in (
-            (X, y, WEIGHT.astype(float)),
-            (X.repeat(WEIGHT, axis=0), y.repeat(WEIGHT), None),
-        )
+        fit_net(weighted_classifier(**options), X, y, seed=0, sample_weight=each).module_
+        for X, y, each in (weighted, repeated)
     ]
     assert_same(*(net.requires_grad_(False) for net in nets), rtol=1e-7, atol=1e-9)
 
 
-def test_batches_of_zero_weight_do_not_spoil_training(data):
+def test_batches_of_zero_weight_do_not_spoil_training():
     settings = TrainingSettings(learning_rate=5e-3, max_epochs=2, batch_size=10)
-    module = trained(*data, settings=settings, seed=0, sample_weight=np.eye(50)[0]).module
+    module = trained(settings=settings, weight=np.eye(50)[0]).module
     assert all(torch.isfinite(p).all() for p in module.parameters())
 
 
 @pytest.mark.parametrize("rate", [1e200, 30.0])
-def test_divergence_is_an_error_that_names_the_learning_rate(data, rate):
+def test_divergence_is_an_error_that_names_the_learning_rate(rate):
     settings = TrainingSettings(learning_rate=rate, max_epochs=5, optimizer=torch.optim.SGD)
-    X = 100 * data[0]
     with pytest.raises(ValueError, match=r"diverged: .* smaller `learning_rate` than"):
-        trained(X, data[1], settings=settings, seed=0)
+        trained(100 * X, settings=settings)
 
 
-@pytest.mark.parametrize("train_default", [train_default_classifier, train_default_regressor])
-def test_divergence_of_a_default_network_advises_what_its_user_can_do(data, train_default):
-    X, y = np.full_like(data[0], np.inf), data[1]
-    outputs = {"n_classes": 3} if train_default is train_default_classifier else {"n_outputs": 1}
+@pytest.mark.parametrize(
+    ("train_default", "outputs"),
+    [(train_default_classifier, {"n_classes": 3}), (train_default_regressor, {"n_outputs": 1})],
+)
+def test_divergence_of_a_default_network_advises_what_its_user_can_do(train_default, outputs):
     with pytest.raises(ValueError, match=r"diverged: [^`]*StandardScaler\.$"):
-        train_default(X, y, **outputs, seed=0, device="cpu")
+        train_default(np.full_like(X, np.inf), Y, **outputs, seed=0, device="cpu")
 
 
-def weighted_classifier(**options):
-    return WeightedClassifier(
-        BUILD, criterion=nn.CrossEntropyLoss, train_split=None, verbose=0, **options
-    )
+def weighted_classifier(module=BUILD, **options):
+    options = {"criterion": nn.CrossEntropyLoss, "train_split": None, "verbose": 0} | options
+    return WeightedClassifier(module, **options)
 
 
 @pytest.mark.parametrize("kind", ["regressor", "classifier"])
 def test_heavy_samples_count_in_full_in_batches_of_others(kind):
     """Four of 200 samples hold half of the weight: more than a batch of its own weighs."""
     rng = np.random.default_rng(0)
-    X, weight = rng.uniform(-1, 1, size=(200, 1)), np.ones(200)
-    weight[:4] = 49.0
-    heavy = np.arange(200) < 4
+    X, heavy = rng.uniform(-1, 1, size=(200, 1)), np.arange(200) < 4
+    weight = np.where(heavy, 49.0, 1.0)
     if kind == "regressor":
         y = 0.5 * rng.normal(size=200) + 4 * heavy
-        module = train_default_regressor(
-            X, y, sample_weight=weight, n_outputs=1, seed=0, device="cpu"
-        )
+        options = {"n_outputs": 1, "seed": 0, "device": "cpu"}
+        module = train_default_regressor(X, y, sample_weight=weight, **options)
         outputs = module(torch.tensor(X))[:, 0].numpy()
         assert abs(np.average(outputs, weights=weight) - np.average(y, weights=weight)) < 0.25
         return
-    net = WeightedClassifier(
-        partial(nn.Linear, 1, 2),
-        criterion=nn.CrossEntropyLoss,
-        criterion__reduction="none",
-        train_split=None,
-        max_epochs=60,
-        batch_size=20,
-        lr=0.05,
-        verbose=0,
-    )
-    fitted = fit_net(net, X.astype(np.float32), heavy.astype(int), seed=0, sample_weight=weight)
-    proba = fitted.module_(torch.tensor(X, dtype=torch.float32)).softmax(1)[:, 1].detach().numpy()
+    options = {"criterion__reduction": "none", "max_epochs": 60, "batch_size": 20, "lr": 0.05}
+    net = weighted_classifier(partial(nn.Linear, 1, 2), **options)
+    X = X.astype(np.float32)
+    fitted = fit_net(net, X, heavy.astype(int), seed=0, sample_weight=weight)
+    proba = fitted.module_(torch.tensor(X)).softmax(1)[:, 1].detach().numpy()
     assert abs(np.average(proba, weights=weight) - 0.5) < 0.12
 
 
@@ -204,19 +170,18 @@ def test_heavy_samples_count_in_full_in_batches_of_others(kind):
         (weighted_classifier(criterion__reduction="mean"), "criterion__reduction='none'"),
     ],
 )
-def test_weights_that_a_net_cannot_use_are_refused(data, net, word):
+def test_weights_that_a_net_cannot_use_are_refused(net, word):
     with pytest.raises(ValueError, match=word):
-        fit_net(net, *data, seed=0, sample_weight=np.ones(50))
+        fit_net(net, X, Y, seed=0, sample_weight=np.ones(50))
 
 
-class Interrupt(Callback):
-    def on_epoch_begin(self, net, **kwargs):
-        raise KeyboardInterrupt
+def test_an_interrupt_before_anything_is_learnt_is_passed_on():
+    class Interrupt(Callback):
+        def on_epoch_begin(self, net, **kwargs):
+            raise KeyboardInterrupt
 
-
-def test_an_interrupt_before_anything_is_learnt_is_passed_on(data):
     with pytest.raises(KeyboardInterrupt):
-        trained(*data, seed=0, callbacks=[Interrupt()])
+        trained(callbacks=[Interrupt()])
 
 
 class Scaled(nn.Module):
@@ -239,15 +204,12 @@ class Changes(Callback):
 @pytest.mark.parametrize(
     ("factors", "diverges"), [((1.5, 3.0), True), ((0.5, 3.0), False), ((1.5, 1.9), False)]
 )
-def test_a_loss_diverges_that_doubles_and_never_fell(data, factors, diverges):
+def test_a_loss_diverges_that_doubles_and_never_fell(factors, diverges):
     settings = TrainingSettings(learning_rate=1e-9, max_epochs=3)
     options = {"settings": settings, "seed": 0, "callbacks": [Changes([*factors, 1.0])]}
-    task = BUILD, Scaled(), {"inputs": data[0]}, data[1]
+    task = BUILD, Scaled(), {"inputs": X}, Y
     train(*task, loss_changes=True, **options)  # losses of different epochs say nothing
-    if diverges:
-        with pytest.raises(ValueError, match="diverged"):
-            train(*task, **options)
-    else:
+    with pytest.raises(ValueError, match="diverged") if diverges else nullcontext():
         train(*task, **options)
 
 
@@ -257,12 +219,11 @@ def test_every_sample_comes_once_with_its_target_in_batches_of_at_least_two(batc
     for n in (1, 2, 7, 8, 9, 10, 17):
         X = np.arange(2 * n).reshape(n, 2)
         loader = BatchLoader(Dataset(X, np.arange(n)), batch_size, shuffle)
-        batches = list(loader)
-        assert len(batches) == len(loader)
-        seen = torch.cat([y for _, y in batches])
+        rows, targets = zip(*loader, strict=True)
+        seen, sizes = torch.cat(targets), list(map(len, targets))
+        assert len(sizes) == len(loader)
         assert sorted(seen.tolist()) == list(range(n))
-        assert torch.cat([x for x, _ in batches]).equal(torch.as_tensor(X)[seen])
-        sizes = [len(y) for _, y in batches]
+        assert torch.cat(rows).equal(torch.as_tensor(X)[seen])
         if batch_size > 1 and n > 1:  # batch normalisation needs two samples
             assert min(sizes) > 1
             assert max(sizes) <= batch_size + 1
@@ -276,20 +237,10 @@ def test_inputs_may_be_a_dict():
 
 
 def test_it_trains_what_the_loader_of_torch_trains():
-    X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
-    y = (X[:, 0] > 0).astype(int)
+    options = {"criterion": nn.CrossEntropyLoss, "max_epochs": 5, "lr": 0.1, "batch_size": 8}
     nets = []
-    for options in ({}, {"iterator_train": BatchLoader}):
+    for iterator in ({}, {"iterator_train": BatchLoader}):
         torch.manual_seed(0)
-        net = NeuralNetClassifier(
-            MLP(3, 2),
-            criterion=nn.CrossEntropyLoss,
-            max_epochs=5,
-            lr=0.1,
-            batch_size=8,
-            train_split=None,
-            verbose=0,
-            **options,
-        )
-        nets.append(net.fit(X, y))
+        net = NeuralNetClassifier(BUILD, train_split=None, verbose=0, **options, **iterator)
+        nets.append(net.fit(X[:40], Y[:40]))
     np.testing.assert_allclose(nets[0].predict_proba(X), nets[1].predict_proba(X), rtol=1e-6)
