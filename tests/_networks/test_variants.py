@@ -202,7 +202,9 @@ def test_chain_that_starts_with_a_linear_layer_stays_whole(network, kind, monkey
 # Layers in a forward pass of its own, as many networks have them.
 FUNCTIONAL = Written(
     lambda self, X: self.b(self.a(self.c(X).relu().flatten(1)).relu()),
-    **{"c": nn.Conv1d(1, 3, 2), "a": nn.Linear(9, 5), "b": nn.Linear(5, 4)},
+    c=nn.Conv1d(1, 3, 2),
+    a=nn.Linear(9, 5),
+    b=nn.Linear(5, 4),
 )
 
 
