@@ -145,20 +145,9 @@ class Exchange:
     def audit(self, level):
         return self.folder / level
 
-    def verify(self, level, bundle=None, y=None, public=None, **settings):
-        own = {} if level == "bins" else {"challenge": self.challenge}
-        return verify(
-            self.audit(level) if bundle is None else bundle,
-            self.X,
-            self.y if y is None else y,
-            self.public if public is None else public,
-            **{
-                "keys": self.keys,
-                "level": level,
-                "confidence_level": 0.95,
-                **AUDITOR,
-                **ASKED,
-                **own,
-                **settings,
-            },
-        )
+    def verify(self, level, bundle=None, public=None, **settings):
+        asked = {"keys": self.keys, "level": level, "confidence_level": 0.95, **AUDITOR, **ASKED}
+        if level == "predictions":
+            asked["challenge"] = self.challenge
+        given = bundle or self.audit(level), self.X, self.y, public or self.public
+        return verify(*given, **{**asked, **settings})

@@ -1,7 +1,4 @@
-"""Circuits compared with integer arithmetic, number for number.
-
-They are run without a proof.
-"""
+"""Circuits compared with integer arithmetic, number for number. They are run without a proof."""
 
 import json
 from collections import Counter
@@ -14,11 +11,11 @@ pytest.importorskip("ezkl")
 pytest.importorskip("onnx")
 
 import ezkl
+import onnx
 
 from skuq.zk import _ezkl as backend
 from skuq.zk._circuits import build, input_names
 from skuq.zk._fixed_point import (
-    CONFIDENCE_BITS,
     PAD_BITS,
     PAD_LIMBS,
     Architecture,
@@ -42,22 +39,21 @@ from skuq.zk._statements import (
     signed_sums,
     thresholds,
 )
+from tests.zk.tampering import ONE
 
-ONE = 1 << CONFIDENCE_BITS
 CONTEXT = 2**247 + 12345
 N_PADS, POINTS = 3, 6
-SMALL = {"predictions": 2, "bins": 3, "padded_bins": 3}
 
 
 class Circuits:
     """The circuits of one network, which can be run."""
 
-    def __init__(self, folder, network, limits, *, n_bins=10, n_pads=N_PADS, seed=0):
-        rng = np.random.default_rng(seed)
+    def __init__(self, folder, network, limits, *, n_bins=10, n_pads=N_PADS):
+        rng = np.random.default_rng(0)
         self.folder, self.network = folder, network
         widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
         digits = digits_of(largest_value(network, limits), 13)
-        points = {"predictions": POINTS, "bins": POINTS, "padded_bins": POINTS}
+        points = dict.fromkeys(("predictions", "bins", "padded_bins"), POINTS)
         self.shape = Architecture(widths, network.logit_bits, digits, 4, n_pads, n_bins, 13, points)
         layers = zip(network.weights, network.biases, strict=True)
         self.constants = [part for w, b in layers for part in (w, b[None])]
@@ -67,9 +63,8 @@ class Circuits:
 
     def run(self, circuit, values):
         """Outputs of a circuit, but for the context and the number of most probable classes."""
-        model, settings, compiled, data = (
-            self.folder / f"{circuit}.{end}" for end in ("onnx", "settings", "circuit", "json")
-        )
+        ends = ("onnx", "settings", "circuit", "json")
+        model, settings, compiled, data = (self.folder / f"{circuit}.{end}" for end in ends)
         if not compiled.exists():
             model.write_bytes(build(circuit, self.shape, self.constants))
             backend.describe(model, settings, circuit, self.shape)
@@ -86,26 +81,21 @@ class Circuits:
 
     def pad(self, chunks):
         """Sum of the pads of some chunks, as integers of Python."""
-        length = PAD_LIMBS * 3 * self.shape.n_bins
         total = [0] * (3 * self.shape.n_bins)
         for chunk in chunks:
             limbs = [int(v) for v in self.constants[-1][chunk]]
-            assert len(limbs) == length
+            assert len(limbs) == PAD_LIMBS * len(total)
             for i, limb in enumerate(limbs):
                 total[i % len(total)] += limb << PAD_BITS * (i // len(total))
         return total
 
 
-def assert_agrees(found, expected, circuit):
-    assert found == expected, f"the circuit {circuit!r} is another function"
-
-
-def drawn_network(rng, widths, *, bits=8, size=1.5):
+def drawn_network(rng, widths, *, size=1.5):
     weights = [rng.normal(scale=size / np.sqrt(a), size=(a, b)) for a, b in pairwise(widths)]
     biases = [rng.normal(scale=size, size=b) for b in widths[1:]]
-    encoding = Encoding((Column(0, 0.0, 1.0, 8.0),) * widths[0], bits)
+    encoding = Encoding((Column(0, 0.0, 1.0, 8.0),) * widths[0], 8)
     dense = DenseNetwork(weights, biases, (0,) * widths[0], np.arange(widths[-1]))
-    return encoding, integer_network(dense, encoding, bits)
+    return encoding, integer_network(dense, encoding, 8)
 
 
 def assert_circuits_agree(made, rows, codes, n_bins, names=("predictions", "bins", "padded_bins")):
@@ -113,29 +103,25 @@ def assert_circuits_agree(made, rows, codes, n_bins, names=("predictions", "bins
     found = integer_predictions(made.network, rows)
     sums = signed_sums(found, codes, n_bins, made.shape.n_bins)
     for circuit in names:
+        values, expected = bins_inputs(made.shape, circuit, rows, codes, n_bins), sums
         if circuit == "predictions":
             values = prediction_inputs(made.shape, rows)
             expected = prediction_outputs(made.shape, found)
-        else:
-            values = bins_inputs(made.shape, circuit, rows, codes, n_bins)
-            expected = sums
         if circuit == "padded_bins":
             values["chunk"] = np.eye(made.shape.n_pads, dtype=int)[1]
             expected = [a + b for a, b in zip(sums, made.pad([1]), strict=True)]
-        assert_agrees(made.run(circuit, values), expected, circuit)
+        assert made.run(circuit, values) == expected, f"{circuit!r} is another function"
         assert [made.tops] == (known_outputs(circuit, values) or [None])
 
 
 @pytest.mark.parametrize("widths", [(3, 2), (1, 5), (2, 4, 5), (2, 3, 4, 3)])
 def test_circuits_of_random_networks_agree_with_arithmetic_in_the_open(tmp_path, widths):
-    rng = np.random.default_rng(sum(widths))
+    rng, seen = np.random.default_rng(sum(widths)), Counter()
     encoding, network = drawn_network(rng, widths)
     made = Circuits(tmp_path, network, encoding.limits())
-    seen = Counter()
     for n, n_bins in ((POINTS, 10), (POINTS, 4), (4, 10), (1, 1)):
         rows = encoding.encode(rng.normal(0, 2, size=(n, widths[0])))
-        codes = rng.integers(widths[-1], size=n)
-        assert_circuits_agree(made, rows, codes, n_bins)
+        assert_circuits_agree(made, rows, rng.integers(widths[-1], size=n), n_bins)
         seen.update(integer_predictions(network, rows).confidence.tolist())
     assert len(seen) > 5
 
@@ -145,8 +131,7 @@ def test_circuits_without_pads_and_with_other_bins_agree(tmp_path, n_bins):
     rng = np.random.default_rng(0)
     encoding, network = drawn_network(rng, (2, 3, 3))
     made = Circuits(tmp_path, network, encoding.limits(), n_bins=n_bins, n_pads=0)
-    rows = encoding.encode(rng.normal(0, 2, size=(POINTS, 2)))
-    codes = rng.integers(3, size=POINTS)
+    rows, codes = encoding.encode(rng.normal(0, 2, size=(POINTS, 2))), rng.integers(3, size=POINTS)
     assert made.shape.circuits == ("attestation", "predictions", "bins")
     for used in (n_bins, 2):
         assert_circuits_agree(made, rows, codes, used, names=("predictions", "bins"))
@@ -178,9 +163,8 @@ def test_digits_hold_the_largest_number_and_no_larger_one(tmp_path, n_classes):
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_circuits_agree_on_equal_logits(tmp_path, n_classes):
-    network = IntegerNetwork(
-        [np.tile([[3, -3]], (1, n_classes))[:, :n_classes]], [np.full(n_classes, 5)], 8, 8
-    )
+    weight = np.resize([3, -3], (1, n_classes))
+    network = IntegerNetwork([weight], [np.full(n_classes, 5)], 8, 8)
     made = Circuits(tmp_path, network, np.array([4096]))
     rows = np.array([[0], [4096], [-4096], [1], [-1], [500]])
     for code in range(n_classes):
@@ -189,9 +173,8 @@ def test_circuits_agree_on_equal_logits(tmp_path, n_classes):
 
 def test_equal_layers_without_a_bias_are_committed_to_as_any_others(tmp_path):
     encoding = Encoding((Column(0, 0.0, 1.0, 8.0),) * 2, 8)
-    dense = DenseNetwork(
-        [np.array([[1.0, -1.0], [0.5, 2.0]])] * 2, [np.zeros(2)] * 2, (0, 0), np.arange(2)
-    )
+    weights = [np.array([[1.0, -1.0], [0.5, 2.0]])] * 2
+    dense = DenseNetwork(weights, [np.zeros(2)] * 2, (0, 0), np.arange(2))
     made = Circuits(tmp_path, integer_network(dense, encoding, 8), encoding.limits())
     rows = encoding.encode([[0.5, 0.25], [-1.0, 2.0]])
     assert_circuits_agree(made, rows, np.array([0, 1]), 10)
@@ -208,19 +191,14 @@ def test_a_row_that_would_be_right_whatever_its_label_shows(tmp_path):
     assert made.tops == 2 * 5  # three classes on top: 2 * 3 - 1 in each counted row
 
 
-def halves(tmp_path):
-    """Circuits of a network whose confidence is exactly 1/2, 1 or in between."""
-    network = IntegerNetwork([np.array([[0, 64]])], [np.full(2, 5)], 6, 6)
-    rows = np.array([[0], [40_000], [-40_000], [0], [90], [-300]])
-    return Circuits(tmp_path, network, np.array([40_000])), rows, np.array([0, 1, 1, 1, 0, 0])
-
-
 @pytest.mark.parametrize("n_bins", [2, 10])
 def test_circuits_agree_on_confidences_that_are_on_an_edge(tmp_path, n_bins):
-    made, rows, codes = halves(tmp_path)
+    network = IntegerNetwork([np.array([[0, 64]])], [np.full(2, 5)], 6, 6)
+    rows = np.array([[0], [40_000], [-40_000], [0], [90], [-300]])
+    made = Circuits(tmp_path, network, np.array([40_000]))
     confidence = integer_predictions(made.network, rows).confidence
     assert (confidence[:4] == [ONE // 2, ONE, ONE, ONE // 2]).all()
-    assert_circuits_agree(made, rows, codes, n_bins)
+    assert_circuits_agree(made, rows, np.array([0, 1, 1, 1, 0, 0]), n_bins)
 
 
 def by_the_rule(bins, alphas, chance):
@@ -237,47 +215,34 @@ def by_the_rule(bins, alphas, chance):
 
 def sums_of(bins, most):
     """Outputs that chunks with these bins add up to."""
-    table = [*bins, *[(0, 0, 0)] * (most - len(bins))]
-    parts = []
-    for value in (
-        [n for n, _, _ in table],
-        [c for _, c, _ in table],
-        [2 * r - n for n, _, r in table],
-    ):
-        parts += [sum(value[b:]) - sum(value[:b]) for b in range(most)]
-    return parts
+    n, c, r = zip(*bins, *[(0, 0, 0)] * (most - len(bins)), strict=True)
+    surplus = [2 * right - number for right, number in zip(r, n, strict=True)]
+    return [sum(part[b:]) - sum(part[:b]) for part in (n, c, surplus) for b in range(most)]
 
 
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory):
-    """Circuits of which only the verdict is run."""
-    return Judge(tmp_path_factory.mktemp("judge"))
+    """A verdict, which agrees with the rule; of its circuits, only the verdict is run."""
+    encoding, network = drawn_network(np.random.default_rng(0), (2, 3, 2))
+    made = Circuits(tmp_path_factory.mktemp("judge"), network, encoding.limits())
 
-
-class Judge:
-    def __init__(self, folder):
-        encoding, network = drawn_network(np.random.default_rng(0), (2, 3, 2))
-        self.made = Circuits(folder, network, encoding.limits())
-
-    def __call__(self, bins, alphas, chance, chunks=(0, 2)):
-        used = [1 if c in chunks else 0 for c in range(N_PADS)]
-        plain = sums_of(bins, self.made.shape.n_bins)
-        sums = [a + b for a, b in zip(plain, self.made.pad(chunks), strict=True)]
-        values = {"sums": sums, "chunks": used, "alphas": alphas, "chance": [chance]}
-        return self.made.run("verdict", values)
-
-    def assert_agrees(self, bins, alphas, chance, **settings):
+    def verdict(bins, alphas, chance, chunks=(0, 2)):
+        plain = sums_of(bins, made.shape.n_bins)
+        sums = [a + b for a, b in zip(plain, made.pad(chunks), strict=True)]
+        values = {"sums": sums, "alphas": alphas, "chance": [chance]}
+        values["chunks"] = [int(c in chunks) for c in range(N_PADS)]
         expected = by_the_rule(bins, alphas, chance)
-        assert_agrees(self(bins, alphas, chance, **settings), expected, "verdict")
+        assert made.run("verdict", values) == expected
         return expected
+
+    return verdict
 
 
 def drawn_bins(rng, n_bins, off):
     """Bins whose accuracy differs from confidence by about `off`."""
     bins = []
     for b in range(n_bins):
-        n = int(rng.integers(0, 400))
-        mean = (b + rng.uniform()) / n_bins
+        n, mean = int(rng.integers(0, 400)), (b + rng.uniform()) / n_bins
         right = rng.binomial(n, np.clip(mean + rng.choice([-1, 1]) * off, 0, 1))
         bins.append((n, round(n * mean * ONE), int(right)))
     return bins
@@ -285,33 +250,28 @@ def drawn_bins(rng, n_bins, off):
 
 def test_sums_made_by_hand_are_those_of_predictions():
     rng = np.random.default_rng(0)
-    found = IntegerPredictions(rng.integers(2, size=200), rng.integers(1, ONE + 1, size=200))
-    codes = rng.integers(2, size=200)
-    bins = []
-    for b in range(4):
-        mine = np.minimum(found.confidence * 4 // ONE, 3) == b
-        right = (found.label == codes) & mine
-        bins.append((int(mine.sum()), int(found.confidence[mine].sum()), int(right.sum())))
-    assert sums_of(bins, 10) == signed_sums(found, codes, 4, 10)
+    right, confidence = rng.integers(2, size=200), rng.integers(1, ONE + 1, size=200)
+    found = IntegerPredictions(right, confidence)
+    inside = [np.minimum(confidence * 4 // ONE, 3) == b for b in range(4)]
+    bins = [(int(m.sum()), int(confidence[m].sum()), int(right[m].sum())) for m in inside]
+    assert sums_of(bins, 10) == signed_sums(found, np.ones(200, int), 4, 10)
 
 
 @pytest.mark.parametrize("n_bins", [10, 4, 1])
 @pytest.mark.parametrize("level", [None, 0.95])
 def test_a_verdict_follows_the_rule_in_integers(judge, n_bins, level):
-    rng = np.random.default_rng(n_bins)
-    seen = set()
+    rng, seen = np.random.default_rng(n_bins), set()
     for off in (0.0, 0.04, 0.08, 0.12, 0.16, 0.2):
         bins = drawn_bins(rng, n_bins, off)
         alphas = thresholds(float(rng.choice([0.02, 0.1, 0.2])), 0.03)
-        seen.add(tuple(judge.assert_agrees(bins, alphas, chance_allowance(n_bins, level))))
+        seen.add(tuple(judge(bins, alphas, chance_allowance(n_bins, level))))
     assert len(seen) > 1
 
 
 def test_a_verdict_is_the_same_under_any_pads(judge):
     bins = drawn_bins(np.random.default_rng(1), 10, 0.1)
-    alphas, chance = [20, 100, 300], chance_allowance(10, 0.95)
     for chunks in ((0,), (1, 2), (0, 1, 2)):
-        judge.assert_agrees(bins, alphas, chance, chunks=chunks)
+        judge(bins, [20, 100, 300], chance_allowance(10, 0.95), chunks)
 
 
 def test_a_gap_of_exactly_alpha_passes_and_one_unit_more_fails_in_every_bin(judge):
@@ -321,39 +281,33 @@ def test_a_gap_of_exactly_alpha_passes_and_one_unit_more_fails_in_every_bin(judg
         for total, expected in ((exact, [-1, 1, 1]), (exact + sign, [-1, -1, 1])):
             bins = [(10, 5 * ONE, 5)] * 10
             bins[b] = (1000, total, 500)
-            assert judge.assert_agrees(bins, [49, 50, 51], 0) == expected
+            assert judge(bins, [49, 50, 51], 0) == expected
 
 
 def test_chance_of_exactly_the_excess_passes_and_one_less_fails(judge):
     # Excess of 30 among 900: 30 ** 2 = 900 * 1, in quarters of millionths 4e6.
     bins = [(900, (450 + 90 + 30) * ONE, 450)] * 10
-    assert judge.assert_agrees(bins, [0, 100, 200], 4_000_000) == [-1, 1, 1]
-    assert judge.assert_agrees(bins, [0, 100, 200], 3_999_999) == [-1, -1, 1]
+    assert judge(bins, [0, 100, 200], 4_000_000) == [-1, 1, 1]
+    assert judge(bins, [0, 100, 200], 3_999_999) == [-1, -1, 1]
 
 
-def test_bins_without_predictions_pass(judge):
-    bins = [(0, 0, 0)] * 9 + [(20, 19 * ONE, 19)]
-    assert judge.assert_agrees(bins, [0, 1, 2], 0) == [1, 1, 1]
-
-
-def test_a_verdict_holds_for_thousands_of_samples(judge):
+def test_a_verdict_holds_for_bins_of_no_samples_and_of_thousands(judge):
+    assert judge([(0, 0, 0)] * 9 + [(20, 19 * ONE, 19)], [0, 1, 2], 0) == [1, 1, 1]
     bins = [(3000, 3000 * ONE, 0)] * 10
-    assert judge.assert_agrees(bins, [0, 50, 999], 0) == [-1, -1, -1]
-    assert judge.assert_agrees(bins, [0, 50, 1000], chance_allowance(10, 0.95)) == [-1, -1, 1]
+    assert judge(bins, [0, 50, 999], 0) == [-1, -1, -1]
+    assert judge(bins, [0, 50, 1000], chance_allowance(10, 0.95)) == [-1, -1, 1]
 
 
 def test_graphs_take_inputs_in_their_order_and_depend_on_no_weight_but_in_constants():
-    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, SMALL)
-    onnx = pytest.importorskip("onnx")
+    rows = {"predictions": 2, "bins": 3, "padded_bins": 3}
+    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, rows)
     for circuit in shape.circuits:
         graphs = []
         for value in (1, -7):
             constants = [np.full(s, value) for s in shape.shapes]
             graph = onnx.load_from_string(build(circuit, shape, constants)).graph
-            graphs.append([graph.node, graph.input, graph.output])
-        assert str(graphs[0]) == str(graphs[1])
-        found = {
-            entry.name: tuple(d.dim_value for d in entry.type.tensor_type.shape.dim)
-            for entry in graph.input
-        }
-        assert list(found.items()) == list(input_names(circuit, shape).items())
+            graphs.append(str([graph.node, graph.input, graph.output]))
+        assert graphs[0] == graphs[1]
+        dims = [(each.name, each.type.tensor_type.shape.dim) for each in graph.input]
+        found = [(name, tuple(d.dim_value for d in size)) for name, size in dims]
+        assert found == list(input_names(circuit, shape).items())

@@ -15,33 +15,30 @@ from skuq.zk import ProofSystemError, VerificationError, attest, challenge, prov
 from skuq.zk import _ezkl as backend
 from skuq.zk import _private_commitment as simultaneous
 from skuq.zk._files import read_json, write_json
-from tests.zk.tampering import (
-    ALPHA,
-    N_BINS,
-    VERDICT_LEVEL,
-    N,
-    files_of,
-)
+from tests.zk.tampering import ALPHA, CHUNK, N_BINS, STATED, VERDICT_LEVEL, N, contents_of, never
+
+ASKED = {"alpha": ALPHA, "n_bins": N_BINS}
+
+
+@pytest.fixture
+def ledger(run):
+    """The provider's ledger, put back after the test."""
+    before = run.ledger.read_bytes()
+    yield run.ledger
+    run.ledger.write_bytes(before)
 
 
 def test_an_interrupted_audit_goes_on_where_it_was(run):
-    left = {path.relative_to(run.interrupted) for path in files_of(run.interrupted)}
-    assert left == {Path("statement.json"), Path("chunks/00000.json")}
-    for name in left:
-        assert (run.bins / name).read_bytes() == (run.interrupted / name).read_bytes()
-
-
-def never(*_, **__):
-    raise AssertionError("a proof was made")
+    left = contents_of(run.interrupted)
+    assert set(left) == {Path(STATED), Path(CHUNK)}
+    assert left.items() <= contents_of(run.bins).items()
 
 
 @pytest.mark.parametrize("level", ["bins", "verdict"])
-def test_a_finished_audit_is_not_made_again(run, monkeypatch, level):
-    monkeypatch.setattr(backend, "prove", never)
-    ledger = (run.honest.parent / "private" / "ledger.json").read_bytes()
-    arguments = {"alpha": ALPHA, "n_bins": N_BINS, "level": level, **run.settings[level]}
-    prove(run.honest, run.X_ref, run.y_ref, getattr(run, level), **arguments)
-    assert (run.honest.parent / "private" / "ledger.json").read_bytes() == ledger
+def test_a_finished_audit_is_not_made_again(run, no_proof, level):
+    ledger = run.ledger.read_bytes()
+    prove(run.honest, *run.data, getattr(run, level), **ASKED, **run.settings[level])
+    assert run.ledger.read_bytes() == ledger
 
 
 @pytest.mark.parametrize(
@@ -55,21 +52,19 @@ def test_a_finished_audit_is_not_made_again(run, monkeypatch, level):
     ],
 )
 def test_another_audit_into_the_same_folder_fails(run, rows, settings):
-    before = {path: path.read_bytes() for path in run.bins.rglob("*") if path.is_file()}
-    arguments = {"alpha": ALPHA, "n_bins": N_BINS, **settings}
-    pads = (run.honest.parent / "private" / "ledger.json").read_bytes()
+    before, ledger = contents_of(run.bins), run.ledger.read_bytes()
+    data = run.X_ref[:rows], run.y_ref[:rows]
     with pytest.raises(ValueError, match="holds another audit"):
-        prove(run.honest, run.X_ref[:rows], run.y_ref[:rows], run.bins, **arguments)
-    assert (run.honest.parent / "private" / "ledger.json").read_bytes() == pads
-    assert {p: p.read_bytes() for p in run.bins.rglob("*") if p.is_file()} == before
+        prove(run.honest, *data, run.bins, **{**ASKED, **settings})
+    assert run.ledger.read_bytes() == ledger
+    assert contents_of(run.bins) == before
 
 
 def test_confidences_that_were_reported_of_other_data_are_not_proven(run, monkeypatch):
     monkeypatch.setattr(backend, "witness", never)
-    other = run.folder / "other"
-    arguments = {"level": "predictions", "alpha": ALPHA, "n_bins": N_BINS}
-    prove(run.honest, run.X_ref, run.y_ref, other, **arguments)
-    answer = challenge(other, run.honest, run.X_ref, run.y_ref, run.folder / "other.json")
+    other, arguments = run.folder / "other", {"level": "predictions", **ASKED}
+    prove(run.honest, *run.data, other, **arguments)
+    answer = challenge(other, run.honest, *run.data, run.folder / "other.json")
     turned = run.X_ref[::-1], run.y_ref[::-1]
     with pytest.raises(ValueError, match="drawn for a different commitment"):
         prove(run.honest, *turned, other, challenge=answer, **arguments)
@@ -80,19 +75,10 @@ def test_confidences_that_were_reported_of_other_data_are_not_proven(run, monkey
     [("reported_digest", "0" * 64, "different reported confidences"), ("nonce", 7, "'nonce'")],
 )
 def test_another_challenge_is_not_answered(run, tmp_path, name, value, message):
-    write_json(tmp_path / "c.json", {**read_json(run.challenge), name: value})
-    asked = {"level": "predictions", "alpha": ALPHA, "n_bins": N_BINS}
+    other, asked = tmp_path / "c.json", {"level": "predictions", **ASKED}
+    write_json(other, {**read_json(run.challenge), name: value})
     with pytest.raises(ValueError, match=message):
-        prove(
-            *(run.honest, run.X_ref, run.y_ref, run.predictions),
-            challenge=tmp_path / "c.json",
-            **asked,
-        )
-
-
-def test_a_challenge_needs_reported_confidences(run, tmp_path):
-    with pytest.raises(VerificationError, match=r"reported.json is missing"):
-        challenge(run.bins, run.honest, run.X_ref, run.y_ref, tmp_path / "d.json")
+        prove(run.honest, *run.data, run.predictions, challenge=other, **asked)
 
 
 @pytest.mark.parametrize(
@@ -106,6 +92,7 @@ def test_a_challenge_needs_reported_confidences(run, tmp_path):
         ({"level": "verdict", "alpha": 0.2}, r"at least \d+ reference samples instead of 24"),
         ({"X_ref": np.full((N, 2), 1e6)}, "Feature 0 is 1e.06 in row 0, outside the committed"),
         ({"y_ref": ["w"] * N}, r"\['w'\] not in \['x', 'y', 'z'\]"),
+        ({"y_ref": [["x"] * N]}, "Labels"),
         ({"y_ref": ["x"]}, f"{N} inputs, but 1 labels"),
         ({"X_ref": np.zeros((1, 2)), "y_ref": ["x"]}, "n_bins=4 needs 4 reference samples, got 1"),
     ],
@@ -117,46 +104,50 @@ def test_an_audit_that_cannot_be_made_fails(run, tmp_path, settings, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_verdicts_need_pads_and_each_serves_once(run, tmp_path):
-    asked = {"n_bins": N_BINS, "level": "verdict", "confidence_level": VERDICT_LEVEL}
-    with pytest.raises(RuntimeError, match=r"needs 2 of the 2 pads .* only 0 are left"):
-        prove(run.honest, run.X_ref, run.y_ref, tmp_path, **asked)
-    assert not (tmp_path / "statement.json").exists()
-
-
-def test_an_audit_of_more_proofs_than_are_left_uses_up_nothing(run, tmp_path, ledger):
-    for level in ("bins", "verdict"):
-        write_json(ledger, {"audits": 11, "attestations": 0, "pads": 0})
-        before = ledger.read_bytes()
-        settings = {"alpha": ALPHA, "n_bins": N_BINS, "level": level, **run.settings[level]}
-        with pytest.raises(
-            RuntimeError,
-            match=r"needs [23] of the 12 proofs .* but only 1 are left; .* larger `n_proofs`",
-        ):
-            prove(run.honest, run.X_ref[::-1], run.y_ref[::-1], tmp_path / level, **settings)
-        assert ledger.read_bytes() == before
-        assert not (tmp_path / level).exists()
-
-
-@pytest.fixture
-def ledger(run):
-    """The provider's ledger, put back after the test."""
-    path = run.honest.parent / "private" / "ledger.json"
-    before = path.read_bytes()
-    yield path
-    path.write_bytes(before)
-
-
-def test_proofs_beyond_those_committed_to_fail(run, tmp_path, ledger):
-    write_json(ledger, {"audits": 0, "attestations": 4, "pads": 0})
-    with pytest.raises(RuntimeError, match="needs 1 of the 4 attestations"):
-        attest(run.honest, run.X_ref[0], tmp_path / "a.json", nonce="mine")
-    assert not (tmp_path / "a.json").exists()
-
-
-def test_every_proof_that_was_begun_is_counted(run, ledger):
+def test_proofs_and_pads_beyond_those_committed_to_fail_and_use_up_nothing(run, tmp_path, ledger):
     # bins 2 and the interrupted one, verdict 3, its other proof, predictions.
     assert read_json(ledger) == {"audits": 8, "attestations": 1, "pads": 2}
+    turned, out = (run.X_ref[::-1], run.y_ref[::-1]), tmp_path / "out"
+
+    def audit(level, data):
+        return lambda: prove(run.honest, *data, out, **ASKED, **run.settings[level])
+
+    few = r"needs [23] of the 12 proofs .* but only 1 are left; .* larger `n_proofs`"
+    for counts, call, message in (
+        ((11, 0, 0), audit("bins", turned), few),
+        ((11, 0, 0), audit("verdict", turned), few),
+        (
+            (0, 4, 0),
+            lambda: attest(run.honest, run.X_ref[0], out, nonce="mine"),
+            "needs 1 of the 4 attestations",
+        ),
+        # Each pad serves once.
+        ((8, 1, 2), audit("verdict", turned), r"needs 2 of the 2 pads .* only 0 are left"),
+    ):
+        write_json(ledger, dict(zip(("audits", "attestations", "pads"), counts, strict=True)))
+        before = ledger.read_bytes()
+        with pytest.raises(RuntimeError, match=message):
+            call()
+        assert ledger.read_bytes() == before
+        assert not out.exists()
+
+
+def test_no_attestation_is_used_up_by_a_wrong_question_or_a_file_that_cannot_be_written(
+    run, tmp_path
+):
+    before, x, fine = run.ledger.read_bytes(), run.X_ref[0], tmp_path / "a.json"
+    shutil.copytree(run.honest, tmp_path / "public")
+    for public, given, nonce, out, error, message in (
+        (run.honest, x, "", fine, ValueError, "`nonce`"),
+        (run.honest, [x], "a", fine, ValueError, "`x`"),
+        (run.honest, 0.0, "a", fine, ValueError, "`x`"),
+        (run.honest, x, "a", tmp_path / "absent" / "a.json", OSError, "absent"),
+        (run.honest, x, "a", tmp_path, OSError, "is a folder"),
+        (tmp_path / "public", x, "a", fine, FileNotFoundError, "not hold the provider's keys"),
+    ):
+        with pytest.raises(error, match=message):
+            attest(public, given, out, nonce=nonce)
+    assert run.ledger.read_bytes() == before
 
 
 def test_a_proof_that_takes_too_long_is_stopped_and_counted(run, tmp_path, ledger):
@@ -172,7 +163,7 @@ def test_proofs_at_once_are_counted_before_they_are_made_and_kept_one_by_one(
 ):
     """Neither error, order nor number of processes changes what an audit is."""
     monkeypatch.setattr(simultaneous, "available_memory", lambda: 2**40)
-    both, seen, failing = threading.Barrier(2), [], [True]
+    both, seen, failing, out = threading.Barrier(2), [], [True], tmp_path / "out"
 
     def fake(witness, *_, timeout, threads):
         both.wait(60)  # for the other one
@@ -185,26 +176,23 @@ def test_proofs_at_once_are_counted_before_they_are_made_and_kept_one_by_one(
     write_json(ledger, {"audits": 0, "attestations": 0, "pads": 0})
     asked = {"alpha": 0.35, "n_bins": N_BINS, "n_jobs": 2}
     with pytest.raises(ProofSystemError, match="planted"):
-        prove(run.honest, run.X_ref, run.y_ref, tmp_path / "out", **asked)
+        prove(run.honest, *run.data, out, **asked)
     assert len({witness for witness, _, _ in seen}) == 2
     assert [(used, threads) for _, used, threads in seen] == [(2, max(1, cpu_count() // 2))] * 2
-    (kept,) = (tmp_path / "out" / "chunks").iterdir()
+    (kept,) = (out / "chunks").iterdir()
     before = kept.read_bytes()
 
     failing.clear()
     both = threading.Barrier(1)
-    prove(run.honest, run.X_ref, run.y_ref, tmp_path / "out", **asked)
+    prove(run.honest, *run.data, out, **asked)
     assert len(seen) == 3
     assert read_json(ledger)["audits"] == 3
     assert kept.read_bytes() == before
     for path in (run.bins / "chunks").iterdir():
-        assert (
-            read_json(tmp_path / "out" / "chunks" / path.name)["outputs"]
-            == read_json(path)["outputs"]
-        )
+        again = read_json(out / "chunks" / path.name)
+        assert again["outputs"] == read_json(path)["outputs"]
 
 
-def test_proofs_are_made_where_the_commitment_was_made_only(run, tmp_path):
-    shutil.copytree(run.honest, tmp_path / "public")
-    with pytest.raises(FileNotFoundError, match="does not hold the provider's keys"):
-        attest(tmp_path / "public", run.X_ref[0], tmp_path / "a.json", nonce="mine")
+def test_a_challenge_needs_reported_confidences(run, tmp_path):
+    with pytest.raises(VerificationError, match=r"reported.json is missing"):
+        challenge(run.bins, run.honest, *run.data, tmp_path / "d.json")

@@ -77,19 +77,16 @@ CHALLENGE = {
 }
 REPORTED = {"label": [2, 0, 1], "confidence": [16384, 8192, 8191]}
 SUMS = [[4, 2, -4, 30000, 9000, -30000, 2, 4, -2], [2, -2, -2, 20000, -20000, -20000, -2, 2, 2]]
-PROOF_HEAD = bytes(range(64))
+PROOF_HEAD, OF_REGIONS = bytes(range(64)), [0, 1, 1] * 4
 
 
 def by_the_package():
-    statement = VerdictStatement.of(STATEMENT)
-    challenged = SimpleNamespace(**CHALLENGE)
-    shape = Architecture(
-        **{**RECORD["architecture"], "widths": tuple(RECORD["architecture"]["widths"])}
-    )
+    statement, challenged = VerdictStatement.of(STATEMENT), SimpleNamespace(**CHALLENGE)
+    shape, tolerance = Architecture(**RECORD["architecture"]), RECORD["tolerance"]
+    shape = shape._replace(widths=tuple(shape.widths))
     rows, codes = encoding_of(RECORD["encoding"]).encode(ROWS), np.array(CODES)
     data = statements.ReferenceData(rows, codes, np.zeros(len(rows), np.int64))
     found = IntegerPredictions(*(np.array(REPORTED[k]) for k in ("label", "confidence")))
-    tolerance = RECORD["tolerance"]
     inputs = {
         "predictions": statements.prediction_inputs(shape, rows),
         "bins": statements.reference_chunks(shape, "bins", data, statement)[1],
@@ -99,6 +96,12 @@ def by_the_package():
     totals = statements.signed_sums(found, codes, N_BINS, shape.n_bins)
     sums = statements.read_sums(totals, N_BINS, shape.n_bins)
     bound = statements.context(canonical(STATEMENT), "bins 1")
+    region, regions = Regions(TREE).assign(ROWS), np.array(OF_REGIONS)
+
+    def listed(circuit, values):
+        parts = statements.public_inputs(circuit, shape, values, bound)
+        return [str(number) for part in parts for number in part]
+
     return {
         "canonical": canonical(RECORD).decode(),
         "commitment_digest": digest(RECORD),
@@ -106,29 +109,16 @@ def by_the_package():
         "reference_digest": data.digest,
         "context": str(bound),
         "edges": edges(N_BINS, shape.n_bins).tolist(),
-        "chosen_rows": spot_check.chosen_rows(challenged, np.zeros(12, np.int64), 5).tolist(),
-        "regions": (region := Regions(TREE).assign(ROWS)).tolist(),
-        "chosen_rows_of_regions": spot_check.chosen_rows(
-            challenged, np.array([0, 1, 1] * 4), 3
-        ).tolist(),
+        "chosen_rows": spot_check.chosen_rows(challenged, 0 * regions, 5).tolist(),
+        "regions": region.tolist(),
+        "chosen_rows_of_regions": spot_check.chosen_rows(challenged, regions, 3).tolist(),
         "rows_of_chunks": [part.tolist() for part in rows_of_chunks(shape.rows_of("bins"), region)],
         "single_level": VerdictStatement.of({**STATEMENT, "regions": TREE}).single_level,
         "thresholds": statements.thresholds(0.05, tolerance),
         "chance": statements.chance_allowance(N_BINS, 0.95),
-        "inputs": {
-            circuit: [
-                str(number)
-                for part in statements.public_inputs(circuit, shape, values, bound)
-                for number in part
-            ]
-            for circuit, values in inputs.items()
-        },
+        "inputs": {circuit: listed(circuit, values) for circuit, values in inputs.items()},
         "outputs": statements.prediction_outputs(shape, found),
-        "bins": {
-            "count": sums.count.tolist(),
-            "correct": sums.correct.tolist(),
-            "confidence": sums.confidence.tolist(),
-        },
+        "bins": {name: getattr(sums, name).tolist() for name in ("count", "correct", "confidence")},
         "point": backend.commitment_point(PROOF_HEAD),
     }
 
@@ -137,22 +127,23 @@ def by_the_second_verifier():
     second = second_verifier()
     commitment = object.__new__(second.Commitment)  # without the files around the record
     commitment.describe(RECORD)
-    rows = commitment.encode(ROWS)
-    bound = second.context_of(STATEMENT, "bins 1")
-    totals, together = second.add(commitment, SUMS), [0] * len(rows)
+    rows, bound = commitment.encode(ROWS), second.context_of(STATEMENT, "bins 1")
     region = [second.region_of(TREE, row) for row in ROWS]
     divided = {**STATEMENT, "regions": TREE}
-    chunks = second.chunks_of(commitment, divided, "bins", rows, CODES, region)
+
+    def chunks(statement, circuit, region):
+        return second.chunks_of(commitment, statement, circuit, rows, CODES, region)
+
+    totals = second.add(commitment, SUMS)
     inputs = {
         "predictions": {"rows": [v for row in rows for v in row]},
-        "bins": second.chunks_of(commitment, STATEMENT, "bins", rows, CODES, together)[1][0],
-        "padded_bins": second.chunks_of(
-            commitment, STATEMENT, "padded_bins", rows, CODES, together
-        )[0][0],
+        "bins": chunks(STATEMENT, "bins", [0] * len(rows))[1][0],
+        "padded_bins": chunks(STATEMENT, "padded_bins", [0] * len(rows))[0][0],
         "verdict": second.verdict_inputs(commitment, STATEMENT, totals, STATEMENT["pads"]),
     }
     reported = second.sums_of_reports(commitment, N_BINS, **REPORTED, codes=CODES)
     bins = second.bins_of(reported, commitment.n_bins, N_BINS, 0.05)
+    confidence = [round(v * second.ONE) for v in bins["confidence_sum"]]
     return {
         "canonical": second.canonical(RECORD).decode(),
         "commitment_digest": second.sha256(second.canonical(RECORD)),
@@ -162,8 +153,8 @@ def by_the_second_verifier():
         "edges": second.edges_of(N_BINS, commitment.n_bins),
         "chosen_rows": second.chosen_rows(CHALLENGE, [0] * 12, 5),
         "regions": region,
-        "chosen_rows_of_regions": second.chosen_rows(CHALLENGE, [0, 1, 1] * 4, 3),
-        "rows_of_chunks": [counted for _, counted in chunks],
+        "chosen_rows_of_regions": second.chosen_rows(CHALLENGE, OF_REGIONS, 3),
+        "rows_of_chunks": [counted for _, counted in chunks(divided, "bins", region)],
         "single_level": second.single_level(divided),
         "thresholds": second.thresholds_of(0.05, RECORD["tolerance"]),
         "chance": second.chance_of(N_BINS, 0.95),
@@ -172,28 +163,15 @@ def by_the_second_verifier():
             for circuit, values in inputs.items()
         },
         "outputs": second.predicted(commitment, *REPORTED.values(), 3),
-        "bins": {
-            "count": bins["count"],
-            "correct": bins["correct"],
-            "confidence": [round(v * second.ONE) for v in bins["confidence_sum"]],
-        },
+        "bins": {"count": bins["count"], "correct": bins["correct"], "confidence": confidence},
         "point": second.compressed_point(PROOF_HEAD),
     }
 
 
 def given():
-    return {
-        "commitment": RECORD,
-        "rows": ROWS,
-        "codes": CODES,
-        "tree": TREE,
-        "statement": STATEMENT,
-        "part": "bins 1",
-        "challenge": CHALLENGE,
-        "reported": REPORTED,
-        "sums": SUMS,
-        "proof_head": PROOF_HEAD.hex(),
-    }
+    found = {"commitment": RECORD, "rows": ROWS, "codes": CODES, "tree": TREE}
+    found |= {"statement": STATEMENT, "part": "bins 1", "challenge": CHALLENGE}
+    return {**found, "reported": REPORTED, "sums": SUMS, "proof_head": PROOF_HEAD.hex()}
 
 
 @pytest.mark.parametrize("made", [by_the_package, by_the_second_verifier])
@@ -209,9 +187,8 @@ def test_encodings_are_those_of_the_format(made):
 @pytest.mark.parametrize(
     "name", ["logit_bits", "digits", "n_salts", "n_pads", "n_bins", "log_rows", "widths"]
 )
-def test_both_verifiers_refuse_huge_numbers_before_they_compute_with_them(name):
-    second, huge = second_verifier(), 10**15
-    shape = RECORD["architecture"]
+def test_both_verifiers_refuse_huge_numbers_before_they_compute_with_them(second, name):
+    shape, huge = RECORD["architecture"], 10**15
     altered = {**shape, name: [*shape["widths"][:-1], huge] if name == "widths" else huge}
     with pytest.raises(ValueError, match=r"the architecture is malformed|too many layers"):
         _architecture({**RECORD, "architecture": altered})
@@ -231,13 +208,10 @@ def test_both_verifiers_refuse_huge_numbers_before_they_compute_with_them(name):
         (0.0, TREE, False),
     ],
 )
-def test_both_verifiers_refuse_confidence_levels_that_are_impossible(level, tree, possible):
-    second = second_verifier()
+def test_both_verifiers_refuse_confidence_levels_that_are_impossible(second, level, tree, possible):
+    shape = SimpleNamespace(n_bins=3, n_pads=2, rows_of=lambda _: 2)
+    committed = SimpleNamespace(shape=shape, encoding=SimpleNamespace(columns=[0, 1]))
     asked = {**STATEMENT, "confidence_level": level, "regions": tree}
-    committed = SimpleNamespace(
-        shape=SimpleNamespace(n_bins=3, n_pads=2, rows_of=lambda _: 2),
-        encoding=SimpleNamespace(columns=[0, 1]),
-    )
     statement = VerdictStatement.of(asked)
     assert (statement.impossible(committed) is None) == possible
     if possible:
