@@ -15,16 +15,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder
 from sklearn.tree import DecisionTreeRegressor
 
-from skuq import (
-    CalibrationAuditor,
-    DeepEnsembleClassifier,
-    EvidentialProbe,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    QUAMClassifier,
-    QUAMRegressor,
-    ReferenceClassifier,
-)
+import skuq
+from skuq import QUAMClassifier
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool, make_token_pool
 from skuq.quam._pools import SEEN
 
@@ -34,33 +26,18 @@ IMAGE_KINDS = ["moved", "warped", "halves", "overlaid", "erased", "inverted", "p
 @pytest.fixture(scope="module")
 def table():
     random = np.random.default_rng(0)
-    return pd.DataFrame(
-        {
-            "age": random.integers(20, 60, size=50),
-            "income": random.normal(size=50),
-            "town": random.choice(["Ulm", "Linz", "Bern"], size=50),
-            "trade": pd.Categorical(random.choice(["a", "b"], size=50)),
-            "owner": random.random(50) < 0.5,
-        }
-    )
+    X = pd.DataFrame({"age": random.integers(20, 60, size=50), "income": random.normal(size=50)})
+    X["town"] = random.choice(["Ulm", "Linz", "Bern"], size=50)
+    X["trade"] = pd.Categorical(random.choice(["a", "b"], size=50))
+    return X.assign(owner=random.random(50) < 0.5)
 
 
-@pytest.fixture(scope="module")
-def texts():
-    words = [*"abcdefgh", "money", "bill", "weather", "rain"]
-    random = np.random.default_rng(0)
-    return [" ".join(random.choice(words, size=random.integers(2, 9))) for _ in range(60)]
-
-
-@pytest.fixture(scope="module")
-def embeddings():
-    X = np.random.default_rng(0).normal(size=(200, 24)) * np.linspace(0.2, 1, 24)
-    return X / np.linalg.norm(X, axis=1, keepdims=True)
-
-
-@pytest.fixture(scope="module")
-def images():
-    return np.random.default_rng(0).uniform(size=(30, 2, 8, 12)).astype(np.float32)
+WORDS = [*"abcdefgh", "money", "bill", "weather", "rain"]
+RANDOM = np.random.default_rng(0)
+SENTENCES = [" ".join(RANDOM.choice(WORDS, size=RANDOM.integers(2, 9))) for _ in range(60)]
+IMAGES = RANDOM.uniform(size=(30, 2, 8, 12)).astype(np.float32)
+EMBEDDINGS = RANDOM.normal(size=(200, 24)) * np.linspace(0.2, 1, 24)
+EMBEDDINGS /= np.linalg.norm(EMBEDDINGS, axis=1, keepdims=True)
 
 
 @pytest.mark.parametrize("kind", ["crossed", "shuffled"])
@@ -110,24 +87,24 @@ def test_images_and_sequences_keep_their_form(kind):
         assert np.isfinite(made).all()
 
 
-def test_altered_images_are_made_of_their_originals(images):
+def test_altered_images_are_made_of_their_originals():
     (inverted,), (patches,) = (
-        make_pool(images[:1], kinds=[kind], n_inputs=1, random_state=0)
+        make_pool(IMAGES[:1], kinds=[kind], n_inputs=1, random_state=0)
         for kind in ("inverted", "patches")
     )
-    ends = images[:1].min(axis=(0, 2, 3)) + images[:1].max(axis=(0, 2, 3))
-    np.testing.assert_allclose(inverted, ends[:, None, None] - images[0], rtol=1e-5)
-    np.testing.assert_array_equal(np.sort(patches[0].ravel()), np.sort(images[0, 0].ravel()))
-    assert not np.array_equal(patches, images[0])
-    halves = make_pool(images, kinds=["halves"], n_inputs=20, random_state=0)
-    assert ((images == halves[:, None]).mean(axis=(2, 3, 4)) >= 0.5).any(axis=1).all()
-    pairs = np.maximum(images[:, None], images[None])
-    overlaid = make_pool(images, kinds=["overlaid"], n_inputs=5, random_state=0)
+    ends = IMAGES[:1].min(axis=(0, 2, 3)) + IMAGES[:1].max(axis=(0, 2, 3))
+    np.testing.assert_allclose(inverted, ends[:, None, None] - IMAGES[0], rtol=1e-5)
+    np.testing.assert_array_equal(np.sort(patches[0].ravel()), np.sort(IMAGES[0, 0].ravel()))
+    assert not np.array_equal(patches, IMAGES[0])
+    halves = make_pool(IMAGES, kinds=["halves"], n_inputs=20, random_state=0)
+    assert ((halves[:, None] == IMAGES).mean(axis=(2, 3, 4)) >= 0.5).any(axis=1).all()
+    pairs = np.maximum(IMAGES[:, None], IMAGES[None])
+    overlaid = make_pool(IMAGES, kinds=["overlaid"], n_inputs=5, random_state=0)
     assert all((pairs == image).all(axis=(2, 3, 4)).any() for image in overlaid)
 
 
-def test_the_same_seed_makes_the_same_pool(table, images):
-    for X in (table, images):
+def test_the_same_seed_makes_the_same_pool(table):
+    for X in (table, IMAGES):
         one, two, other = (
             np.asarray(make_pool(X, n_inputs=16, random_state=seed)).astype(str)
             for seed in (0, 0, 1)
@@ -137,12 +114,18 @@ def test_the_same_seed_makes_the_same_pool(table, images):
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int64])
-def test_whole_numbers_of_any_type_go_far_out_of_range(dtype):
-    X = np.random.default_rng(0).integers(0, 100, size=(50, 3))
-    made = make_pool(X.astype(dtype), kinds=["out_of_range"], n_inputs=200, random_state=0)
-    assert made.dtype == np.int64
-    floats = make_pool(X.astype(float), kinds=["out_of_range"], n_inputs=200, random_state=0)
-    np.testing.assert_array_equal(made, np.rint(floats))
+def test_whole_numbers_go_far_out_of_range_and_large_ones_neither_wrap_nor_are_rounded(dtype):
+    options = {"kinds": ["out_of_range"], "n_inputs": 200, "random_state": 0}
+    X, top = np.random.default_rng(0).integers(0, 100, size=(50, 3)), np.iinfo(dtype).max // 2
+    made = make_pool(X.astype(dtype), **options)
+    np.testing.assert_array_equal(made, np.rint(make_pool(X.astype(float), **options)))
+    X = np.array([[top - 1, 0], [top // 2 + 1, 1], [3, 2]], dtype=dtype)
+    far = make_pool(X, **options)[:, 0]
+    assert made.dtype == far.dtype == np.int64
+    assert not (far == np.iinfo(np.int64).min).any()
+    assert 0.2 < (far < 3).mean() < 0.5
+    crossed = make_pool(X, kinds=["crossed"], random_state=0)[:, 0]
+    assert set(crossed) <= set(X[:, 0].astype(np.int64))
 
 
 @pytest.mark.parametrize("as_frame", [False, True])
@@ -155,40 +138,28 @@ def test_pools_of_known_kinds_hold_known_categories_alone(as_frame):
     assert pd.DataFrame(made).iloc[:, 1].max() > 80  # numbers that are objects go out of range
 
 
-@pytest.mark.parametrize("dtype", [np.uint8, np.int64])
-def test_large_whole_numbers_neither_wrap_nor_are_rounded(dtype):
-    top = np.iinfo(dtype).max // 2
-    X = np.array([[top - 1, 0], [top // 2 + 1, 1], [3, 2]], dtype=dtype)
-    pool = make_pool(X, kinds=["out_of_range", "crossed"], n_inputs=400, random_state=0)
-    far = pool[:200, 0]
-    assert pool.dtype == np.int64
-    assert not (far == np.iinfo(np.int64).min).any()
-    assert 0.2 < (far < 3).mean() < 0.5
-    assert set(pool[200:, 0]) <= set(X[:, 0].astype(np.int64))
-
-
 def as_text(X):
     return {str(row) for row in (X.to_numpy() if isinstance(X, pd.DataFrame) else X).tolist()}
 
 
-def test_no_training_input_is_in_a_pool(table, texts, images):
+def test_no_training_input_is_in_a_pool(table):
     few = table[["town", "trade", "owner"]]  # most of their combinations occur
     tokens = np.random.default_rng(0).integers(1, 4, size=(40, 1, 4))
     for X, made in (
         (few, make_pool(few, random_state=0)),
         (few, make_pool(few.to_numpy(object), random_state=0)),
-        (np.array(texts), make_pool(texts, random_state=0)),
-        (images > 0.5, make_pool((images > 0.5).astype(np.float32), random_state=0) > 0.5),
+        (np.array(SENTENCES), make_pool(SENTENCES, random_state=0)),
+        (IMAGES > 0.5, make_pool((IMAGES > 0.5).astype(np.float32), random_state=0) > 0.5),
         (tokens, make_token_pool(tokens, random_state=0)),
-        (pd.DataFrame({"t": texts}), make_pool(pd.DataFrame({"t": texts}), random_state=0)),
+        (pd.DataFrame({"t": SENTENCES}), make_pool(pd.DataFrame({"t": SENTENCES}), random_state=0)),
     ):
         assert len(made) > 20
         assert not as_text(X) & as_text(made)
 
 
 @pytest.mark.parametrize("form", [np.float64, np.float32, np.float16, pd.DataFrame])
-def test_embeddings_keep_their_norm_and_the_range_of_their_columns(embeddings, form):
-    X = pd.DataFrame(embeddings) if form is pd.DataFrame else (3 * embeddings).astype(form)
+def test_embeddings_keep_their_norm_and_the_range_of_their_columns(form):
+    X = pd.DataFrame(EMBEDDINGS) if form is pd.DataFrame else (3 * EMBEDDINGS).astype(form)
     made = np.asarray(make_pool(X, n_inputs=300, random_state=0), dtype=float)
     norms = np.linalg.norm(np.asarray(X, dtype=float), axis=1)
     exactness = 2e-3 if form is np.float16 else 1e-5
@@ -201,36 +172,36 @@ def test_embeddings_keep_their_norm_and_the_range_of_their_columns(embeddings, f
         make_pool(X, kinds=["out_of_range"])
 
 
-def test_other_rows_may_go_out_of_range(embeddings):
-    indicators, X = np.eye(20)[np.arange(60) % 20], embeddings.copy()
+def test_other_rows_may_go_out_of_range():
+    indicators, X = np.eye(20)[np.arange(60) % 20], EMBEDDINGS.copy()
     assert set(np.unique(make_pool(indicators, random_state=0))) == {0.0, 1.0}
     X[0] *= 1.1
     assert np.abs(make_pool(X, kinds=["out_of_range"], random_state=0)).max() > X.max() + 0.1
 
 
-def test_texts_are_made_of_their_words(texts):
-    known = {word for text in texts for word in text.split()}
-    bags = {" ".join(sorted(text.split())) for text in texts}
+def test_texts_are_made_of_their_words():
+    known = {word for text in SENTENCES for word in text.split()}
+    bags = {" ".join(sorted(text.split())) for text in SENTENCES}
     mixed, shuffled, short, other = (
-        make_pool(pd.Series(texts), kinds=[kind], n_inputs=50, random_state=0).tolist()
+        make_pool(pd.Series(SENTENCES), kinds=[kind], n_inputs=50, random_state=0).tolist()
         for kind in ("mixed_words", "shuffled_words", "truncated", "other_script")
     )
     assert {word for text in mixed for word in text.split()} <= known
     assert not {" ".join(sorted(text.split())) for text in mixed} <= bags
     assert {" ".join(sorted(text.split())) for text in shuffled} <= bags
-    assert all(any(text.startswith(f"{each} ") for text in texts) for each in short)
+    assert all(any(text.startswith(f"{each} ") for text in SENTENCES) for each in short)
     assert not any(character.isascii() for character in "".join(other).replace(" ", ""))
-    assert {len(text.split()) for text in other} <= {len(text.split()) for text in texts}
+    assert {len(text.split()) for text in other} <= {len(text.split()) for text in SENTENCES}
 
 
-def test_columns_of_texts_are_told_from_categories(texts, table):
-    X = table.assign(note=texts[:50], name=[f"n{k}" for k in range(50)])
+def test_columns_of_texts_are_told_from_categories(table):
+    X = table.assign(note=SENTENCES[:50], name=[f"n{k}" for k in range(50)])
     made = make_pool(X, n_inputs=700, random_state=0)
     assert not made["note"].eq("(unseen)").any()
     assert made["name"].eq("(unseen)").any()
-    assert len(made) == 700 // 8 * 8  # crossed, shuffled, out of range, unseen, four of texts
+    assert len(made) == 700 // 8 * 8  # crossed, shuffled, out of range, unseen, four of SENTENCES
     altered = make_pool(X, kinds=["truncated"], n_inputs=50, random_state=0)
-    assert not altered["note"].isin(texts).any()
+    assert not altered["note"].isin(SENTENCES).any()
     assert as_text(altered.drop(columns="note")) <= as_text(X.drop(columns="note"))
 
 
@@ -316,19 +287,19 @@ def test_words_are_explained_one_by_one(reader):
     assert explained.models.proba.shape[0] == 3
     about_money = [float("money" in text) for text in TEXTS]
     trees = make_pipeline(TfidfVectorizer(), DecisionTreeRegressor(max_depth=3))
-    quam = QUAMRegressor(trees, noise=0.1, random_state=0).fit(TEXTS, about_money)
+    quam = skuq.QUAMRegressor(trees, noise=0.1, random_state=0).fit(TEXTS, about_money)
     assert quam.explain(NEW).contribution.shape == (2, 4)
 
 
 @pytest.mark.parametrize(
     "estimator",
     [
-        CalibrationAuditor(FROZEN),
-        DeepEnsembleClassifier(READER, n_members=2, random_state=0),
-        EvidentialProbe(FROZEN, max_epochs=2, random_state=0),
-        FeatureDistanceClassifier(READER, random_state=0),
-        LaplaceClassifier(READER, random_state=0),
-        ReferenceClassifier(make_pipeline(TfidfVectorizer(), MultinomialNB())),
+        skuq.CalibrationAuditor(FROZEN),
+        skuq.DeepEnsembleClassifier(READER, n_members=2, random_state=0),
+        skuq.EvidentialProbe(FROZEN, max_epochs=2, random_state=0),
+        skuq.FeatureDistanceClassifier(READER, random_state=0),
+        skuq.LaplaceClassifier(READER, random_state=0),
+        skuq.ReferenceClassifier(make_pipeline(TfidfVectorizer(), MultinomialNB())),
     ],
     ids=lambda each: type(each).__name__,
 )

@@ -385,20 +385,16 @@ def test_a_prior_counts_in_the_losses(linear):
     quam = QUAMClassifier(net, search=PoolSearch(n_steps=1, c0=0.0))
     plain = quam.fit(X, y, X_pool=pool)._found
     prior = quam.set_params(search__prior_precision=30.0).fit(X, y, X_pool=pool)._found
-    norms = [
-        sum(float(w[k].square().sum()) for w in plain.weights[0].values())
-        - sum(float(p.square().sum()) for p in net.parameters())
-        for k in range(2)
-    ]
+    given = sum(p.detach().square().sum() for p in net.parameters())
+    norms = [sum(w[k].square().sum() for w in plain.weights[0].values()) - given for k in range(2)]
     difference = (prior.excess_loss - plain.excess_loss).ravel()
     np.testing.assert_allclose(difference, 30 / 300 / 2 * np.array(norms), rtol=1e-4)
 
 
 def test_losses_of_models_are_weighted_means_over_the_samples(linear, found):
     X, y, net, pool = linear
-    weight = np.random.default_rng(1).exponential(size=len(X)) + 0.01
+    weight, rows = np.random.default_rng(1).exponential(size=300) + 0.01, np.arange(300)
     quam = clone(found).fit(X, y, X_pool=pool, sample_weight=weight)
-    rows = np.arange(len(X))
     log_proba = quam._found.outputs(torch.tensor(X)).log_softmax(-1).numpy()
     given = net(torch.tensor(X)).double().log_softmax(-1).detach().numpy()
     losses = given[rows, y] - log_proba[rows, :, :, y].transpose(1, 2, 0)
