@@ -160,14 +160,14 @@ def _linear_head(network: nn.Module, X: Tensor) -> Cut:
     return cut
 
 
-def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[Tensor, Tensor]:
+def _affine_tail(head: nn.Module, layer: Any, features: Tensor) -> tuple[Tensor, Tensor]:
     """Matrix and shift that map the last linear layer's outputs to logits, up to a constant.
 
     In most networks, no layer follows the last linear layer. In a binary network with one output,
     the layers after the last linear layer (the tail) convert the output to two logits.
     """
     with torch.no_grad():
-        outputs, logits = layer(features), head(features)
+        outputs, logits = nn.functional.linear(features, layer.weight, layer.bias), head(features)
     tail = head[1:] if isinstance(head, nn.Sequential) else nn.Identity()
     outputs, logits = outputs.double(), logits.double()
     matrix = jacrev(lambda out: tail(out[None])[0])(outputs[0])
@@ -182,7 +182,7 @@ def _affine_tail(head: nn.Module, layer: nn.Module, features: Tensor) -> tuple[T
         return torch.eye(outputs.shape[1], dtype=outputs.dtype), torch.zeros_like(shift)
     raise ValueError(
         "LaplaceClassifier needs logits that are linear in the outputs of the last layer, but "
-        f"this layer is followed by {tail}."
+        f"this layer is a {type(layer).__name__}, followed by {tail}."
     )
 
 

@@ -12,16 +12,14 @@ from sklearn.svm import SVC
 from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
+import skuq
 from skuq._networks import MLP
-from skuq.baselines import (
-    DeepEnsembleClassifier,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MCDropoutClassifier,
-    ReferenceClassifier,
-    SGMCMCClassifier,
-)
 from tests.baselines.oracles import WithoutLinear, seeded_module
+
+
+class Bent(nn.Linear):
+    def forward(self, X):
+        return super().forward(X).tanh()
 
 
 class Functional(nn.Module):
@@ -52,51 +50,59 @@ def tail(layer):
 
 
 UNLIKE = [LogisticRegression().fit([[0.0], [1.0], [2.0]], y) for y in ([0, 1, 2], [0, 1, 1])]
+CODES = np.arange(150)
+CONSTANT = {"X": np.eye(3)[CODES % 3], "y": CODES % 3}
 VALIDATION = {"X_val": np.zeros((2, 4)), "y_val": [0, 1]}
 REFUSED = [
-    (ReferenceClassifier(SVC()), {}, "SVC", TypeError),
-    (DeepEnsembleClassifier(SVC()), {}, "SVC", TypeError),
-    (ReferenceClassifier(KNeighborsClassifier(), device="cpu:0"), {}, "KNeighborsClassifier"),
-    (DeepEnsembleClassifier(KNeighborsClassifier(), device="cpu:0"), {}, "KNeighborsClassifier"),
-    (ReferenceClassifier(KNeighborsClassifier()), VALIDATION, "X_val", TypeError),
-    (DeepEnsembleClassifier(KNeighborsClassifier()), VALIDATION, "X_val", TypeError),
-    (LaplaceClassifier(), VALIDATION, "X_val", TypeError),
-    (MCDropoutClassifier(), VALIDATION, "X_val", TypeError),
-    (MCDropoutClassifier(), {"y": np.zeros(150)}, "one class"),
-    (MCDropoutClassifier(LogisticRegression()), {}, "dropout"),
-    (MCDropoutClassifier(frozen(lambda: MLP(4, 3, dropout=0.0))), {}, "dropout"),
-    (LaplaceClassifier(tail(nn.Tanh())), {}, "linear"),
-    (LaplaceClassifier(tail(nn.BatchNorm1d(3))), {}, "BatchNorm1d"),
-    (LaplaceClassifier(frozen(Functional)), {}, "Linear"),
-    (LaplaceClassifier(frozen(Pooled)), {}, "several times"),
-    (FeatureDistanceClassifier(frozen(WithoutLinear), layer="first-linear"), {}, "Linear"),
-    (FeatureDistanceClassifier(DecisionTreeClassifier()), {}, "DecisionTreeClassifier", TypeError),
-    (FeatureDistanceClassifier(distance="energy"), {}, "distance"),
-    (FeatureDistanceClassifier(n_neighbors=0), {}, "n_neighbors"),
-    (FeatureDistanceClassifier(layer=-1), {}, "layer"),
+    (skuq.ReferenceClassifier(SVC()), {}, "SVC", TypeError),
+    (skuq.DeepEnsembleClassifier(SVC()), {}, "SVC", TypeError),
+    (skuq.ReferenceClassifier(KNeighborsClassifier(), device="cpu:0"), {}, "KNeighborsClassifier"),
     (
-        FeatureDistanceClassifier(LogisticRegression(), distance="mahalanobis"),
-        {"X": np.eye(3)[np.arange(150) % 3], "y": np.arange(150) % 3},
+        skuq.DeepEnsembleClassifier(KNeighborsClassifier(), device="cpu:0"),
+        {},
+        "KNeighborsClassifier",
+    ),
+    (skuq.ReferenceClassifier(KNeighborsClassifier()), VALIDATION, "X_val", TypeError),
+    (skuq.DeepEnsembleClassifier(KNeighborsClassifier()), VALIDATION, "X_val", TypeError),
+    (skuq.LaplaceClassifier(), VALIDATION, "X_val", TypeError),
+    (skuq.MCDropoutClassifier(), VALIDATION, "X_val", TypeError),
+    (skuq.MCDropoutClassifier(), {"y": np.zeros(150)}, "one class"),
+    (skuq.MCDropoutClassifier(LogisticRegression()), {}, "dropout"),
+    (skuq.MCDropoutClassifier(frozen(lambda: MLP(4, 3, dropout=0.0))), {}, "dropout"),
+    (skuq.LaplaceClassifier(tail(nn.Tanh())), {}, "linear"),
+    (skuq.LaplaceClassifier(tail(nn.BatchNorm1d(3))), {}, "BatchNorm1d"),
+    (skuq.LaplaceClassifier(frozen(Functional)), {}, "Linear"),
+    (skuq.LaplaceClassifier(frozen(lambda: Bent(4, 3))), {}, "Bent"),
+    (skuq.LaplaceClassifier(frozen(Pooled)), {}, "several times"),
+    (skuq.FeatureDistanceClassifier(frozen(WithoutLinear), layer="first-linear"), {}, "Linear"),
+    (
+        skuq.FeatureDistanceClassifier(DecisionTreeClassifier()),
+        {},
+        "DecisionTreeClassifier",
+        TypeError,
+    ),
+    (skuq.FeatureDistanceClassifier(distance="energy"), {}, "distance"),
+    (skuq.FeatureDistanceClassifier(n_neighbors=0), {}, "n_neighbors"),
+    (skuq.FeatureDistanceClassifier(layer=-1), {}, "layer"),
+    (
+        skuq.FeatureDistanceClassifier(LogisticRegression(), distance="mahalanobis"),
+        CONSTANT,
         "vary",
     ),
-    (DeepEnsembleClassifier(frozen(lambda: MLP(4, 3))), {}, "members", TypeError),
-    (DeepEnsembleClassifier(members=[]), {}, "both given"),
+    (skuq.DeepEnsembleClassifier(frozen(lambda: MLP(4, 3))), {}, "members", TypeError),
+    (skuq.DeepEnsembleClassifier(members=[]), {}, "both given"),
+    (skuq.DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]), {}, "both given"),
+    (skuq.DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {"y": [*"abc"] * 50}, "4 logits"),
     (
-        DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]),
-        {},
-        "both given",
-    ),
-    (DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {"y": [*"abc"] * 50}, "4 logits"),
-    (
-        DeepEnsembleClassifier(members=UNLIKE),
-        {"X": np.ones((150, 1)), "y": np.arange(150) % 2},
+        skuq.DeepEnsembleClassifier(members=UNLIKE),
+        {"X": np.ones((150, 1)), "y": CODES % 2},
         "member 1",
     ),
 ]
 if importlib.util.find_spec("posteriors"):
     REFUSED += [
-        (SGMCMCClassifier(n_cycles=3), {}, "n_cycles"),
-        (SGMCMCClassifier(learning_rate=1e6, n_chains=2), {}, "diverged"),
+        (skuq.SGMCMCClassifier(n_cycles=3), {}, "n_cycles"),
+        (skuq.SGMCMCClassifier(learning_rate=1e6, n_chains=2), {}, "diverged"),
     ]
 
 
@@ -112,13 +118,9 @@ def test_what_cannot_be_is_refused(iris, model, data, word, error):
 
 
 def test_parameters_are_checked_after_fit_too(iris):
-    laplace = LaplaceClassifier(LogisticRegression()).fit(*iris).set_params(setting="both")
-    distance = FeatureDistanceClassifier(LogisticRegression()).fit(*iris)
+    laplace = skuq.LaplaceClassifier(LogisticRegression()).fit(*iris).set_params(setting="both")
+    distance = skuq.FeatureDistanceClassifier(LogisticRegression()).fit(*iris)
     distance.set_params(distance="energy")
-    for predict, word in [
-        (laplace.predict_uncertainty, "setting"),
-        (laplace.predict_proba, "setting"),
-        (distance.predict_uncertainty, "distance"),
-    ]:
-        with pytest.raises(ValueError, match=word):
+    for predict in (laplace.predict_uncertainty, laplace.predict_proba, distance.score_samples):
+        with pytest.raises(ValueError, match=r"setting|distance"):
             predict(iris[0])
