@@ -22,13 +22,9 @@ def dropped(iris):
     """A trained network with dropout; nothing may change it."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        net = NeuralNetClassifier(
-            MLP(4, 3, hidden_sizes=(6,), dropout=0.5),
-            criterion=nn.CrossEntropyLoss,
-            max_epochs=20,
-            lr=0.1,
-            verbose=0,
-        )
+        module = MLP(4, 3, hidden_sizes=(6,), dropout=0.5)
+        options = {"criterion": nn.CrossEntropyLoss, "max_epochs": 20, "lr": 0.1, "verbose": 0}
+        net = NeuralNetClassifier(module, **options)
         module = net.fit(iris[0].astype(np.float32), iris[1]).module_
     module.zero_grad()
     return module.double().eval()

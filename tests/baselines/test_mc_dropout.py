@@ -15,20 +15,18 @@ from skuq.models import NetworkModel, adopt
 from tests.baselines.oracles import assert_as_by_hand, seeded_module
 
 
-def _masked_outputs(model, X, *, n_samples, seed):
-    return MaskedNetworks(model, n_samples, seed).outputs(X)
+def _masked_outputs(module, X, *, n_samples, seed=0):
+    return MaskedNetworks(adopt(module), n_samples, seed).outputs(X)
 
 
-@pytest.mark.parametrize("setting", ["selected", "expected", "pairwise", "max-score"])
-def test_masked_networks_are_compared_as_the_equations_say(iris, dropped, setting):
-    model = MCDropoutClassifier(
-        FrozenEstimator(dropped), n_samples=5, setting=setting, random_state=0
-    ).fit(*iris)
+def test_masked_networks_are_compared_as_the_equations_say(iris, dropped):
+    options = {"n_samples": 5, "setting": "selected", "random_state": 0}
+    model = MCDropoutClassifier(FrozenEstimator(dropped), **options).fit(*iris)
     X = torch.as_tensor(iris[0][:9])
-    outputs = _masked_outputs(adopt(dropped), X, n_samples=5, seed=model._sampling_seed).softmax(-1)
-    u = model.predict_uncertainty(iris[0][:9])
+    outputs = _masked_outputs(dropped, X, n_samples=5, seed=model._sampling_seed).softmax(-1)
     reference = dropped(X).softmax(-1).detach().numpy()
-    assert_as_by_hand(u, reference, outputs.numpy(), setting, atol=1e-12)
+    u = model.predict_uncertainty(iris[0][:9])
+    assert_as_by_hand(u, reference, outputs.numpy(), "selected", atol=1e-12)
 
 
 def test_default_network_has_dropout_of_the_rate_asked_for(iris):
@@ -45,18 +43,15 @@ def test_lenet_has_dropout_of_its_own():
 
 
 def tiny(rate=0.3):
-    return seeded_module(
-        lambda: nn.Sequential(
-            nn.Linear(2, 3), nn.Tanh(), nn.Dropout(rate), nn.Linear(3, 2)
-        ).double()
-    )
+    layers = nn.Linear(2, 3), nn.Tanh(), nn.Dropout(rate), nn.Linear(3, 2)
+    return seeded_module(lambda: nn.Sequential(*layers).double())
 
 
 def test_masked_networks_are_those_of_a_network_in_training_mode():
     # Three hidden units: the eight networks can be listed, each with its probability.
     network, rate = tiny(), 0.3
     X = torch.tensor([[1.0, -0.5], [0.3, 2.0]], dtype=torch.float64)
-    found = _masked_outputs(adopt(network), X, n_samples=2000, seed=0)
+    found = _masked_outputs(network, X, n_samples=2000)
     hidden = torch.tanh(network[0](X)).detach()
     for kept in itertools.product([0.0, 1.0], repeat=3):
         mask = torch.tensor(kept, dtype=torch.float64) / (1 - rate)
@@ -70,7 +65,7 @@ def test_masked_networks_are_those_of_a_network_in_training_mode():
 def test_whole_channels_are_dropped_where_the_layer_drops_channels():
     network = nn.Sequential(nn.Dropout2d(0.5), nn.Flatten()).eval()
     X = torch.ones(2, 8, 3, 3)
-    found = _masked_outputs(NetworkModel(module=network), X, n_samples=20, seed=0)
+    found = MaskedNetworks(NetworkModel(module=network), 20, 0).outputs(X)
     by_channel = found.reshape(2, 20, 8, 9)
     assert torch.equal(by_channel, by_channel[..., :1].expand_as(by_channel))
     assert set(found.unique().tolist()) == {0.0, 2.0}
@@ -78,33 +73,28 @@ def test_whole_channels_are_dropped_where_the_layer_drops_channels():
 
 def test_more_samples_extend_fewer():
     network, X = tiny(), torch.ones(1, 2, dtype=torch.float64)
-    few, many = (_masked_outputs(adopt(network), X, n_samples=n, seed=1) for n in (3, 8))
+    few, many = (_masked_outputs(network, X, n_samples=n) for n in (3, 8))
     assert torch.equal(few, many[:, :3])
 
 
 def test_outputs_do_not_depend_on_company():
-    network = seeded_module(
-        lambda: nn.Sequential(
-            nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3)
-        )
-    )
-    model, X = adopt(network), torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
-    together = _masked_outputs(model, X, n_samples=3, seed=0)  # several batches
+    layers = nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3)
+    network = seeded_module(lambda: nn.Sequential(*layers))
+    X = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
+    together = _masked_outputs(network, X, n_samples=3)  # several batches
     for rows in (slice(0, 5), slice(-5, None), slice(1022, 1026)):
-        alone = _masked_outputs(model, X[rows], n_samples=3, seed=0)
-        torch.testing.assert_close(together[rows], alone)
+        torch.testing.assert_close(together[rows], _masked_outputs(network, X[rows], n_samples=3))
 
 
 def test_a_module_that_is_called_twice_has_two_masks():
     dropout = nn.Dropout(0.5)
     network = nn.Sequential(dropout, dropout).eval()
-    found = _masked_outputs(NetworkModel(module=network), torch.ones(1, 4000), n_samples=1, seed=0)
+    found = MaskedNetworks(NetworkModel(module=network), 1, 0).outputs(torch.ones(1, 4000))
     share = float((found > 0).float().mean())
     assert share == pytest.approx(0.25, abs=5 * (0.25 * 0.75 / 4000) ** 0.5)
 
 
 def test_only_modules_that_drop_are_found():
-    found = _dropout_modules(
-        nn.Sequential(nn.Dropout(0.0), nn.Dropout2d(0.1), nn.AlphaDropout(0.5))
-    )
+    layers = nn.Dropout(0.0), nn.Dropout2d(0.1), nn.AlphaDropout(0.5)
+    found = _dropout_modules(nn.Sequential(*layers))
     assert [type(module) for module in found] == [nn.Dropout2d]

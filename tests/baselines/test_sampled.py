@@ -1,8 +1,10 @@
 """Behaviour that all baselines share, and the entropy of a single model."""
 
 import importlib.util
+from copy import deepcopy
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
@@ -26,6 +28,7 @@ from skuq.baselines import (
     SGMCMCClassifier,
 )
 from skuq.quam import PoolSearch
+from tests.baselines.oracles import assert_as_by_hand
 
 SAMPLED = {
     "ensemble": DeepEnsembleClassifier(n_members=2, random_state=0),
@@ -41,7 +44,6 @@ ALL = {
     "distance": FeatureDistanceClassifier(random_state=0),
     **SAMPLED,
 }
-SETTINGS = ("selected", "expected", "pairwise", "max-score")
 
 
 def selected(name):
@@ -61,15 +63,18 @@ def test_same_seed_questions_the_model_that_quam_questions(iris):
 
 @pytest.mark.usefixtures("short_training")
 @pytest.mark.parametrize("name", SAMPLED)
-def test_results_and_ranges_do_not_depend_on_batches_and_hold_the_prediction(iris, name):
+def test_results_and_ranges_are_those_of_the_models_in_any_batches(iris, name):
     X = iris[0][45:60]
-    model = clone(SAMPLED[name]).fit(*iris)
-    other = clone(model).set_params(random_state=1).fit(*iris)
+    model = selected(name).fit(*iris)
+    given, other = model.predict_proba(X), clone(model).set_params(random_state=1).fit(*iris)
     sampled = model._sampler(torch.device("cpu"))(X).exp().numpy()
-    for setting in SETTINGS:
+    assert abs(sampled.mean(axis=1) - given).max() > 1e-6
+    for setting in ("selected", "expected", "pairwise", "max-score"):
         whole = model.set_params(setting=setting, batch_size=256).predict_uncertainty(X)
+        assert_as_by_hand(whole, given, sampled, setting, rtol=1e-6, atol=1e-9)
         proba, (lower, upper) = model.predict_proba(X), model.predict_proba_bounds(X)
-        assert (whole.part_or_total("epistemic") > 0).all()
+        expected = given if setting == "selected" else sampled.mean(axis=1)
+        np.testing.assert_allclose(proba, expected, rtol=1e-6)
         models = np.concatenate([sampled, proba[:, None]], axis=1)
         np.testing.assert_allclose(lower, models.min(axis=1), rtol=1e-6)
         np.testing.assert_allclose(upper, models.max(axis=1), rtol=1e-6)
@@ -82,28 +87,9 @@ def test_results_and_ranges_do_not_depend_on_batches_and_hold_the_prediction(iri
         assert not np.allclose(elsewhere.total, whole.total)
 
 
-@pytest.mark.usefixtures("short_training")
-@pytest.mark.parametrize("name", SAMPLED)
-def test_who_is_uncertain_is_who_predicts(iris, name):
-    X = iris[0][45:60]
-    model = selected(name).fit(*iris)
-    given = model.predict_proba(X)
-    entropy_of = lambda p: -(p * np.log(p)).sum(axis=1)  # noqa: E731
-    np.testing.assert_allclose(model.predict_uncertainty(X).aleatoric, entropy_of(given))
-    mean = model.set_params(setting="expected").predict_proba(X)
-    assert abs(mean - given).max() > 1e-6
-    np.testing.assert_allclose(model.predict_uncertainty(X).total, entropy_of(mean))
-    model.set_params(setting="max-score")
-    np.testing.assert_array_equal(model.predict_proba(X), mean)
-    u = model.predict_uncertainty(X)
-    np.testing.assert_allclose(u.total, 1 - mean.max(axis=1))
-    assert np.isnan([u.aleatoric, u.epistemic]).all()
-
-
 @pytest.mark.parametrize("name", ALL)
 def test_module_is_taken_as_it_is_and_never_altered(iris, dropped, name):
-    before = {key: value.clone() for key, value in dropped.state_dict().items()}
-    x = torch.as_tensor(iris[0][:5])
+    before, x = deepcopy(dropped.state_dict()), torch.as_tensor(iris[0][:5])
     outputs = dropped(x).detach()
     model = selected(name)
     if name == "ensemble":
@@ -117,48 +103,26 @@ def test_module_is_taken_as_it_is_and_never_altered(iris, dropped, name):
     np.testing.assert_allclose(model.predict_proba(iris[0][:5]), outputs.softmax(-1).numpy())
 
 
-def test_training_a_fitted_estimator_again_is_warned_of(iris):
-    fitted = LogisticRegression().fit(*iris)
-    for name in ("ensemble", "laplace"):
-        with pytest.warns(UserWarning, match="FrozenEstimator"):
-            clone(ALL[name]).set_params(estimator=fitted).fit(*iris)
-
-
 def test_text_columns_reach_a_model_that_preprocesses():
-    pandas = pytest.importorskip("pandas")
-    frame = pandas.DataFrame({"size": [1.0, 2.0, 3.0, 4.0] * 5, "colour": ["red", "blue"] * 10})
+    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0] * 5, "colour": ["red", "blue"] * 10})
     y = np.array(["yes", "no", "no", "no"] * 5)
     table = make_column_transformer((StandardScaler(), ["size"]), (OneHotEncoder(), ["colour"]))
     pipe = make_pipeline(table, LogisticRegression())
-    members = [clone(pipe).set_params(logisticregression__C=c).fit(frame, y) for c in (0.1, 1.0)]
-    for model in (
-        LaplaceClassifier(pipe, random_state=0),
-        DeepEnsembleClassifier(members=members),
-    ):
-        u = model.set_params(batch_size=2).fit(frame, y).predict_uncertainty(frame[:3])
+    ensemble = DeepEnsembleClassifier(pipe.fit(frame, y), n_members=2, random_state=0)
+    with pytest.warns(UserWarning, match="FrozenEstimator"):  # it is trained again
+        ensemble.fit(frame, y)
+    for model in (LaplaceClassifier(clone(pipe), random_state=0).fit(frame, y), ensemble):
+        u = model.set_params(batch_size=2).predict_uncertainty(frame[:3])
         assert (u.epistemic > 0).all()
 
 
-def test_defaults_mean_the_same_quantity_as_those_of_quam():
-    assert {type(each)().setting for each in SAMPLED.values()} == {QUAMClassifier().setting}
-
-
 LEARNERS = [
+    LogisticRegression(),
     KNeighborsClassifier(),
     LinearDiscriminantAnalysis(),
     DecisionTreeClassifier(max_depth=2, random_state=0),
     CalibratedClassifierCV(LogisticRegression(), cv=2),
 ]
-
-
-def test_reference_is_as_uncertain_as_its_entropy(iris):
-    mine = LogisticRegression().fit(*iris)
-    reference = ReferenceClassifier(FrozenEstimator(mine)).fit(*iris)
-    p = mine.predict_proba(iris[0])
-    u = reference.predict_uncertainty(iris[0])
-    np.testing.assert_allclose(u.total, -(p * np.log(p)).sum(1))
-    np.testing.assert_array_equal(u.total, u.aleatoric)
-    assert np.isnan(u.epistemic).all()
 
 
 @pytest.mark.parametrize("learner", LEARNERS, ids=lambda each: type(each).__name__)
@@ -168,5 +132,8 @@ def test_every_classifier_with_probabilities_has_an_entropy(iris, learner):
     entropy = -(p * np.log(np.maximum(p, 1e-300))).sum(1)
     for estimator in (learner, FrozenEstimator(fitted)):
         reference = ReferenceClassifier(estimator, random_state=0).fit(*iris)
-        np.testing.assert_allclose(reference.predict_uncertainty(iris[0]).total, entropy, atol=1e-9)
         np.testing.assert_allclose(reference.predict_proba(iris[0]), p, atol=1e-9)
+        u = reference.predict_uncertainty(iris[0])
+        np.testing.assert_allclose(u.total, entropy, atol=1e-9)
+        np.testing.assert_array_equal(u.total, u.aleatoric)
+        assert np.isnan(u.epistemic).all()
