@@ -42,12 +42,11 @@ def test_with_the_tolerance_fresh_draws_pass_as_often_as_asked_for(
     # Tests keep their level with any number of simulations.
     monkeypatch.setattr("skuq.calibration._scan.N_SIMULATIONS", 500)
     y, proba = recorded(2000, wrong_by)
-    settings = {"reference_size": size, "confidence_level": level, "n_repeats": 100, **FIVE}
-    study = choose_alpha(y, proba, **settings)
+    given = {"reference_size": size, "confidence_level": level, "n_repeats": 100, **FIVE}
+    study = choose_alpha(y, proba, **given)
     passed = share_passed(y, proba, size, level, study.tolerance)
     # Errors of the draws of the study, 100, and of these.
-    error = np.sqrt(level * (1 - level) * (1 / 100 + 1 / 50))
-    assert passed >= level - 3.5 * error
+    assert passed >= level - 3.5 * np.sqrt(level * (1 - level) * (1 / 100 + 1 / 50))
     if study.tolerance > 0.02:  # it is no larger than needed
         assert share_passed(y, proba, size, level, study.tolerance - 0.03) < passed
     assert study.region_tolerance is None
@@ -74,23 +73,16 @@ def test_the_size_is_that_of_the_predictions_the_seed_decides_and_classes_are_th
 
 def test_a_level_that_few_simulations_cannot_resolve_is_that_of_the_bound():
     y, proba = recorded(2000, 0.15)
-    settings = {"n_repeats": 30, **FIVE}
     usual, high = (
-        choose_alpha(y, proba, confidence_level=level, **settings).tolerance
+        choose_alpha(y, proba, confidence_level=level, n_repeats=30, **FIVE).tolerance
         for level in (0.95, 0.999)
     )
     assert high > usual / 2 > 0.02
-    n, confidence = 50, 0.7
-    study = choose_alpha(  # all draws are the same
-        np.zeros(n),
-        np.tile([confidence, 1 - confidence], (n, 1)),
-        classes=[0, 1],
-        confidence_level=0.999,
-        **{**settings, "n_bins": 1},
-    )
-    # n correct of n are evidence of -n log(confidence + alpha), in one run.
-    expected = (0.8 * 0.001) ** (1 / n) - confidence
-    assert study.tolerance == pytest.approx(expected, abs=1e-3)
+    # All draws are the same: 50 correct ones of 50, in one bin, are evidence of
+    # -50 log(0.7 + alpha), in one run.
+    settings = {"classes": [0, 1], "confidence_level": 0.999, "n_repeats": 30}
+    study = choose_alpha(np.zeros(50), [[0.7, 0.3]] * 50, n_bins=1, random_state=0, **settings)
+    assert study.tolerance == pytest.approx((0.8 * 0.001) ** (1 / 50) - 0.7, abs=1e-3)
 
 
 @pytest.mark.parametrize(("n", "size"), [(300, 30), (300, 300), (40, 300)])
@@ -101,8 +93,7 @@ def test_of_large_reference_sets_as_many_samples_are_drawn_as_are_searched(
     monkeypatch.setattr(_conditions, "MAX_SAMPLES", samples)
     monkeypatch.setattr(_conditions, "MAX_CELLS", cells)
     drawn = []
-    search = lambda draws, level: drawn.extend(draws) or 0.1  # noqa: E731
-    monkeypatch.setattr(_bin_audit, "region_tolerance", search)
+    monkeypatch.setattr(_bin_audit, "region_tolerance", lambda draws, level: drawn.extend(draws))
     X = np.random.default_rng(0).normal(size=(n, 2))
     choose_alpha(*recorded(n), X=X, reference_size=size, n_repeats=3, random_state=0)
     assert len(drawn) == 3
@@ -119,12 +110,13 @@ def test_with_the_tolerance_of_regions_the_search_passes_fresh_draws(monkeypatch
     settings = {"X": X, "reference_size": size, "n_repeats": 15, "random_state": 0}
     tolerance = choose_alpha(y, proba, **settings).region_tolerance
     assert 0.03 < tolerance < 0.2
-    rates = []
-    for alpha in (tolerance, 0.0):
+
+    def share_passed(alpha):
         found = []
         for k in range(15):
             rows = np.random.default_rng(k).integers(n, size=size)
             answers = top_label_predictions(y[rows], proba[rows], classes=[0, 1])
             found.append(search_regions(X[rows], answers, alpha=alpha, n_families=2).regions)
-        rates.append(np.mean([not each for each in found]))
-    assert rates[0] >= 0.85 > rates[1]
+        return np.mean([not each for each in found])
+
+    assert share_passed(tolerance) >= 0.85 > share_passed(0.0)

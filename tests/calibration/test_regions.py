@@ -41,28 +41,38 @@ def test_functions_and_queries_say_which_samples_are_inside():
 
 
 @pytest.mark.parametrize(
-    ("region", "expected"),
+    ("X", "region", "expected"),
     [
-        ({0: (0, 1)}, [0, 1]),  # both ends belong to it
-        ({0: (0.5, 1.5)}, [1]),
-        ({0: (None, 1)}, [0, 1]),
-        ({0: (1, None)}, [1, 2]),
-        ({0: (None, None)}, [0, 1, 2]),  # a missing value lies in no interval
-        ({0: (-np.inf, np.inf)}, [0, 1, 2]),
-        ({0: (1.0, 1.0)}, [1]),
-        ({0: (3, 1)}, []),
-        ({0: (1, None), 1: (None, 7)}, [1]),
-        ({1: 6}, [1]),
-        ({1: [5.0, 8.0]}, [0, 3]),
-        ({1: {5.0, 8.0}}, [0, 3]),
-        ({1: [np.nan, 5.0]}, [0, 2]),
-        ({-1: (None, 5)}, [0]),
-        ({np.int64(0): (np.float32(1), None)}, [1, 2]),
+        (ARRAY, {0: (0, 1)}, [0, 1]),  # both ends belong to it
+        (ARRAY, {0: (None, 1)}, [0, 1]),
+        (ARRAY, {0: (1, None)}, [1, 2]),
+        (ARRAY, {0: (None, None)}, [0, 1, 2]),  # a missing value lies in no interval
+        (ARRAY, {0: (-np.inf, np.inf)}, [0, 1, 2]),
+        (ARRAY, {0: (3, 1)}, []),
+        (ARRAY, {0: (1, None), 1: (None, 7)}, [1]),
+        (ARRAY, {1: 6}, [1]),
+        (ARRAY, {1: [5.0, 8.0]}, [0, 3]),
+        (ARRAY, {1: {5.0, 8.0}}, [0, 3]),
+        (ARRAY, {1: [np.nan, 5.0]}, [0, 2]),
+        (ARRAY, {-1: (None, 5)}, [0]),
+        (ARRAY, {np.int64(0): (np.float32(1), None)}, [1, 2]),
+        (PEOPLE, {"age": (30, None)}, [1, 2]),
+        (PEOPLE, {"age": (None, None)}, [0, 1, 2]),
+        (PEOPLE, {"job": "cook"}, [1, 3]),
+        (PEOPLE, {"job": ["cook", "nurse"]}, [0, 1, 3]),
+        (PEOPLE, {"job": frozenset({"cook"}), "age": (None, 30)}, [1]),
+        (PEOPLE, {"job": None}, [2]),
+        (PEOPLE, {"job": [None, "nurse"]}, [0, 2]),
+        (PEOPLE, {1: (2, 3)}, [1, 2]),
+        (PEOPLE, {"job": []}, []),
+        (pd.DataFrame({"column": [1, "x", 2, "1"]}), {"column": [1, "x"]}, [0, 1]),
+        (pd.DataFrame([[1, 0], [0, 0]], columns=["age", "age"]), {0: (1, 1)}, [0]),
     ],
 )
-def test_conditions_on_positions_of_an_array(region, expected):
-    assert inside(region, ARRAY) == expected
-    assert inside(region, ARRAY.tolist()) == expected
+def test_conditions_select_samples_of_arrays_and_of_frames_with_any_index(X, region, expected):
+    assert inside(region, X) == expected
+    other = X.tolist() if X is ARRAY else X.set_index(pd.Index([7, 7, 1, 0][: len(X)]))
+    assert inside(region, other) == expected
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
@@ -77,26 +87,6 @@ def test_decimal_ends_belong_to_columns_of_every_precision(dtype):
         (0.1, [1]),
     ):
         assert inside({0: rule}, column) == expected
-
-
-@pytest.mark.parametrize(
-    ("region", "expected"),
-    [
-        ({"age": (30, None)}, [1, 2]),
-        ({"age": (None, None)}, [0, 1, 2]),
-        ({"job": "cook"}, [1, 3]),
-        ({"job": ["cook", "nurse"]}, [0, 1, 3]),
-        ({"job": frozenset({"cook"}), "age": (None, 30)}, [1]),
-        ({"job": None}, [2]),
-        ({"job": [None, "nurse"]}, [0, 2]),
-        ({"loan size": (2, 3)}, [1, 2]),
-        ({1: (2, 3)}, [1, 2]),
-        ({"job": []}, []),
-    ],
-)
-def test_conditions_on_columns_of_a_frame_with_any_index(region, expected):
-    assert inside(region, PEOPLE) == expected
-    assert inside(region, PEOPLE.set_index(pd.Index([7, 7, 1, 0]))) == expected
 
 
 @pytest.mark.parametrize(
@@ -128,20 +118,12 @@ def test_a_missing_value_is_outside_whatever_types_pandas_has(backend):
     assert inside("age < 35", X[:3]) == [0, 1]
 
 
-def test_values_of_several_types_and_columns_of_one_name_are_told_apart():
-    X = pd.DataFrame({"column": [1, "x", 2, "1"]})
-    for values in ([1, "x"], {1, "x"}):
-        assert inside({"column": values}, X) == [0, 1]
-    twice = pd.DataFrame([[1, 0], [0, 0]], columns=["age", "age"])
-    with pytest.raises(ValueError, match="this name"):
-        region_mask({"age": (1, 1)}, twice)
-    assert inside({0: (1, 1)}, twice) == [0]
-
-
 def test_impossible_regions_are_refused():
     dates = pd.DataFrame({"day": pd.to_datetime(["2020-01-31"] * 4)})
+    twice = PEOPLE.set_axis(["age", "age", "job"], axis=1)
     for region, X, word in (
         ("age + 1", PEOPLE, "float64"),
+        ({"age": (1, 1)}, twice, "this name"),
         ({"height": (0, 1)}, PEOPLE, "no column 'height'.*'loan size'"),
         ({7: (0, 1)}, PEOPLE, "no column 7"),
         ({7: (0, 1)}, ARRAY, r"no column 7.*\(4, 2\)"),
@@ -209,29 +191,20 @@ def test_every_rule_finds_the_samples_of_its_mask_in_the_table():
         np.testing.assert_array_equal(region_mask({name: rule}, FRAME[~removed]), mask)
 
 
-@pytest.mark.parametrize(
-    "convert",
-    [
-        lambda X: X.astype(np.float32),
-        lambda X: X.tolist(),
-        lambda X: X.reshape(30, 2, 2),  # pixels of images are columns
-        csr_matrix,
-        lambda X: X.astype(object),
-        pd.DataFrame,
-    ],
-)
-def test_arrays_of_any_kind_give_columns_by_position(convert):
+def test_arrays_of_any_kind_give_columns_by_position():
     X = np.random.default_rng(0).integers(0, 50, (30, 4))
-    expected, found = conditions_of(X), conditions_of(convert(X))
-    assert found.rules == expected.rules
-    np.testing.assert_array_equal(found.masks, expected.masks)
-    assert [name for name, _ in found.rules][::60] == [0, 3]
+    expected, images = conditions_of(X), X.reshape(30, 2, 2)  # pixels are columns
+    assert [name for name, _ in expected.rules][::60] == [0, 3]
+    kinds = [X.astype(np.float32), X.astype(object), X.tolist(), csr_matrix(X), pd.DataFrame(X)]
+    for found in map(conditions_of, [*kinds, images]):
+        assert found.rules == expected.rules
+        np.testing.assert_array_equal(found.masks, expected.masks)
 
 
-@pytest.mark.parametrize("column", [[1, 1], [[1], [2]], [np.nan, 2], [1j, 2j]])
-def test_columns_that_divide_nothing_give_no_intervals(column):
-    frame = pd.DataFrame({"x": pd.Series(column)})
-    assert not any(isinstance(rule, tuple) for _, rule in conditions_of(frame).rules)
+def test_columns_that_divide_nothing_give_no_intervals():
+    for column in ([1, 1], [[1], [2]], [np.nan, 2], [1j, 2j]):
+        rules = conditions_of(pd.DataFrame({"x": pd.Series(column)})).rules
+        assert not any(isinstance(rule, tuple) for _, rule in rules)
 
 
 def test_numbers_are_cut_at_values_that_occur_into_equal_parts_and_texts_have_a_limit():
@@ -260,9 +233,12 @@ def test_of_many_samples_some_are_taken_always_the_same_ones(monkeypatch):
     assert len(conditions_of(np.zeros((30, 3))).rows) == 7
 
 
-def test_columns_of_one_name_are_told_by_their_positions():
+def test_columns_of_one_name_are_told_by_their_positions_and_limits_have_few_digits():
     X = pd.DataFrame([[k, -k, k % 2] for k in range(30)], columns=["x", "x", "y"])
     assert {name for name, _ in found_in(X).rules} == {0, 1, "y"}
+    rules = rules_of(np.random.default_rng(0).normal(size=(1000, 1)))
+    digits = [len(repr(abs(end))) for rule in rules for end in rule if end is not None]
+    assert np.median(digits) <= 10  # of 18 or so
 
 
 @pytest.mark.parametrize(
@@ -277,9 +253,3 @@ def test_columns_of_one_name_are_told_by_their_positions():
 )
 def test_rules_of_close_or_large_numbers_select_the_samples_that_met_them(column):
     assert len(rules_of(pd.DataFrame({"a": [column[k] for k in np.arange(60) % 4]}))) >= 4
-
-
-def test_limits_have_no_more_digits_than_it_takes():
-    X = np.random.default_rng(0).normal(size=(1000, 1))
-    ends = [end for rule in rules_of(X) for end in rule if end is not None]
-    assert np.median([len(repr(abs(end))) for end in ends]) <= 10  # of 18 or so
