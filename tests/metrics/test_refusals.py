@@ -1,5 +1,7 @@
 """Arguments that metrics refuse, with a word of the message."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -8,24 +10,18 @@ from tests.metrics.problems import GaussianRidge
 
 HALVES = [[0.5, 0.5], [0.2, 0.8]]
 LABELS = [1, 2, 3], [0.1, 0.2, 0.3]
-SELECTION = [
-    metrics.risk_coverage_curve, metrics.area_under_risk_coverage, metrics.misclassification_auroc
-]  # fmt: skip
-
-
-def of(metric, *args, **kwargs):
-    return lambda: metric(*args, **kwargs)
+SELECTION = ("risk_coverage_curve", "area_under_risk_coverage", "misclassification_auroc")
 
 
 def rows():
     inf, nan = np.inf, np.nan
     for metric in (metrics.calibration_table, metrics.expected_calibration_error):
-        yield of(metric, [0, 1], HALVES, n_bins=0), "n_bins"
-        yield of(metric, [0, 1], HALVES, n_bins=2.5), "n_bins"
-        yield of(metric, [0, 1], HALVES, strategy="equal"), "strategy"
-        yield of(metric, [0, 1], HALVES, classes=[0, 1, 2]), "columns"
+        yield partial(metric, [0, 1], HALVES, n_bins=0), "n_bins"
+        yield partial(metric, [0, 1], HALVES, n_bins=2.5), "n_bins"
+        yield partial(metric, [0, 1], HALVES, strategy="equal"), "strategy"
+        yield partial(metric, [0, 1], HALVES, classes=[0, 1, 2]), "columns"
     for metric in (metrics.brier_score, metrics.negative_log_likelihood):
-        yield of(metric, [0, 1], [[0.5, 0.4], [0.2, 0.8]]), "sum to 1"
+        yield partial(metric, [0, 1], [[0.5, 0.4], [0.2, 0.8]]), "sum to 1"
     for metric in (metrics.interval_score, metrics.interval_coverage):
         for y_true, lower, upper, word in (
             ([1, nan], [0, 0], [2, 2], "y_true"),
@@ -39,11 +35,11 @@ def rows():
             ([1, 1], [[0], [0]], [2, 2], "one-dimensional"),
             ([1, 1], ["a", "b"], [2, 2], "numbers"),
         ):
-            yield of(metric, y_true, lower, upper), word
+            yield partial(metric, y_true, lower, upper), word
     for coverage in (0, 1, 90, -0.1, nan):
-        yield of(metrics.interval_score, [1.0], [0.0], [2.0], coverage=coverage), "coverage"
-    yield of(metrics.interval_scorer, 90), "coverage"
-    yield of(metrics.quantile_scorer, [0.5, 95]), "levels"
+        yield partial(metrics.interval_score, [1.0], [0.0], [2.0], coverage=coverage), "coverage"
+    yield partial(metrics.interval_scorer, 90), "coverage"
+    yield partial(metrics.quantile_scorer, [0.5, 95]), "levels"
     for quantiles, levels, word in (
         ([1.0, 2.0], [0.5], "two dimensions"),
         (np.empty((2, 0)), [0.5], "one column"),
@@ -53,27 +49,27 @@ def rows():
         ([[1.0], [2.0]], [1.0], "levels"),
         ([[1.0]], [0.5], "2, 1"),
     ):
-        yield of(metrics.pinball_loss, [1.0, 2.0], quantiles, levels), word
-    for metric in SELECTION:
-        yield of(metric, [0, 1], [0, 0], [0.1, nan]), "uncertainty"
-        yield of(metric, [1.0, 2.5, 3.0], *LABELS), "y_true.*squared_error"
-        yield of(metric, LABELS[0], [1.0, 2.0, 3.25], LABELS[1]), "y_pred.* 3.25"
-        yield of(metric, ["a", "b"], [0, 1], [0.1, 0.2]), "dtype"
+        yield partial(metrics.pinball_loss, [1.0, 2.0], quantiles, levels), word
+    for name in SELECTION:
+        metric = getattr(metrics, name)
+        yield partial(metric, [0, 1], [0, 0], [0.1, nan]), "uncertainty"
+        yield partial(metric, [1.0, 2.5, 3.0], *LABELS), "y_true.*squared_error"
+        yield partial(metric, LABELS[0], [1.0, 2.0, 3.25], LABELS[1]), "y_pred.* 3.25"
+        yield partial(metric, ["a", "b"], [0, 1], [0.1, 0.2]), "dtype"
     for y_true, loss, word in (
         ([1.0, 2.0], "mse", "loss"),
         ([1.0, nan], "squared_error", "y_true"),
         (["low", "high"], "squared_error", "y_true"),
     ):
         area = metrics.area_under_risk_coverage
-        yield of(area, y_true, [1.0, 2.0], [0.1, 0.2], loss=loss), word
-    yield of(metrics.detection_metrics, [], [0.1]), "empty"
-    yield of(metrics.detection_metrics, [0.1], [[0.1]]), "one-dimensional"
-    yield of(metrics.misclassification_auroc, [0, 1], [0], [0.1, 0.2]), "2, 1, 2"
-    yield of(metrics.uncertainty_scorer, max, part="count"), "part"
-    X = np.arange(9.0)[:, None]
+        yield partial(area, y_true, [1.0, 2.0], [0.1, 0.2], loss=loss), word
+    yield partial(metrics.detection_metrics, [], [0.1]), "empty"
+    yield partial(metrics.detection_metrics, [0.1], [[0.1]]), "one-dimensional"
+    yield partial(metrics.misclassification_auroc, [0, 1], [0], [0.1, 0.2]), "2, 1, 2"
+    yield partial(metrics.uncertainty_scorer, max, part="count"), "part"
     scorer = metrics.uncertainty_scorer(metrics.area_under_risk_coverage)
-    y = np.sin(X[:, 0])
-    yield of(scorer, GaussianRidge().fit(X, y), X, y), "uncertainty_scorer"
+    data = np.arange(9.0)[:, None], np.sin(np.arange(9.0))
+    yield partial(scorer, GaussianRidge().fit(*data), *data), "uncertainty_scorer"
 
 
 def test_wrong_arguments_are_refused_with_their_names():

@@ -9,7 +9,6 @@ from sklearn.datasets import load_iris, make_moons
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.gaussian_process.kernels import RBF
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.metrics import log_loss, make_scorer
 from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -85,45 +84,38 @@ def test_scorers_equal_their_metrics_also_pickled_routed_and_in_searches(name, l
         assert np.isfinite(scorer(fitted, X[y != 1], y[y != 1]))
     # In a search over pipelines
     grid = {"C": [1e-3, 1.0]} if name in LABELS else {"lambda_init": [1e6, None], "max_iter": [1]}
-    step = type(model).__name__.lower()
-    grid = {f"{step}__{key}": value for key, value in grid.items()}
+    grid = {f"{type(model).__name__.lower()}__{key}": value for key, value in grid.items()}
     named = np.array(["low", "mid", "high"])[y] if name in LABELS else y
-    search = GridSearchCV(
-        make_pipeline(StandardScaler(), model), grid, scoring=scorer, cv=2, error_score="raise"
-    ).fit(X, named)
+    asked = {"scoring": scorer, "cv": 2, "error_score": "raise"}
+    search = GridSearchCV(make_pipeline(StandardScaler(), model), grid, **asked).fit(X, named)
     assert search.best_score_ == search.cv_results_["mean_test_score"].max()
     best = search.best_estimator_
     expected = expected_scores(best[-1], best[0].transform(X), named)[name]
     assert scorer(search, X, named) == scorer(best, X, named) == expected
     # Weights are routed by a cross-validation and a search
     weight = np.random.default_rng(0).integers(1, 5, size=len(y)).astype(float)
-    split = [(np.arange(half), np.arange(half, len(y)))]
     with config_context(enable_metadata_routing=True):
         asked = scorer.set_score_request(sample_weight=True)
         routed = type(model)().set_fit_request(sample_weight=False)
-        scored = cross_validate(
-            routed, X, y, scoring={"one": asked}, cv=split, params={"sample_weight": weight}
-        )["test_one"][0]
-        search = GridSearchCV(routed, {}, scoring=asked, cv=split, refit=False)
-        search.fit(X, y, sample_weight=weight)
-    rest = X[half:], y[half:]
+        given = {"scoring": asked, "cv": [(np.arange(half), np.arange(half, len(y)))]}
+        scored = cross_validate(routed, X, y, params={"sample_weight": weight}, **given)
+        search = GridSearchCV(routed, {}, refit=False, **given).fit(X, y, sample_weight=weight)
+    (scored,) = scored["test_score"]
     fitted = type(model)().fit(X[:half], y[:half])
+    rest = X[half:], y[half:]
     assert scored == expected_scores(fitted, *rest, sample_weight=weight[half:])[name]
     assert search.cv_results_["mean_test_score"][0] == scored != scorer(fitted, *rest)
 
 
-def mean_uncertainty(y_true, y_pred, uncertainty):
-    return float(np.mean(uncertainty))
-
-
 @pytest.mark.parametrize("part", ["total", "aleatoric", "epistemic"])
 def test_uncertainty_scorer_hands_the_chosen_part_to_the_metric(part, labels):
-    X, y = labels
-    model = EntropicLogisticRegression().fit(X, y)
-    expected = getattr(model.predict_uncertainty(X), part).mean()
-    assert uncertainty_scorer(mean_uncertainty, part=part)(model, X, y) == expected
-    loss = uncertainty_scorer(mean_uncertainty, part=part, greater_is_better=False)
-    assert loss(model, X, y) == -expected
+    model = EntropicLogisticRegression().fit(*labels)
+    expected = getattr(model.predict_uncertainty(labels[0]), part).mean()
+    for sign in (1, -1):
+        scorer = uncertainty_scorer(
+            lambda y_true, y_pred, given: given.mean(), part=part, greater_is_better=sign > 0
+        )
+        assert scorer(model, *labels) == sign * expected
 
 
 def test_a_request_is_made_of_a_copy_and_only_where_it_has_an_effect():
@@ -135,19 +127,11 @@ def test_a_request_is_made_of_a_copy_and_only_where_it_has_an_effect():
     assert scorer.request is None
 
 
-def test_scorers_stand_beside_those_of_sklearn(labels):
-    theirs = make_scorer(log_loss, greater_is_better=False, response_method="predict_proba")
-    both = {"ours": metrics.neg_log_likelihood_scorer, "theirs": theirs}
-    scores = cross_validate(LogisticRegression(), *labels, scoring=both, cv=3)
-    np.testing.assert_allclose(scores["test_ours"], scores["test_theirs"])
-
-
 def test_a_fold_without_errors_scores_nan_with_a_warning_and_the_search_goes_on():
     X, y = load_iris(return_X_y=True)
-    easy = X[y < 2], y[y < 2]  # linearly separable
-    scoring = {"scoring": LABELS["auroc"], "error_score": "raise"}
+    easy, model = (X[y < 2], y[y < 2]), EntropicLogisticRegression()  # linearly separable
     with pytest.warns(UndefinedMetricWarning, match="only right predictions"):
-        result = cross_validate(EntropicLogisticRegression(), *easy, **scoring)
+        result = cross_validate(model, *easy, scoring=LABELS["auroc"], error_score="raise")
     assert np.isnan(result["test_score"]).all()
 
 
@@ -160,9 +144,8 @@ def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_s
     assert 0 < safe.mean() < 1
     assert scorer(pipe, X, y) == pytest.approx(safe.mean())
     assert scorer(make_pipeline(pipe[-1]), inside, y) == scorer(pipe, X, y)
-    weight = np.arange(20.0)
-    weighted = scorer(pipe, X, y, sample_weight=weight)
-    assert weighted == pytest.approx(np.average(safe, weights=weight))
+    weighted = scorer(pipe, X, y, sample_weight=np.arange(20.0))
+    assert weighted == pytest.approx(np.average(safe, weights=np.arange(20)))
     assert pickle.loads(pickle.dumps(scorer))(pipe, X, y) == scorer(pipe, X, y)
     grid = {"robustgpc__kernel": [RBF(0.01), RBF(1.0)]}
     search = GridSearchCV(pipe, grid, scoring=scorer, cv=2, error_score="raise").fit(X, y)
