@@ -107,19 +107,17 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         CalibrationAuditor.from_sums(sums, n_bins=10)
     with pytest.raises(AttributeError, match="call `fit`"):
         _ = CalibrationAuditor(LogisticRegression()).passed_
-    for method, *arguments in (
-        ("suspicious_bins",),
-        ("suspicious_samples",),
-        ("detectable_gaps",),
-        ("required_samples", 0.2),
-        ("undersample", 0.5, [True]),
+    unfitted = CalibrationAuditor(LogisticRegression())
+    for call in (
+        unfitted.suspicious_bins,
+        unfitted.suspicious_samples,
+        unfitted.detectable_gaps,
+        lambda: unfitted.required_samples(0.2),
+        lambda: unfitted.undersample(0.5, [True]),
     ):
         with pytest.raises(NotFittedError):
-            getattr(CalibrationAuditor(LogisticRegression()), method)(*arguments)
-
-
-@pytest.mark.filterwarnings("ignore:The mean of `sample_weight`")
-def test_weights_up_to_the_limit_are_counted():
+            call()
+    # Weights up to the limit are counted.
     assert audit_weights(np.array([2**32, 2**32]), 2).dtype == np.int64
     assert audit_weights(np.array([2**32 + 0.5, 2**32 + 1]), 2).dtype == np.float64
 
@@ -133,15 +131,16 @@ def test_what_is_no_reference_set_or_model_is_refused(model, reference):
     X, y = reference
     logits, single = Logits().fit(None, None), np.repeat([0, 1, 2], [20, 19, 1])
     unfitted = LogisticRegression()
+    large = X[:, 0] > 1
     for estimator, data, word in (
         (model, (X[:9], y[:9]), "at least 10"),
-        (model, (X, np.where(X[:, 0] > 1, 2, y)), "2"),
+        (model, (X, np.where(large, 2, y)), "2"),
         (model, (X, np.array(["a", "b"])[y]), "classes"),
         (model, (X[1:], y), None),
         (model, (X, X[:, 0]), None),
-        (model, (X, np.where(X[:, 0] > 1, None, y)), "missing"),
-        (model, (X, np.where(X[:, 0] > 1, None, "a")), "missing"),
-        (model, (X, pd.Series(np.where(X[:, 0] > 1, pd.NA, "a"), dtype="string")), "missing"),
+        (model, (X, np.where(large, None, y)), "missing"),
+        (model, (X, np.where(large, None, "a")), "missing"),
+        (model, (X, pd.Series(np.where(large, pd.NA, "a"), dtype="string")), "missing"),
         (model, (X, np.column_stack([y, y])), None),
         (logits, reference, "must"),
         (unfitted, (X[:40], single), "2.*only one sample"),
@@ -191,12 +190,9 @@ def test_bad_parameters_are_refused_when_they_are_used(model, reference):
         ("search_regions", 1),  # True, or a tolerance of 1
     ):
         audit = CalibrationAuditor(model).fit(*reference).set_params(**{name: value})
-        calls = [
-            lambda audit=audit: audit.fit(*reference),
-            lambda audit=audit: audit.undersample(0.5, np.ones(400, bool)),
-        ]
-        if name != "groups":
-            calls.append(lambda name=name, value=value: recorded(**{name: value}))
-        for call in calls:
-            with pytest.raises(ValueError, match=f"'{name}'"):
-                call()
+        with pytest.raises(ValueError, match=f"'{name}'"):
+            audit.fit(*reference)
+        with pytest.raises(ValueError, match=f"'{name}'"):
+            audit.undersample(0.5, np.ones(400, bool))
+        with pytest.raises(ValueError, match=name):
+            recorded(**{name: value})

@@ -29,6 +29,11 @@ def audited(weight, rows=slice(None), n_bins=5, **settings):
     return CalibrationAuditor(MODEL, n_bins=n_bins, **settings).fit(X[rows], Y[rows], given)
 
 
+def recorded(weight):
+    proba = MODEL.predict_proba(X)
+    return pd.DataFrame({"y": Y, "p_0": proba[:, 0], "p_1": proba[:, 1], "w": weight})
+
+
 def draw(random, n_samples):
     """Labels and probabilities of a model whose accuracy is its confidence."""
     confidence = 0.5 + random.beta(4, 1.5, n_samples) / 2
@@ -41,16 +46,10 @@ def test_whole_numbers_are_repeated_rows(strategy):
     groups = (X[:, 0] > 0).astype(int)
     audit = CalibrationAuditor(MODEL, n_bins=5, strategy=strategy)
     weighted = audit.fit(X, Y, COUNTS, sensitive_features=groups).result_
-    copies = (each.repeat(COUNTS, axis=0) for each in (X, Y))
+    copies, plain = (each.repeat(COUNTS, axis=0) for each in (X, Y)), {"weight_square": None}
     repeated = audit.fit(*copies, sensitive_features=groups.repeat(COUNTS)).result_
-
-    def plain(sums):
-        return sums._replace(weight_square=None)
-
-    found = weighted._replace(
-        sums=plain(weighted.sums),
-        group_sums={name: plain(sums) for name, sums in weighted.group_sums.items()},
-    )
+    parts = {name: sums._replace(**plain) for name, sums in weighted.group_sums.items()}
+    found = weighted._replace(sums=weighted.sums._replace(**plain), group_sums=parts)
     np.testing.assert_equal(found._asdict(), repeated._asdict())
     assert weighted.sums.n_samples == COUNTS.sum()
     assert weighted.sums.count.dtype == np.int64
@@ -100,13 +99,8 @@ WEIGHTS = {
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_a_calibrated_model_seldom_fails_whatever_its_weights(kind, monkeypatch):
     """Type I error at the level, and with regions; a model that hides what it knows is found."""
-    # The tests keep their level with any number of simulations.
-    for name in (
-        "_scan.N_SIMULATIONS",
-        "_bin_audit.N_SIMULATIONS",
-        "_region_search.MAX_SIMULATIONS",
-    ):
-        monkeypatch.setattr(f"skuq.calibration.{name}", 200)
+    for name in ("_scan.N", "_bin_audit.N", "_region_search.MAX"):  # the level is kept with any
+        monkeypatch.setattr(f"skuq.calibration.{name}_SIMULATIONS", 200)
     random = np.random.default_rng(5)
     failed, found = 0, 0
     for _ in range(24):
@@ -124,16 +118,14 @@ def test_a_calibrated_model_seldom_fails_whatever_its_weights(kind, monkeypatch)
 
 @pytest.mark.parametrize("weight", [COUNTS, SHARES, None], ids=["counts", "shares", "none"])
 def test_parts_and_files_add_up_to_the_whole(weight, tmp_path):
-    proba, settings = MODEL.predict_proba(X), {"n_bins": 5, "confidence_level": 0.9}
-    whole = audited(weight, confidence_level=0.9)
-    table = pd.DataFrame({"y": Y, "p_0": proba[:, 0], "p_1": proba[:, 1]})
-    table["w"] = 1 if weight is None else weight
+    settings, whole = {"n_bins": 5, "confidence_level": 0.9}, audited(weight, confidence_level=0.9)
+    table = recorded(1 if weight is None else weight)
     paths = [tmp_path / f"{k}.csv" for k in range(3)]
     for path, part in zip(paths, (table[:150], table[150:300], table[300:]), strict=True):
         part.to_csv(path, index=False)
     columns = {"proba": ["p_0", "p_1"], "weight": "w"}
     from_files = audit_files(paths, "y", **columns, **settings).audit
-    once = from_predictions(Y, proba, sample_weight=weight, **settings)
+    once = from_predictions(Y, table[["p_0", "p_1"]], sample_weight=weight, **settings)
     for other in (from_files, once):
         np.testing.assert_allclose(other.sums_.count, whole.sums_.count, rtol=1e-9)
         np.testing.assert_allclose(other.bins_.p_value, whole.bins_.p_value)
@@ -148,8 +140,7 @@ def test_parts_and_files_add_up_to_the_whole(weight, tmp_path):
 
 
 def test_the_command_takes_a_column_of_weights(tmp_path):
-    path, proba = tmp_path / "t.csv", MODEL.predict_proba(X)
-    table = pd.DataFrame({"y": Y, "p_0": proba[:, 0], "p_1": proba[:, 1], "w": SHARES})
+    path, table = tmp_path / "t.csv", recorded(SHARES)
     table.to_csv(path, index=False)
     given = ["audit", "--predictions", str(path), "--label", "y", "--proba", "p_0,p_1", "--weights"]
     result = CliRunner().invoke(main, [*given, "w", "--json", str(tmp_path / "out.json")])
@@ -204,8 +195,7 @@ def test_weights_reach_what_is_trained_and_are_requested(routes):
             asked.set_score_request(sample_weight=True)
             given = {"params": {"sample_weight": SHARES}, "return_estimator": True}
             found = cross_validate(asked, X, Y, **given)["estimator"]
-            total = sum(each.n_samples_ for each in found)
-            assert total == pytest.approx(4 * SHARES.sum(), rel=0.05)
+            assert sum(each.n_samples_ for each in found) == pytest.approx(4 * SHARES.sum())
 
 
 def test_a_weight_of_0_leaves_a_sample_out_of_training_too():
