@@ -89,17 +89,6 @@ def test_evidence_and_p_values_are_those_of_slow_loops(count, correct, alpha):
         assert alone.p_value[b] == pytest.approx(p, abs=error_of(p, OVER))
 
 
-@given(n=st.integers(1, 2000), edge=st.floats(1e-6, 1 - 1e-6))
-def test_evidence_never_falls_with_a_further_correct_prediction(n, edge):
-    k = np.arange(n + 1)
-    above, below = (run_evidence(k, np.full(n + 1, n), np.float64(edge), s) for s in (1, -1))
-    tolerance = 1e-9 * (1 + above.max() + below.max())
-    assert (np.diff(above) >= -tolerance).all()
-    assert (np.diff(below) <= tolerance).all()
-    assert (np.minimum(above, below) == 0).all()
-    assert (np.maximum(above, below) >= 0).all()
-
-
 @pytest.mark.parametrize("sign", [1, -1])
 def test_evidence_of_few_samples_is_that_of_slow_loops_also_against_certainty(sign):
     n, k = np.array([(n, k) for n in range(5) for k in range(n + 1)]).T
@@ -180,12 +169,12 @@ def share_with_findings(count, draw, alpha, level=0.05, repeats=300):
 def test_a_model_that_keeps_to_alpha_is_failed_as_rarely_as_asked_for(
     simulated_once, count, alpha, side, level
 ):
-    accuracy = np.clip(CONFIDENCE / SCALE + side * alpha, 0, 1)
-    draw, repeats = lambda rng: rng.binomial(count, accuracy), 300 if level == 0.05 else 800
-    share, most = share_with_findings(count, draw, alpha, level, repeats)
-    assert share <= most
-    if level != 0.05:  # nor is it needlessly strict
-        assert share >= level / 10
+    accuracy, repeats = CONFIDENCE / SCALE + side * alpha, 300 if level == 0.05 else 800
+    share, most = share_with_findings(
+        count, lambda rng: rng.binomial(count, accuracy.clip(max=1)), alpha, level, repeats
+    )
+    # Nor is it needlessly strict.
+    assert share <= most if level == 0.05 else level / 10 <= share <= most
 
 
 @pytest.mark.parametrize(
@@ -193,13 +182,13 @@ def test_a_model_that_keeps_to_alpha_is_failed_as_rarely_as_asked_for(
     [("split", 1, 4), ("split", -1, 80), ("spread", 1, 80), ("sure", 1, 80), ("sure", -1, 4)],
 )
 def test_unequal_predictions_within_a_bin_give_no_more_findings(simulated_once, kind, side, n):
-    mean = CONFIDENCE / SCALE + side * 0.05
+    mean = CONFIDENCE[:, None] / SCALE + side * 0.05
     if kind == "sure":  # as many certain ones as there can be
-        p = np.clip(mean[:, None] * n - np.arange(n), 0, 1)
+        p = np.clip(mean * n - np.arange(n), 0, 1)
     else:
         offset = np.linspace(-1, 1, n) if kind == "spread" else np.where(np.arange(n) % 2, 1, -1)
-        p = mean[:, None] + np.minimum(mean, 1 - mean)[:, None] * offset
-    np.testing.assert_allclose(p.mean(axis=1), mean)
+        p = mean + np.minimum(mean, 1 - mean) * offset
+    np.testing.assert_allclose(p.mean(axis=1, keepdims=True), mean)
     share, most = share_with_findings([n] * 5, lambda rng: (rng.random(p.shape) < p).sum(1), 0.05)
     assert share <= most
 
@@ -307,15 +296,13 @@ def test_the_planned_threshold_grows_with_everything_that_is_tested():
     assert planned_threshold(direction=OVER) == pytest.approx(base + np.log(4))
 
 
-def test_an_undetectable_gap_is_nan_and_detectable_ones_shrink_to_alpha():
+def test_an_undetectable_gap_is_nan():
     count = np.arange(1, 40)
     enough = [slow_evidence(n, n, 0.55) >= POWER["threshold"] for n in count]
     np.testing.assert_array_equal(np.isfinite(detectable_gap(count, 0.5, **POWER)), enough)
     assert 0 < np.sum(enough) < len(count)
     assert np.isnan(detectable_gap([0, 100, 10**6], [np.nan, 0.95, 0.99], **POWER)).all()
-    gaps = detectable_gap([100, 1000, 10**4, 10**6, 10**8], 0.5, **POWER)
-    assert (np.diff(gaps) < 0).all()
-    assert gaps[-1] == pytest.approx(0.05, abs=1e-3)
+    assert detectable_gap(10**8, 0.5, **POWER) == pytest.approx(0.05, abs=1e-3)  # alpha
 
 
 @pytest.mark.parametrize(
@@ -349,40 +336,22 @@ def test_required_samples_broadcast_count_an_accuracy_above_one_as_one_and_agree
     assert not detectable_gap(count - 1, 0.5, **POWER) <= 0.25
 
 
-def test_the_shift_of_all_bins_is_what_the_best_run_of_them_reveals():
-    count, confidence = np.array([40, 300, 0, 500]), np.array([0.4, 0.6, np.nan, 0.8])
-    found = detectable_shift(count, confidence, **POWER)
-    runs = [slice(i, j + 1) for i, j in combinations_with_replacement(range(4), 2)]
-    sizes = np.array([count[run].sum() for run in runs])
-    claimed = [np.nansum(count[run] * confidence[run]) for run in runs] / np.maximum(1, sizes)
-    assert found == pytest.approx(np.nanmin(detectable_gap(sizes, claimed, **POWER)))
-    assert found < np.nanmin(detectable_gap(count, confidence, **POWER))
-    assert np.isnan(detectable_shift([3], [0.5], **POWER))
-
-
 @pytest.mark.parametrize(
     ("count", "confidence"),
     [
-        ([200, 0, 400], [0.75, np.nan, 0.95]),
+        ([40, 300, 0, 500], [0.4, 0.6, np.nan, 0.8]),
+        ([200, 0, 400], [0.75, np.nan, 0.95]),  # some bins cannot have the whole shift
         ([40, 40, 60, 100, 400], [0.55, 0.65, 0.75, 0.85, 0.97]),
     ],
 )
-def test_the_shift_of_all_bins_is_found_though_some_of_them_cannot_have_it(count, confidence):
-    count, confidence = np.array(count), np.array(confidence)
-
-    def power_of(run, gap):
-        """By the distribution of the number of right predictions."""
-        size, claimed = count[run], np.nan_to_num(confidence[run])
-        n = size.sum()
-        edge = (size * np.minimum(claimed + POWER["alpha"], 1)).sum() / max(1, n)
-        right = np.ones(1)
-        for each, p in zip(size, np.minimum(claimed + gap, 1), strict=True):
-            right = np.convolve(right, binom.pmf(np.arange(each + 1), each, p))
-        found = [slow_evidence(k, n, edge) >= POWER["threshold"] for k in range(n + 1)]
-        return right[found].sum()
-
-    runs = [slice(i, j + 1) for i, j in combinations_with_replacement(range(len(count)), 2)]
-    shift = detectable_shift(count, confidence, **POWER)
-    # The sum of unlike trials is nearly binomial.
-    assert max(power_of(run, shift) for run in runs) > 0.795
-    assert max(power_of(run, shift - 0.02) for run in runs) < 0.8
+def test_the_shift_of_all_bins_is_what_the_best_run_of_them_reveals(count, confidence):
+    count, confidence = np.array(count), np.nan_to_num(confidence)
+    shift, powers = detectable_shift(count, confidence, **POWER), []
+    for i, j in combinations_with_replacement(range(len(count)), 2):
+        size, claimed = count[i : j + 1], confidence[i : j + 1]
+        gaps, n = np.array([[POWER["alpha"]], [shift]]), size.sum()
+        edge, truth = (size * np.minimum(claimed + gaps, 1)).sum(axis=1) / max(1, n)
+        found = [k for k in range(n + 1) if slow_evidence(k, n, edge) >= POWER["threshold"]]
+        powers.append(binom.pmf(found, n, truth).sum())
+    assert max(powers) == pytest.approx(0.8)
+    assert np.isnan(detectable_shift([3], [0.5], **POWER))
