@@ -39,8 +39,6 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         return recorded_predictions(changed, "y", ["p0", "p1"])
 
     rows = [
-        (lambda: recorded(proba=np.full((20, 2), 0.4)), "sum to 1"),
-        (lambda: recorded(y=[0, 7] * 10, classes=[0, 1]), "7"),
         (lambda: recorded(groups=0), "groups=0.*sensitive_features"),
         (lambda: recorded(sensitive_features={"g": [0] * 19}), "numbers of samples"),
         (lambda: recorded(sensitive_features={"g": X}), "one-dimensional"),
@@ -48,26 +46,20 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         (lambda: recorded(n_bins=21), "at least 21"),
         (lambda: recorded(X=X), "search_regions"),
         (lambda: recorded(search_regions=True), "search_regions"),
-        (lambda: recorded(search_regions=0.0), "search_regions"),
         (lambda: recorded(search_regions=True, X=X[1:]), "numbers of samples"),
         (lambda: recorded(search_regions=True, X=["a text"] * 20), "1,000 columns"),
         (lambda: recorded(search_regions=True, X=np.zeros((20, 2000))), "1,000 columns"),
         (lambda: recorded().predict(X), "no model"),
-        (lambda: recorded().predict_uncertainty(X), "no model"),
-        (lambda: recorded().score(X, [0] * 20), "no model"),
         (lambda: CalibrationAuditor.from_sums(sums, groups=0), "sensitive_features"),
         (lambda: CalibrationAuditor.from_sums(few), "n_samples=5"),
         (lambda: CalibrationAuditor.from_sums(sums, search_regions=True), "all samples"),
-        (lambda: audit.undersample(-0.1, ones), "rho"),
         (lambda: audit.undersample(1.5, ones), "rho"),
         (lambda: audit.undersample(np.nan, ones), "rho"),
         (lambda: audit.undersample(0.5, ones[1:]), r"\(449,\)"),
-        (lambda: audit.undersample(0.5, ones[:, None]), r"\(450, 1\)"),
         (lambda: audit.undersample(0.5, np.ones(450, int)), "int64"),
         (lambda: audit.undersample(1.0, ones), "n_samples=0"),
         (lambda: groups_of_columns("zip", FRAME), "'zip'"),
         (lambda: groups_of_columns(5, FRAME), "column 5"),
-        (lambda: groups_of_columns(2, X), "column 2"),
         (lambda: groups_of_columns("sex", X), "position"),
         (lambda: groups_of_columns(lambda X: np.zeros((3, 2, 1)), FRAME), "one-dimensional"),
         (lambda: groups_of_columns(lambda X: {"x": "f"}, FRAME), "one-dimensional"),
@@ -84,7 +76,6 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         (lambda: audit_files(mixed, "y", ["p"]), "3 labels"),
         (lambda: recorded_predictions(named, "y", classes=["a", "b"]), "no effect"),
         (lambda: mapped(["a", "b", "c"], ["x", "y1"]), r"3 labels \(a, b, c\)"),
-        (lambda: mapped(["a", "b", "c"], ["p"]), "3 labels"),
         (lambda: mapped(["a", "a"], ["p"]), "1 label "),
         (lambda: mapped([0, 1], ["p0", "p1"], ["0"]), "1 label "),
         (lambda: mapped([0, 1], ["p0", "p1"], ["0", "0"]), "must differ"),
@@ -93,7 +84,6 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         (lambda: cell("p0", None), "'p0'.*nothing in row 3 "),
         (lambda: cell("p0", "-0.1"), "'p0'.*'-0.1' in row 3 "),
         (lambda: cell("p1", "1.5"), "'p1'.*'1.5' in row 3 "),
-        (lambda: cell("p1", "inf"), "'inf' in row 3 "),
         (lambda: cell("p1", "half"), "'half' in row 3 "),
         (lambda: cell("p1", "0"), "row 3 .*0.75"),
         (lambda: cell("y", None), "'y' has no label in 1 row, first in row 3 "),
@@ -150,7 +140,7 @@ def test_what_is_no_reference_set_or_model_is_refused(model, reference):
     for estimator in (RidgeClassifier(), None, "logistic"):
         with pytest.raises(TypeError, match="predict_proba"):
             CalibrationAuditor(estimator).fit(*reference)
-    for groups in ("sex", 2, ["0"], lambda X: X, lambda X: X[:9, 0].round()):
+    for groups in ("sex", lambda X: X, lambda X: X[:9, 0].round()):
         with pytest.raises(ValueError, match=r"[Cc]olumn|different values|numbers of samples"):
             CalibrationAuditor(model, groups=groups).fit(*reference)
     repeated = {"sensitive_features": {"0": X[:, 0].round()}}
@@ -175,24 +165,25 @@ def test_a_model_that_refuses_a_column_of_groups_asks_for_sensitive_features(fra
     assert "sensitive_features" not in str(caught.value)
 
 
-def test_bad_parameters_are_refused_when_they_are_used(model, reference):
-    for name, value in (
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
         ("n_bins", 0),
         ("n_bins", 2.5),
-        ("alpha", -0.1),
         ("alpha", np.nan),
         ("strategy", "width"),
-        ("confidence_level", 0),
         ("confidence_level", 1.0),
         ("groups", 1.5),
-        ("search_regions", 1.5),
         ("search_regions", "all"),
         ("search_regions", 1),  # True, or a tolerance of 1
+    ],
+)
+def test_bad_parameters_are_refused_when_they_are_used(model, reference, name, value):
+    audit = CalibrationAuditor(model).fit(*reference).set_params(**{name: value})
+    for call in (
+        lambda: audit.fit(*reference),
+        lambda: audit.undersample(0.5, np.ones(400, bool)),
+        lambda: recorded(**{name: value}),
     ):
-        audit = CalibrationAuditor(model).fit(*reference).set_params(**{name: value})
         with pytest.raises(ValueError, match=f"'{name}'"):
-            audit.fit(*reference)
-        with pytest.raises(ValueError, match=f"'{name}'"):
-            audit.undersample(0.5, np.ones(400, bool))
-        with pytest.raises(ValueError, match=name):
-            recorded(**{name: value})
+            call()

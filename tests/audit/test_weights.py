@@ -13,7 +13,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skuq import CalibrationAuditor
 from skuq.audit import audit_files, recorded_predictions
-from skuq.calibration import audit_sums, merged_sums
+from skuq.calibration import merged_sums
 from skuq.cli import main
 from skuq.reporting import audit_data, audit_report
 
@@ -160,7 +160,6 @@ def test_weights_that_cannot_be_audited_are_refused():
         (np.zeros(500), None),
         (-np.ones(500), None),
         (np.full(500, np.nan), None),
-        (np.full(500, 1e308), "too large"),
         (np.full(500, 2**30), "5.37e"),
         (np.where(np.arange(500) < 1, 9.9, 1e-4), "n_samples=1.0"),
     ):
@@ -170,10 +169,8 @@ def test_weights_that_cannot_be_audited_are_refused():
 
 def test_sums_of_weights_add_up():
     first, second = (audited(SHARES, rows) for rows in (slice(0, None, 2), slice(1, None, 2)))
-    whole, together = audited(SHARES), merged_sums([first.sums_, second.sums_])
-    audit = CalibrationAuditor.from_sums(together)
-    assert audit.n_effective_ == pytest.approx(whole.n_effective_)
-    assert audit_sums(together, weighted=True).passed == whole.passed_
+    audit = CalibrationAuditor.from_sums(merged_sums([first.sums_, second.sums_]))
+    assert audit.n_effective_ == pytest.approx(SHARES.sum() ** 2 / (SHARES**2).sum())
     mixed = merged_sums([first.sums_, audited(None).sums_])  # counts are weights of as many samples
     expected = (SHARES[::2].sum() + 500) ** 2 / ((SHARES[::2] ** 2).sum() + 500)
     assert mixed.n_effective == pytest.approx(expected)
