@@ -21,17 +21,12 @@ DISTANCES = ("cosine", "mahalanobis")
 @pytest.fixture(scope="module")
 def network():
     """Features of six units before the first linear layer, of five before the last."""
-    return seeded_module(
-        lambda: nn.Sequential(
-            nn.Unflatten(1, (1, 4)),
-            nn.Conv1d(1, 2, 2),
-            nn.Tanh(),
-            nn.Flatten(),
-            nn.Linear(6, 5),
-            nn.ReLU(),
-            nn.Linear(5, 3),
-        ).double()
-    )
+
+    def layers():
+        before = nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 2, 2), nn.Tanh(), nn.Flatten()
+        return *before, nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 3)
+
+    return seeded_module(lambda: nn.Sequential(*layers()).double())
 
 
 CUTS = {"first-linear": [4], "last": [6], "both": [4, 6]}
@@ -46,10 +41,8 @@ def features_of(network, X, layer):
 )
 def test_cosine_distance_is_the_mean_to_the_neighbours(iris, network, layer, n_neighbors):
     X, y = iris[0][::2], iris[1][::2]
-    model = FeatureDistanceClassifier(
-        FrozenEstimator(network), layer=layer, n_neighbors=n_neighbors
-    )
-    u = model.fit(X, y).predict_uncertainty(iris[0][1::2])
+    model = FeatureDistanceClassifier(FrozenEstimator(network), layer=layer)
+    u = model.set_params(n_neighbors=n_neighbors).fit(X, y).predict_uncertainty(iris[0][1::2])
     new, known = (features_of(network, rows, layer) for rows in (iris[0][1::2], X))
     distances = [cdist(*parts, "cosine") for parts in zip(new, known, strict=True)]
     expected = np.sort(np.mean(distances, axis=0), axis=1)[:, :n_neighbors].mean(axis=1)
@@ -60,9 +53,8 @@ def test_cosine_distance_is_the_mean_to_the_neighbours(iris, network, layer, n_n
 
 @pytest.mark.parametrize("layer", CUTS)
 def test_mahalanobis_distance_is_that_to_the_nearest_class_mean(iris, network, layer):
-    model = FeatureDistanceClassifier(
-        FrozenEstimator(network), layer=layer, distance="mahalanobis"
-    ).fit(*iris)
+    model = FeatureDistanceClassifier(FrozenEstimator(network), layer=layer)
+    model.set_params(distance="mahalanobis").fit(*iris)
     features = np.hstack(features_of(network, iris[0], layer))
     means = np.stack([features[iris[1] == c].mean(axis=0) for c in range(3)])
     residuals = features - means[iris[1]]
@@ -71,10 +63,8 @@ def test_mahalanobis_distance_is_that_to_the_nearest_class_mean(iris, network, l
     shrunk = LedoitWolf(assume_centered=True).fit(residuals / scale).covariance_
     precision = np.linalg.inv(scale[:, None] * shrunk * scale)
     X = 3 * iris[0][:10]
-    expected = [
-        min(mahalanobis(row, mean, precision) ** 2 for mean in means)
-        for row in np.hstack(features_of(network, X, layer))
-    ]
+    rows = np.hstack(features_of(network, X, layer))
+    expected = [min(mahalanobis(row, mean, precision) ** 2 for mean in means) for row in rows]
     np.testing.assert_allclose(model.predict_uncertainty(X).epistemic, expected, rtol=1e-6)
 
 
@@ -104,21 +94,17 @@ def test_result_is_the_same_in_batches_and_without_samples_of_weight_zero(
 def test_features_that_are_all_zero_have_a_distance():
     X = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
     model = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=2).fit(X, [0, 0, 1, 1])
-    np.testing.assert_allclose(
-        model.predict_uncertainty([[0.0, 0.0], [5.0, 0.0], [-1.0, 0.0]]).epistemic,
-        [0.25, 0.0, 0.75],
-        atol=1e-7,
-    )
+    found = model.predict_uncertainty([[0.0, 0.0], [5.0, 0.0], [-1.0, 0.0]]).epistemic
+    np.testing.assert_allclose(found, [0.25, 0.0, 0.75], atol=1e-7)
 
 
 def test_fewer_samples_than_neighbours_are_warned_of(iris):
     X, y = iris[0][::15], iris[1][::15]
     with pytest.warns(UserWarning, match="only 10"):
         few = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=20).fit(X, y)
-    all_of_them = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=10).fit(X, y)
-    np.testing.assert_array_equal(
-        few.predict_uncertainty(iris[0]), all_of_them.predict_uncertainty(iris[0])
-    )
+    expected = FeatureDistanceClassifier(LogisticRegression(), n_neighbors=10).fit(X, y)
+    found = few.predict_uncertainty(iris[0])
+    np.testing.assert_array_equal(found, expected.predict_uncertainty(iris[0]))
 
 
 class SumOfShares(nn.Module):
@@ -136,16 +122,11 @@ class SumOfShares(nn.Module):
 def test_rounding_in_single_precision_is_no_distance():
     X = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
     y = np.arange(1000) % 3
-    single = seeded_module(SumOfShares)
-    double = seeded_module(SumOfShares).double()
-    found, expected = (
-        FeatureDistanceClassifier(network, distance="mahalanobis", layer="last")
-        .fit(X, y)
-        .predict_uncertainty(X)
-        .epistemic
-        for network in (single, double)
-    )
-    np.testing.assert_allclose(found, expected, rtol=1e-3)
+    options = {"distance": "mahalanobis", "layer": "last"}
+    networks = seeded_module(SumOfShares), seeded_module(SumOfShares).double()
+    found, expected = (FeatureDistanceClassifier(each, **options).fit(X, y) for each in networks)
+    expected = expected.predict_uncertainty(X).epistemic
+    np.testing.assert_allclose(found.predict_uncertainty(X).epistemic, expected, rtol=1e-3)
 
 
 def test_network_without_linear_layers_has_a_last_layer(iris):
@@ -179,6 +160,5 @@ def test_a_sample_of_weight_2_equals_two_neighbours(iris, network):
     model = FeatureDistanceClassifier(FrozenEstimator(network), n_neighbors=7)
     found = model.fit(*iris, sample_weight=weight).predict_uncertainty(iris[0]).epistemic
     repeated = model.fit(iris[0].repeat(weight, 0), iris[1].repeat(weight))
-    np.testing.assert_allclose(
-        found, repeated.predict_uncertainty(iris[0]).epistemic, rtol=1e-6, atol=1e-9
-    )
+    expected = repeated.predict_uncertainty(iris[0]).epistemic
+    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-9)

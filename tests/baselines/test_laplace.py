@@ -16,13 +16,9 @@ def test_laplace_of_binary_logistic_regression_has_the_closed_form(iris):
     X, y = iris[0][50:, :2], iris[1][50:]
     weight = np.random.default_rng(0).uniform(0.2, 2, len(y))
     mine = LogisticRegression().fit(X, y, sample_weight=weight)
-    model = LaplaceClassifier(
-        FrozenEstimator(mine),
-        prior_precision=0.5,
-        n_samples=4000,
-        setting="selected",
-        random_state=0,
-    ).fit(X, y, sample_weight=weight)
+    options = {"prior_precision": 0.5, "n_samples": 4000, "setting": "selected"}
+    model = LaplaceClassifier(FrozenEstimator(mine), random_state=0, **options)
+    model.fit(X, y, sample_weight=weight)
     phi = np.c_[X, np.ones(len(X))]
     p = mine.predict_proba(X)[:, 1]
     covariance = np.linalg.inv(phi.T * (weight * p * (1 - p)) @ phi + 0.5 * np.eye(3))
@@ -34,11 +30,9 @@ def test_laplace_of_binary_logistic_regression_has_the_closed_form(iris):
     nodes, mass = np.polynomial.hermite_e.hermegauss(40)
     sampled = z + np.sqrt(variance[:6, None]) * nodes
     reference = p[:6, None]
-    divergence = (reference * (z - sampled) + np.logaddexp(0, sampled) - np.logaddexp(0, z)) @ (
-        mass / mass.sum()
-    )
+    divergence = reference * (z - sampled) + np.logaddexp(0, sampled) - np.logaddexp(0, z)
     u = model.predict_uncertainty(X[:6])
-    np.testing.assert_allclose(u.epistemic, divergence, rtol=0.1)
+    np.testing.assert_allclose(u.epistemic, divergence @ (mass / mass.sum()), rtol=0.1)
 
 
 def test_laplace_draws_logits_as_it_would_by_drawing_weights(iris):
@@ -72,20 +66,17 @@ def test_prior_precision_is_the_one_of_the_largest_evidence(iris):
         return 0.5 * (len(H) * np.log(a) - a * square - determinant)
 
     best = log_evidence(auto.prior_precision_)
-    assert best > log_evidence(1.05 * auto.prior_precision_)
-    assert best > log_evidence(0.95 * auto.prior_precision_)
+    assert best > max(log_evidence(factor * auto.prior_precision_) for factor in (0.95, 1.05))
     fixed = clone(auto).set_params(prior_precision=auto.prior_precision_).fit(*iris)
-    np.testing.assert_array_equal(
-        fixed.predict_uncertainty(iris[0][:5]), auto.predict_uncertainty(iris[0][:5])
-    )
+    expected = auto.predict_uncertainty(iris[0][:5])
+    np.testing.assert_array_equal(fixed.predict_uncertainty(iris[0][:5]), expected)
 
 
 def with_tail(*tail, n_outputs=3, bias=True):
-    return seeded_module(
-        lambda: nn.Sequential(
-            nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, n_outputs, bias=bias), *tail
-        ).double()
-    )
+    def layers():
+        return nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, n_outputs, bias=bias), *tail
+
+    return seeded_module(lambda: nn.Sequential(*layers()).double())
 
 
 def test_what_follows_the_last_layer_may_not_matter(iris):
@@ -120,9 +111,8 @@ def test_linear_tail_is_the_same_as_other_weights_in_the_last_layer(iris):
     _, expected = second.posterior_.outputs(features)
     torch.testing.assert_close(logit_factor @ logit_factor.mT, expected @ expected.mT)
     drawn = first._sampler(torch.device("cpu"))(iris[0][:4])
-    noise = torch.randn(
-        100, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(first._sampling_seed)
-    )
+    generator = torch.Generator().manual_seed(first._sampling_seed)
+    noise = torch.randn(100, 3, dtype=torch.float64, generator=generator)
     mean = direct(torch.as_tensor(iris[0][:4])).detach()
     by_hand = mean[:, None] + torch.einsum("nkl,sl->nsk", logit_factor, noise)
     torch.testing.assert_close(drawn, by_hand.log_softmax(-1))
@@ -135,15 +125,3 @@ def test_last_layer_may_have_no_bias_and_one_output(iris):
     model.fit(iris[0][rows], iris[1][rows])
     assert model.posterior_.mean.shape == (1, 5)
     assert (model.predict_uncertainty(iris[0][:5]).epistemic > 0).all()
-
-
-def test_class_weight_of_a_frozen_model_counts_through_those_of_samples(iris):
-    X, y = iris[0][50:], iris[1][50:]
-    mine = LogisticRegression(class_weight={1: 5.0}).fit(X, y)
-    weight = np.where(y == 1, 5.0, 1.0)
-    model = LaplaceClassifier(FrozenEstimator(mine), prior_precision=1.0)
-    factor = model.fit(X, y, sample_weight=weight).posterior_.factor.numpy()
-    phi = np.c_[X, np.ones(len(X))]
-    p = mine.predict_proba(X)[:, 1]
-    precision = phi.T * (weight * p * (1 - p)) @ phi + np.eye(5)
-    np.testing.assert_allclose(factor.T @ factor, np.linalg.inv(precision), rtol=1e-6)

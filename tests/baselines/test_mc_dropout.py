@@ -43,8 +43,10 @@ def test_lenet_has_dropout_of_its_own():
 
 
 def tiny(rate=0.3):
-    layers = nn.Linear(2, 3), nn.Tanh(), nn.Dropout(rate), nn.Linear(3, 2)
-    return seeded_module(lambda: nn.Sequential(*layers).double())
+    def layers():
+        return nn.Linear(2, 3), nn.Tanh(), nn.Dropout(rate), nn.Linear(3, 2)
+
+    return seeded_module(lambda: nn.Sequential(*layers()).double())
 
 
 def test_masked_networks_are_those_of_a_network_in_training_mode():
@@ -78,8 +80,8 @@ def test_more_samples_extend_fewer():
 
 
 def test_outputs_do_not_depend_on_company():
-    layers = nn.Linear(4, 16), nn.BatchNorm1d(16), nn.Dropout(0.5), nn.Linear(16, 3)
-    network = seeded_module(lambda: nn.Sequential(*layers))
+    norm = seeded_module(lambda: nn.Sequential(nn.Linear(4, 16), nn.BatchNorm1d(16)))
+    network = nn.Sequential(norm, nn.Dropout(0.5)).eval()
     X = torch.randn(3000, 4, generator=torch.Generator().manual_seed(0))
     together = _masked_outputs(network, X, n_samples=3)  # several batches
     for rows in (slice(0, 5), slice(-5, None), slice(1022, 1026)):
