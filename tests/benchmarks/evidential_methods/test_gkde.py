@@ -1,7 +1,5 @@
 """The kernel prior against textbook loops; prior and teacher in the loss, term by term."""
 
-from collections import deque
-
 import numpy as np
 import pytest
 import torch
@@ -70,14 +68,11 @@ def fitted(data, nodes, y):
     return model(data).fit(nodes, y)
 
 
-def test_teacher_and_prior(fitted, data, nodes, y):
+def test_it_learns_with_a_teacher_and_a_prior(fitted, data, nodes, y, others):
     assert fitted.teacher_.hidden_sizes == (64,)
     assert fitted.network_.network.layers[0].linear.out_features == 16
     expected = kernel_dirichlet(fitted.graph_.adjacency, nodes, y, 3)
     np.testing.assert_allclose(fitted.prior_, expected, rtol=1e-6)
-
-
-def test_it_learns(fitted, data, others):
     assert fitted.score(others, data.labels[others]) > 0.8
     assert (fitted.alpha_ >= 1).all()
 
@@ -103,33 +98,11 @@ def test_unlabelled_nodes_are_drawn_to_the_prior(data, nodes, y, others, fitted)
     assert correlation > 0.3
 
 
-def test_weights_enter_the_prior(data, nodes, y):
-    weight = np.where(np.arange(len(nodes)) == 0, 5.0, 1.0)
-    heavy = model(data, max_epochs=2).fit(nodes, y, weight)
-    even = model(data, max_epochs=2).fit(nodes, y)
-    added = heavy.prior_[nodes[0]] - even.prior_[nodes[0]]
-    np.testing.assert_allclose(added[y[0]], 4 / np.sqrt(2 * np.pi), rtol=1e-6)
-
-
 def test_validation(data, nodes, y, others):
     stopped = model(data, learning_rate=0.1, patience=3)
     stopped.fit(nodes, y, X_val=others, y_val=data.labels[others])
     assert len(stopped.history_) < 60
     assert "valid_loss" in stopped.teacher_.history_[-1]
-
-
-def path_length(adjacency, source, target):
-    """Breadth-first search from one node; None if there is no path."""
-    queue, seen = deque([(source, 0)]), {source}
-    while queue:
-        node, length = queue.popleft()
-        if node == target:
-            return length
-        for neighbour in np.flatnonzero(adjacency[node]):
-            if neighbour not in seen:
-                seen.add(neighbour)
-                queue.append((neighbour, length + 1))
-    return None
 
 
 @pytest.fixture(scope="module")
@@ -149,15 +122,12 @@ def test_hops_against_shortest_paths(adjacency):
     np.testing.assert_array_equal(near, np.where((found > 3) | (found < 0), -1, found))
 
 
-def test_prior_against_a_loop(adjacency):
+def test_prior_against_shortest_paths(adjacency):
     nodes, codes = np.array([0, 5, 9, 60]), np.array([2, 0, 2, 1])
+    lengths = shortest_path(adjacency.toarray(), unweighted=True, indices=nodes)
     expected = np.ones((adjacency.shape[0], 4))
-    dense = adjacency.toarray()
-    for node, code in zip(nodes, codes, strict=True):
-        for other in range(len(dense)):
-            length = path_length(dense, node, other)
-            if length is not None and length <= 10:
-                expected[other, code] += norm.pdf(length)
+    for code, length in zip(codes, lengths, strict=True):
+        expected[:, code] += np.where(length <= 10, norm.pdf(length), 0)
     found = kernel_dirichlet(adjacency, nodes, codes, 4)
     np.testing.assert_allclose(found, expected, rtol=1e-12)
     assert found[71, 1] == 1  # 11 edges away

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 from scipy import sparse
-from scipy.special import digamma, gammaln
+from scipy.special import digamma
+from scipy.stats import dirichlet
 from skorch.callbacks import Callback
 from torch.distributions import MultivariateNormal
 
@@ -69,19 +70,12 @@ def test_evidence_stays_finite_far_away(data):
     assert (alpha - 1).max() < 1e-10
 
 
-def entropy_of(alpha):
-    """Differential entropy of a Dirichlet distribution."""
-    total = alpha.sum()
-    log_beta = gammaln(alpha).sum() - gammaln(total)
-    return log_beta + (total - len(alpha)) * digamma(total) - (alpha - 1) @ digamma(alpha)
-
-
 def test_loss_by_definition():
-    alpha = torch.tensor([[2.0, 5.0, 1.5], [30.0, 2.0, 1.0]])
-    weight = torch.tensor([1.0, 0.5])
-    found = PosteriorLoss(0.3)(alpha, torch.tensor([1, 0]), {"weight": weight})
+    alpha = np.array([[2.0, 5.0, 1.5], [30.0, 2.0, 1.0]])
+    inputs = {"weight": torch.tensor([1.0, 0.5])}
+    found = PosteriorLoss(0.3)(torch.tensor(alpha).float(), torch.tensor([1, 0]), inputs)
     cross_entropy = digamma([8.5, 33.0]) - digamma([5.0, 30.0])
-    entropy = np.array([entropy_of(row) for row in alpha.double().numpy()])
+    entropy = np.array([dirichlet(row).entropy() for row in alpha])
     np.testing.assert_allclose(found, ((cross_entropy - 0.3 * entropy) * [1, 0.5]).sum(), 1e-6)
 
 
@@ -125,18 +119,16 @@ def test_warm_up_trains_the_flows_alone(data, nodes, y, warm_up):
     assert all(not torch.equal(a, b) for a, b in pairwise(flows))
 
 
-@pytest.mark.parametrize("n_dimensions", [1, 2, 5])
-@pytest.mark.parametrize("stretch", [-0.6, 0.0, 2.5])
+@pytest.mark.parametrize(("n_dimensions", "stretch"), [(1, -0.6), (2, 0.0), (5, 2.5), (5, -0.6)])
 def test_log_determinant_against_differentiation(n_dimensions, stretch):
     generator = torch.Generator().manual_seed(0)
     points = torch.randn(6, n_dimensions, generator=generator, dtype=torch.float64)
     centre = torch.randn(1, n_dimensions, generator=generator, dtype=torch.float64)
     settings = torch.tensor([[0.7]]).double(), torch.tensor([[stretch]]).double()
     _, log_det = radial_step(points, centre, *settings)
+    one = lambda z: radial_step(z[None], centre, *settings)[0][0]  # noqa: E731
     for point, value in zip(points, log_det, strict=True):
-        jacobian = torch.autograd.functional.jacobian(
-            lambda z: radial_step(z[None], centre, *settings)[0][0], point
-        )
+        jacobian = torch.autograd.functional.jacobian(one, point)
         torch.testing.assert_close(value, torch.linalg.slogdet(jacobian).logabsdet)
 
 
@@ -183,17 +175,3 @@ def test_without_stretch_it_is_a_normal_density():
     points = torch.randn(7, 3, dtype=torch.float64)
     normal = MultivariateNormal(torch.zeros(3).double(), torch.eye(3).double()).log_prob(points)
     torch.testing.assert_close(made(points), normal[:, None].expand(7, 3))
-
-
-def test_maximum_likelihood_finds_where_the_points_are():
-    torch.manual_seed(0)
-    made = RadialFlows(1, 2, 5)
-    points = torch.tensor([2.0, -1.0]) + 0.3 * torch.randn(200, 2)
-    before = made(points).mean()
-    optimizer = torch.optim.Adam(made.parameters(), lr=0.05)
-    for _ in range(150):
-        optimizer.zero_grad()
-        (-made(points).mean()).backward()
-        optimizer.step()
-    assert made(points).mean() > before + 2
-    assert made(points).mean() > made(-points).mean() + 5

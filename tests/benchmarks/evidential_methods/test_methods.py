@@ -26,16 +26,12 @@ def fitted(data, gcn, nodes, y):
     return {name: method.fit(nodes, y) for name, method in methods(data, gcn).items()}
 
 
-def test_names(data, gcn):
-    assert list(methods(data, gcn)) == NAMES
-
-
 def test_no_method_needs_dgl_or_pyg(monkeypatch, data, nodes, y, others):
     for library in ("dgl", "torch_geometric"):
         monkeypatch.setitem(sys.modules, library, None)  # importing it raises
-    made = comparison_methods(
-        data.graph, architecture="gat", max_epochs=2, device="cpu", random_state=0
-    )
+    settings = {"architecture": "gat", "max_epochs": 2, "device": "cpu", "random_state": 0}
+    made = comparison_methods(data.graph, **settings)
+    assert list(made) == NAMES
     for method in made.values():
         assert len(method.fit(nodes, y).predict_uncertainty(others)) == len(others)
 
@@ -44,9 +40,7 @@ def test_no_method_needs_dgl_or_pyg(monkeypatch, data, nodes, y, others):
 def test_protocol(fitted, others, name):
     method = fitted[name]
     u = method.predict_uncertainty(others)
-    for part in u.parts:
-        assert part.shape == (len(others),)
-        assert part.dtype == np.float64
+    assert {(part.shape, part.dtype) for part in u.parts} == {((len(others),), np.dtype(float))}
     assert np.isfinite(u.total).all()
     if name in ONE_SCORE:
         assert np.isnan([u.aleatoric, u.epistemic]).all()
@@ -83,9 +77,8 @@ def test_gnnsafe_and_the_probes_are_what_their_names_say(data, gcn):
     assert found["gnnsafe"].method == "energy"
     assert found["gnnsafe"].propagation
     default = found["epn-reg"]
-    given = {
-        name: getattr(default, name) for name in ("estimator", "graph", "device", "random_state")
-    }
+    names = ("estimator", "graph", "device", "random_state")
+    given = {name: getattr(default, name) for name in names}
     assert default.get_params() == EvidentialProbe(**given).get_params()
     full = EvidenceLoss()
     assert min(full.ice_weight, full.pcl_weight) > 0
