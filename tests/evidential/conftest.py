@@ -2,6 +2,7 @@
 
 import os
 from importlib.util import find_spec
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,6 +52,13 @@ def dgl_graph(dgl, data):
 def pyg_graph(pyg, data):
     edges = torch.tensor(np.array(data.adjacency.nonzero()))
     return pyg.data.Data(x=torch.tensor(data.features), edge_index=edges)
+
+
+@pytest.fixture(scope="session")
+def plain_graph(data):
+    """The graph in the form of PyG, without this library."""
+    edges = torch.tensor(np.array(data.adjacency.nonzero()))
+    return SimpleNamespace(x=torch.tensor(data.features), edge_index=edges)
 
 
 @pytest.fixture(scope="session")

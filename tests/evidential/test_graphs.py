@@ -35,6 +35,11 @@ def given(features=FEATURES, edges=(SOURCE, TARGET)):
     return SimpleNamespace(x=features, edge_index=edges)
 
 
+class Shapes(nn.Module):
+    def forward(self, x, edge_index):
+        return torch.tensor([*x.shape, *edge_index.shape])
+
+
 def test_graph_in_any_form_is_taken():
     adjacencies = [COO, COO.tocsr(), sparse.csc_matrix(COO), COO.tolil(), COO.toarray()]
     adjacencies += [COO.toarray().astype(bool), COO.toarray().tolist(), -0.5 * COO]
@@ -46,15 +51,9 @@ def test_graph_in_any_form_is_taken():
         assert call_on_graph(Shapes(), check(as_node_graph(given(values)))).tolist() == [4, 2, 2, 5]
     edges = torch.tensor([SOURCE, TARGET])
     for ends in (edges.numpy(), edges, edges.float(), edges.tolist()):
-        check(as_node_graph(given(edges=ends)))
-    graph = as_node_graph(given(edges=[[], []]))
-    assert graph.adjacency.nnz == 0
+        graph = check(as_node_graph(given(edges=ends)))
     assert as_node_graph(graph) is graph
-
-
-class Shapes(nn.Module):
-    def forward(self, x, edge_index):
-        return torch.tensor([*x.shape, *edge_index.shape])
+    assert as_node_graph(given(edges=[[], []])).adjacency.nnz == 0
 
 
 def test_graphs_of_libraries_are_taken(dgl, pyg):
@@ -67,36 +66,34 @@ def test_graphs_of_libraries_are_taken(dgl, pyg):
     assert check(as_node_graph(graph)).original is graph
 
 
-def test_an_undirected_matrix_is_taken_without_a_copy():
-    matrix = sparse.csr_array(np.array([[0, 2.0, 0], [2, 0, 1], [0, 1, 0]]))
-    adjacency = as_node_graph((matrix, np.eye(3))).adjacency
-    assert np.shares_memory(adjacency.indices, matrix.indices)
-    np.testing.assert_array_equal(adjacency.toarray(), matrix.toarray() > 0)
-
-
 @pytest.mark.parametrize(
-    ("data", "indices", "indptr"),
+    ("kind", "data", "indices", "indptr"),
     [
-        ([1.0, 1], [1, 2], [0, 1, 2, 2]),
-        ([1.0, 1, 1], [0, 1, 0], [0, 2, 3, 3]),
-        ([1.0, 0, 1, 0], [1, 2, 0, 0], [0, 2, 3, 4]),
-        ([1.0, 1, 1, 1], [1, 1, 0, 0], [0, 2, 4, 4]),
-        ([1.0, 1, 1, 1], [2, 1, 0, 0], [0, 2, 3, 4]),
+        ("undirected", [2.0, 2, 1, 1], [1, 0, 2, 1], [0, 1, 3, 4]),
+        ("directed", [1.0, 1], [1, 2], [0, 1, 2, 2]),
+        ("loop", [1.0, 1, 1], [0, 1, 0], [0, 2, 3, 3]),
+        ("zero", [1.0, 0, 1, 0], [1, 2, 0, 0], [0, 2, 3, 4]),
+        ("repeated", [1.0, 1, 1, 1], [1, 1, 0, 0], [0, 2, 4, 4]),
+        ("unsorted", [1.0, 1, 1, 1], [2, 1, 0, 0], [0, 2, 3, 4]),
     ],
-    ids=["directed", "loop", "zero", "repeated", "unsorted"],
 )
-def test_any_other_matrix_is_made_undirected_and_stays_as_it_is(data, indices, indptr):
+def test_a_matrix_is_made_undirected_by_a_copy_unless_it_is(kind, data, indices, indptr):
     matrix = sparse.csr_array((data, indices, indptr), shape=(3, 3))
     dense = matrix.toarray() != 0
     found = as_node_graph((matrix, np.eye(3))).adjacency
+    assert np.shares_memory(found.indices, matrix.indices) == (kind == "undirected")
     np.testing.assert_array_equal(found.toarray(), (dense | dense.T) & ~np.eye(3, dtype=bool))
     assert found.has_canonical_format
     assert matrix.nnz == len(data)
 
 
-def test_copies_and_clones_share_the_graph(dgl):
+def test_copies_clones_and_pickles(dgl):
     graph = as_node_graph((EXPECTED, FEATURES))
     assert copy.deepcopy({"graph": graph})["graph"] is graph
+    before = graph.edges
+    again = pickle.loads(pickle.dumps(graph))
+    assert "edges" not in vars(again)
+    assert torch.equal(check(again).edges.source, before.source)
     for shared in (graph, (COO, FEATURES), dgl.graph(([0], [1]))):
         original = GraphClassifier(shared, hidden_sizes=[5, 6], learning_rate=0.3)
         twin = clone(clone(original))
@@ -106,23 +103,6 @@ def test_copies_and_clones_share_the_graph(dgl):
     with sklearn.config_context(enable_metadata_routing=True):
         weighted = clone(GraphClassifier(graph).set_fit_request(sample_weight=True))
         assert weighted.get_metadata_routing().fit.requests["sample_weight"] is True
-
-
-def test_pickled_graph_is_the_same_and_lacks_the_cache():
-    graph = as_node_graph((EXPECTED, FEATURES))
-    before = graph.edges
-    again = pickle.loads(pickle.dumps(graph))
-    assert "edges" not in vars(again)
-    assert torch.equal(check(again).edges.source, before.source)
-    assert graph.edges is before
-
-
-def test_edges_have_one_loop_at_each_node():
-    edges = as_node_graph((EXPECTED, FEATURES)).edges
-    dense = np.zeros((4, 4))
-    np.add.at(dense, (edges.target, edges.source), 1)
-    np.testing.assert_array_equal(dense, EXPECTED + np.eye(4))
-    np.testing.assert_array_equal(edges.degree, dense.sum(axis=1))
 
 
 def test_same_graphs_have_the_same_edges_and_features():
@@ -161,28 +141,20 @@ def test_labelled_nodes_have_codes_weights_and_classes(graph, nodes, y):
     assert data.validation.codes.tolist() == [4]
     data = labelled_nodes(graph, pd.Series(nodes, index=nodes[::-1]), pd.Series(y))
     np.testing.assert_array_equal([data.training.rows, data.training.codes], [nodes, y])
-
-
-def test_labelled_nodes_as_arguments_are_those_given(graph):
     given = {"X": [4, 2], "y": [5, 3], "sample_weight": [1, 2], "X_val": [7], "y_val": [3]}
     arguments = labelled_nodes(graph, **given).as_arguments()
     assert {name: value.tolist() for name, value in arguments.items()} == given
-    assert "X_val" not in labelled_nodes(graph, [4, 2], [5, 3]).as_arguments()
 
 
-@pytest.fixture(scope="module")
-def matrix():
-    rng = np.random.default_rng(0)
-    drawn = rng.random((30, 40)) * (rng.random((30, 40)) < 0.05)
-    return sparse.csr_array(drawn, dtype=np.float32)
+DRAWN = np.random.default_rng(0).random((30, 40))
+MATRIX = sparse.csr_array(np.where(DRAWN < 0.05, DRAWN, 0), dtype=np.float32)
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_linear_layer_and_its_gradient_equal_the_dense_ones(matrix, bias):
+def test_linear_layer_and_its_gradient_equal_the_dense_ones(bias):
     torch.manual_seed(0)
-    layer, weight = SparseLinear(40, 5, bias=bias), torch.randn(30, 5)
-    results = []
-    for features in (SparseFeatures.from_scipy(matrix), torch.tensor(matrix.toarray())):
+    layer, weight, results = SparseLinear(40, 5, bias=bias), torch.randn(30, 5), []
+    for features in (SparseFeatures.from_scipy(MATRIX), torch.tensor(MATRIX.toarray())):
         layer.zero_grad()
         outputs = layer(features)
         (weight * outputs).relu().T.square().sum().backward()  # gradients not contiguous
@@ -191,38 +163,36 @@ def test_linear_layer_and_its_gradient_equal_the_dense_ones(matrix, bias):
         torch.testing.assert_close(ours, theirs)
 
 
-def test_sparse_features_in_any_layout_are_the_same(matrix, monkeypatch):
-    dense = torch.tensor(matrix.toarray())
-    forms = [matrix, matrix.astype(np.float64), matrix.toarray(), matrix.toarray().tolist()]
+def test_sparse_features_in_any_layout_are_the_same(monkeypatch):
+    dense = torch.tensor(MATRIX.toarray())
+    forms = [MATRIX, MATRIX.astype(np.float64), MATRIX.toarray(), MATRIX.toarray().tolist()]
     kinds = ["csc_array", "coo_array", "csr_matrix", "bsr_array", "lil_array", "dok_array"]
-    forms += [getattr(sparse, kind)(matrix) for kind in kinds] + [np.asfortranarray(dense)]
+    forms += [getattr(sparse, kind)(MATRIX) for kind in kinds] + [np.asfortranarray(dense)]
     forms += [dense, dense.clone().requires_grad_(), dense.to_sparse()]
-    for form in [*forms, SparseFeatures.from_scipy(matrix).matrix]:
+    for form in [*forms, SparseFeatures.from_scipy(MATRIX).matrix]:
         features = as_features(form)
-        assert isinstance(features, SparseFeatures)
+        assert isinstance(features.to("cpu"), SparseFeatures)
         assert features.shape == (30, 40)
         assert torch.equal(features.to_dense(), dense)
         assert torch.equal(features.transpose.to_dense(), dense.T)
-        assert isinstance(features.to("cpu"), SparseFeatures)
     monkeypatch.setattr(_graphs, "has_csr_products", lambda device_type: False)
     assert torch.equal(features.to("cpu"), dense)
 
 
-@pytest.mark.parametrize("convert", [lambda a: a, sparse.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array], ids=["dense", "sparse"])
 def test_share_of_non_zeros_decides_the_layout(convert):
     values = np.zeros((10, 10))
     values[0, :9] = 1
     assert isinstance(as_features(convert(values)), SparseFeatures)
     values[0, 9] = 1
     taken = as_features(convert(values))
-    assert isinstance(taken, torch.Tensor)
     assert taken.dtype == torch.float32
-    np.testing.assert_array_equal(taken.numpy(), values)
+    np.testing.assert_array_equal(taken, values)
 
 
 def test_dense_features_are_copied_as_numbers_and_those_on_disk_are_not(on_disk):
-    assert as_features(np.eye(3, dtype=bool)).tolist() == np.eye(3).tolist()
-    assert as_features(np.eye(3, dtype=int)).dtype == torch.float32
+    for dtype in (bool, int):
+        assert as_features(np.eye(3, dtype=dtype)).tolist() == np.eye(3).tolist()
     values = np.ones((3, 3), dtype=np.float32)
     features = as_features(values)
     values[:] = 7

@@ -4,17 +4,15 @@ import pickle
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
+from sklearn.model_selection import GridSearchCV
 from skorch import NeuralNetClassifier
 from torch import nn
 
-from skuq import EvidentialProbe, ReferenceClassifier, predict_uncertainty
+from skuq import EvidentialProbe, predict_uncertainty
 from skuq.evidential import EvidenceLoss, as_node_graph, dirichlet_uncertainty, propagate
 from tests.evidential.probes import new_probe
 
@@ -53,8 +51,6 @@ def test_concentration_is_evidence_times_probability(probe, gcn, others):
         evidence = probe.head_(gcn.network_(gcn.graph_)).sum(dim=1).numpy()[others]
     expected = (3 + evidence)[:, None] * gcn.predict_proba(others)
     np.testing.assert_allclose(alpha, expected, rtol=1e-5)
-    assert (alpha > 0).all()
-    assert (alpha.sum(axis=1) >= 3).all()
     np.testing.assert_array_equal(alpha, probe.alpha_[others])
     assert probe.classes_.tolist() == gcn.classes_.tolist()
 
@@ -64,8 +60,7 @@ def test_propagation_is_applied_to_what_is_found_without(probe, gcn, nodes, y, o
     found = new_probe(gcn, propagation=scheme).fit(nodes, y)
     expected = propagate(gcn.graph_.adjacency, probe.alpha_, scheme)
     np.testing.assert_allclose(found.alpha_, expected)
-    if scheme is not None:
-        assert np.abs(expected / probe.alpha_ - 1).max() > 0.01
+    assert (np.abs(expected / probe.alpha_ - 1).max() > 0.01) == (scheme is not None)
     if scheme in (None, "vacuity"):  # predictions are the model's
         theirs = gcn.predict_proba(others)
         np.testing.assert_allclose(found.predict_proba(others), theirs, rtol=1e-9, atol=1e-300)
@@ -78,21 +73,9 @@ def test_uncertainty_is_that_of_the_concentrations(gcn, nodes, y, others, measur
     expected = dirichlet_uncertainty(probe.predict_dirichlet(others), measure)
     for found in (probe.predict_uncertainty(others), predict_uncertainty(probe, others)):
         np.testing.assert_array_equal(found, expected)
-    np.testing.assert_allclose(expected.total, expected.aleatoric + expected.epistemic)
-    np.testing.assert_array_equal(probe.score_samples(others), -expected.epistemic)
     huge = new_probe(Rows(factor=1e4), graph=gcn.graph_).fit(nodes, y).alpha_
     assert (huge > 0).all()
     assert np.isfinite(dirichlet_uncertainty(huge, measure)).all()
-
-
-class Recording(EvidentialProbe):
-    """Says what each of its fits was given."""
-
-    seen = []
-
-    def fit(self, X, y, **kwargs):
-        self.seen.append((self.graph, self.estimator))
-        return super().fit(X, y, **kwargs)
 
 
 def test_clones_and_searches_share_graph_and_model(data, gcn, nodes, y):
@@ -101,25 +84,11 @@ def test_clones_and_searches_share_graph_and_model(data, gcn, nodes, y):
         twin = clone(clone(new_probe(model, graph=given, hidden_sizes=[3])))
         assert twin.estimator is model
         assert twin.graph is given
-    Recording.seen = []
-    settings = {"graph": graph, "loss": EvidenceLoss(), "max_epochs": 2, "random_state": 0}
-    grid = {"loss__ice_weight": [0.0, 1e-2]}
-    search = GridSearchCV(Recording(gcn, **settings), grid, cv=2, error_score="raise").fit(nodes, y)
-    assert Recording.seen == [(graph, gcn)] * 5
-    assert search.best_estimator_.graph_ is graph
+    probe = new_probe(gcn, graph=graph, max_epochs=2)
+    search = GridSearchCV(probe, {"loss__ice_weight": [0.0, 1e-2]}, cv=2, error_score="raise")
+    best = search.fit(nodes, y).best_estimator_
+    assert (best.graph_, best.estimator) == (graph, gcn)
     assert predict_uncertainty(search, nodes).total.shape == (60,)
-
-
-def test_cross_validation_scores_the_model(gcn, nodes, y):
-    scores = cross_val_score(new_probe(gcn), nodes, y, cv=3, error_score="raise")
-    expected = [gcn.score(part, y[part]) for _, part in StratifiedKFold(3).split(nodes, y)]
-    np.testing.assert_allclose(scores, expected)
-
-
-@pytest.mark.parametrize(("layer", "width"), [(-1, 3), (-2, 8), (-3, 6), ("layers.0", 8)])
-def test_layer_decides_what_the_probe_reads(gcn, nodes, y, layer, width):
-    probe = new_probe(gcn, layer=layer, max_epochs=1).fit(nodes, y)
-    assert probe.head_.layers[0].in_features == width
 
 
 def test_seed_fixes_everything_and_a_second_fit_forgets_the_first(gcn, probe, nodes, y, data):
@@ -132,84 +101,37 @@ def test_seed_fixes_everything_and_a_second_fit_forgets_the_first(gcn, probe, no
     twice.set_params(graph=(data.adjacency[:50, :50], data.features[:50]), head__layer="nope")
     with pytest.raises(ValueError, match="`layer`='nope'"):
         twice.fit(range(50), data.labels[:50])
-    np.testing.assert_array_equal(twice.predict_dirichlet([100]), probe.predict_dirichlet([100]))
+    again = pickle.loads(pickle.dumps(twice))
+    np.testing.assert_array_equal(again.predict_dirichlet([100]), probe.predict_dirichlet([100]))
 
 
-def test_fitted_probe_is_pickled(probe, others):
-    again = pickle.loads(pickle.dumps(probe))
-    np.testing.assert_array_equal(again.predict_dirichlet(others), probe.predict_dirichlet(others))
-    assert again.graph_.n_nodes == probe.graph_.n_nodes
-
-
-def test_nodes_and_labels_may_be_pandas_text_or_masks(probe, gcn, data, nodes, y, others):
-    again = new_probe(gcn).fit(pd.Series(nodes, index=nodes + 7), pd.Series(y))
-    np.testing.assert_array_equal(again.alpha_, probe.alpha_)
-    found = again.predict(pd.DataFrame({"id": [3, 4]}))
-    np.testing.assert_array_equal(found, probe.predict([3, 4]))
-    named = new_probe(clone(gcn).fit(nodes, NAMES[y])).fit(nodes, NAMES[y])
-    np.testing.assert_array_equal(named.predict(others), NAMES[probe.predict(others)])
-    mask, expected = np.isin(EVERYONE, nodes), probe.predict_uncertainty(others)
+def test_masks_of_nodes_are_taken_and_scored(gcn, probe, data, nodes, y, others):
+    mask, weight = np.isin(EVERYONE, nodes), np.arange(len(others))
+    expected = probe.predict_uncertainty(others)
     for X, labels in ((mask, y), (mask, data.labels), (torch.tensor(mask), data.labels)):
         assert new_probe(gcn).fit(X, labels).predict_uncertainty(~mask) == expected
-    again.fit(mask, data.labels, X_val=~mask, y_val=data.labels)
-    assert len(again.predict_uncertainty(~mask)) == len(others)
-
-
-def test_a_mask_and_labels_of_all_nodes_are_scored(gcn, probe, data, others):
-    mask, weight = np.isin(EVERYONE, others), np.arange(len(others))
     for model in (gcn, probe):
         expected = model.score(others, data.labels[others])
         for labels in (data.labels[others], data.labels, torch.tensor(data.labels)):
-            assert model.score(mask, labels) == expected
+            assert model.score(~mask, labels) == expected
         expected = model.score(others, data.labels[others], weight)
-        assert model.score(mask, data.labels, weight) == expected
+        assert model.score(~mask, data.labels, weight) == expected
 
 
-def test_other_estimators_take_ids_and_masks_of_nodes_too(gcn, probe, data, nodes, y):
-    mask = np.isin(EVERYONE, nodes)
-    for model, X, labels in [(gcn, mask, data.labels), (probe, nodes, y)]:
-        reference = ReferenceClassifier(FrozenEstimator(model)).fit(X, labels)
-        expected = model.predict_proba(nodes)
-        np.testing.assert_allclose(reference.predict_proba(X), expected, rtol=1e-5)
-
-
-def test_isolated_nodes_and_loops(data, nodes, y):
-    adjacency = data.adjacency.tolil()
-    adjacency[140:, :], adjacency[:, 140:] = 0, 0
-    adjacency.setdiag(1)
-    graph = as_node_graph((adjacency, data.features))
-    alphas = [
-        new_probe(Rows(), graph=graph, propagation=scheme).fit(nodes, y).alpha_
-        for scheme in (None, "vacuity", "evidence", "both")
-    ]
-    assert np.isfinite(alphas).all()
-    for alpha in alphas[1:]:
-        np.testing.assert_allclose(alpha[140:], alphas[0][140:])
-
-
-@pytest.mark.parametrize(
-    ("settings", "matters"),
-    [
-        ({"ice_weight": 0.0, "pcl_weight": 0.0}, False),
-        ({"ice_weight": 0.1, "pcl_weight": 0.0}, True),
-        ({"ice_weight": 0.0, "pcl_weight": 0.1}, True),
-    ],
-)
-def test_unlabelled_nodes_enter_the_regularisers_alone(data, nodes, y, settings, matters):
+@pytest.mark.parametrize(("ice_weight", "pcl_weight"), [(0.0, 0.0), (0.1, 0.0), (0.0, 0.1)])
+def test_unlabelled_nodes_enter_the_regularisers_alone(data, nodes, y, ice_weight, pcl_weight):
     swapped = data.features.copy()  # in some columns: means and scales stay
     swapped[[100, 101], :3] = swapped[[101, 100], :3]
+    settings = {"layer": -2, "ice_weight": ice_weight, "pcl_weight": pcl_weight}
     ours, theirs = (
-        new_probe(Rows(), graph=(data.adjacency, features), layer=-2, **settings)
-        .fit(nodes, y)
-        .head_.layers[0]
-        .weight
+        new_probe(Rows(), graph=(data.adjacency, features), **settings).fit(nodes, y).head_
         for features in (data.features, swapped)
     )
-    gap = (ours - theirs).abs().max()
-    assert gap > 1e-4 if matters else gap < 1e-5
+    gap = (ours.layers[0].weight - theirs.layers[0].weight).abs().max()
+    assert gap > 1e-4 if ice_weight or pcl_weight else gap < 1e-5
 
 
-def test_weights_of_labels_and_repeated_labels(gcn, probe, data, nodes, y):
+def test_weights_of_labels_and_repeated_labels(gcn, data, nodes, y):
     def alpha(X=nodes, labels=y, weight=None, **settings):
         return new_probe(gcn, **settings).fit(X, labels, sample_weight=weight).alpha_
 
@@ -231,8 +153,7 @@ def test_best_epoch_is_kept(gcn, nodes, y, others, data):
     wrong = (data.labels[others] + (others % 3 == 0)) % 3  # more evidence soon does harm
     probe = new_probe(gcn, **settings).fit(nodes, y, X_val=others, y_val=wrong)
     losses = np.array(probe.history_[:, "valid_loss"])
-    assert len(losses) < 300
-    assert losses.argmin() == len(losses) - 6
+    assert losses.argmin() == len(losses) - 6 < 294
     alpha = torch.tensor(probe.alpha_[others])
     kept = torch.digamma(alpha.sum(dim=1)) - torch.digamma(alpha[range(90), wrong])
     assert kept.mean().item() == pytest.approx(losses.min(), rel=1e-3)
@@ -240,11 +161,14 @@ def test_best_epoch_is_kept(gcn, nodes, y, others, data):
 
 def test_validation_may_hold_any_class_that_the_model_knows(gcn, data, nodes, y, others):
     few, mask = y != 1, EVERYONE >= 60
-    for model in (gcn, Rows()):
-        for X_val, y_val in ((others, data.labels[others]), (mask, data.labels)):
-            probe = new_probe(model, graph=data.graph, max_epochs=2)
-            probe.fit(nodes[few], y[few], X_val=X_val, y_val=y_val)
-            assert probe.classes_.tolist() == [0, 1, 2]
+    for model, X_val, y_val in [
+        (gcn, mask, data.labels),
+        (Rows(), others, data.labels[others]),
+        (Rows(), mask, data.labels),
+    ]:
+        probe = new_probe(model, graph=data.graph, max_epochs=2)
+        probe.fit(nodes[few], y[few], X_val=X_val, y_val=y_val)
+        assert probe.classes_.tolist() == [0, 1, 2]
     probe = new_probe(Rows(n_classes=2), graph=data.graph)
     with pytest.raises(ValueError, match=r"`y_val` .*\[1\] not in \[0, 2\]"):
         probe.fit(nodes[few], y[few], X_val=others, y_val=data.labels[others])
@@ -276,8 +200,7 @@ def test_level_of_evidence_is_near_the_asked_one(gcn, nodes, y):
     for level in (10.0, 1000.0):
         loss = EvidenceLoss(evidence_id=level, pcl_weight=1 / level**2)
         probe = EvidentialProbe(gcn, propagation=None, loss=loss, max_epochs=60, random_state=0)
-        probe.fit(nodes, y)
-        known = probe.alpha_[nodes].sum(axis=1) - 3
+        known = probe.fit(nodes, y).alpha_[nodes].sum(axis=1) - 3
         assert level / 3 < np.median(known) < 3 * level
 
 
@@ -299,12 +222,8 @@ def test_classes_in_any_order_keep_their_names(gcn, data, nodes, y, head, rtol):
     order = [1, 2, 0]
     module, classes = Shuffled(gcn.network_, order), gcn.classes_[order]
     net = NeuralNetClassifier(module, criterion=nn.CrossEntropyLoss, classes=classes).initialize()
-    probe, straight = (
-        EvidentialProbe(model, graph=data.graph, head=head, max_epochs=40, random_state=0)
-        for model in (net, gcn)
-    )
-    probe.fit(nodes, y)
-    straight.fit(nodes, y)
+    settings = {"graph": data.graph, "head": head, "max_epochs": 40, "random_state": 0}
+    probe, straight = (EvidentialProbe(model, **settings).fit(nodes, y) for model in (net, gcn))
     np.testing.assert_array_equal(probe.classes_, gcn.classes_)
     np.testing.assert_array_equal(probe.predict(nodes), gcn.predict(nodes))
     np.testing.assert_allclose(probe.alpha_, straight.alpha_, rtol=rtol)
