@@ -2,17 +2,14 @@
 
 import copy
 
-import numpy as np
 import pytest
 import torch
-from sklearn.neural_network import MLPClassifier
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 from torch.nn.utils.parametrize import register_parametrization
 
 from skuq._networks import MLP, LeNet
 from skuq.evidential._outputs import read_layer
-from skuq.models import adopt
 
 X = torch.randn(5, 4, generator=torch.Generator().manual_seed(1))
 
@@ -62,7 +59,6 @@ class Two(nn.Module):
 
     def __init__(self, call, width=2):
         super().__init__()
-        torch.manual_seed(0)
         self.call, self.first, self.last = call, nn.Linear(4, width), nn.Linear(width, 3)
 
     def forward(self, x):
@@ -87,14 +83,11 @@ def test_layer_that_does_not_hold_samples_is_refused(network, layer, word):
         read(network, layer)
 
 
-def test_module_that_runs_twice_counts_as_two_layers():
+def test_modules_that_run_twice_activations_in_place_and_inputs_with_names_are_read():
     shared = nn.Linear(4, 4)
     network = nn.Sequential(shared, nn.Tanh(), shared, nn.Linear(4, 3))
     check_hidden(network, -3, network[:2])
     check_hidden(network, "0", network[:3])
-
-
-def test_activation_in_place_and_inputs_with_names_are_read():
     network = nn.Sequential(nn.Linear(4, 8), nn.ReLU(inplace=True), nn.Linear(8, 3))
     check_hidden(network, "0", network[0])
     network = Two(lambda self, x: self.last(input=self.first(x)))
@@ -109,31 +102,13 @@ def test_layers_with_parametrised_weights_count_but_not_those_inside():
     check_hidden(network, -2, network[0])
 
 
-@pytest.mark.parametrize(
-    ("layer", "width"), [(-1, 10), (-2, 84), (-3, 120), ("features.0", 6 * 24 * 24)]
-)
+@pytest.mark.parametrize(("layer", "width"), [(-2, 84), (-3, 120), ("features.0", 6 * 24 * 24)])
 def test_lenet_with_its_channels_flattened(layer, width):
-    logits, hidden = read(LeNet().eval(), layer, torch.zeros(2, 1, 28, 28))
-    assert (logits.shape, hidden.shape) == ((2, 10), (2, width))
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("n_classes", [2, 3])
-def test_hidden_layer_of_scikit_learn_networks(n_classes):
-    rows = np.random.default_rng(0).normal(size=(30, 4))
-    model = MLPClassifier((7, 5), max_iter=3, random_state=0).fit(rows, np.arange(30) % n_classes)
-    adopted, manual = adopt(model), rows
-    _, hidden = read(adopted.module, -2, adopted.inputs(rows))
-    for weight, bias in zip(model.coefs_[:2], model.intercepts_[:2], strict=True):
-        manual = np.maximum(manual @ weight + bias, 0)
-    np.testing.assert_allclose(hidden.numpy(), manual, atol=1e-5)
+    _, hidden = read(LeNet().eval(), layer, torch.zeros(2, 1, 28, 28))
+    assert hidden.shape == (2, width)
 
 
 def test_last_layer_of_a_gcn_is_given_its_hidden_units(gcn):
-    _, hidden = read(gcn.network_, -2, gcn.graph_)
-    adjacency = gcn.graph_.adjacency.toarray() + np.eye(gcn.graph_.n_nodes)
-    root = np.diag(adjacency.sum(axis=1) ** -0.5)
-    layer = gcn.network_.layers[0]
-    manual = root @ adjacency @ root @ gcn.graph_.features.numpy() @ layer.linear.weight.numpy().T
-    manual = np.maximum(manual + layer.bias.numpy(), 0)
-    np.testing.assert_allclose(hidden.numpy(), manual, atol=1e-5)
+    network, graph = gcn.network_, gcn.graph_
+    _, hidden = read(network, -2, graph)
+    torch.testing.assert_close(hidden, network.layers[0](graph.edges, graph.features).relu())

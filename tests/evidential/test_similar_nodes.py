@@ -14,9 +14,8 @@ from tests.evidential.probes import new_probe
 def similar_by_hand(adjacency, features, n_similar=10):
     """All pairs, one node after the other."""
     n = len(features)
-    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    diffused = unit = features / np.linalg.norm(features, axis=1, keepdims=True)
     walk = (adjacency + np.eye(n)) / (adjacency.sum(axis=1, keepdims=True) + 1)
-    diffused = unit
     for _ in range(10):
         diffused = 0.9 * walk @ diffused + 0.1 * unit
     diffused /= np.linalg.norm(diffused, axis=1, keepdims=True)
@@ -65,15 +64,14 @@ def test_uncertainty_is_diffused_over_edges_and_then_over_similar_nodes(data, gc
     np.testing.assert_allclose(similar.alpha_, expected(probe.alpha_))
     elsewhere = similar.with_graph(data.graph).alpha_
     np.testing.assert_allclose(elsewhere, expected(probe.alpha_), rtol=1e-5)
-    settings = GraphClassifier(data.graph, max_epochs=2, random_state=0)
-    plain, similar = (
-        EvidentialGNN(settings, propagation=scheme).fit(nodes, y) for scheme in (None, "similarity")
+    network, schemes = (
+        GraphClassifier(data.graph, max_epochs=2, random_state=0),
+        (None, "similarity"),
     )
+    plain, similar = (EvidentialGNN(network, propagation=s).fit(nodes, y) for s in schemes)
     np.testing.assert_allclose(similar.alpha_, expected(plain.alpha_))
-    energy, averaged = (
-        LogitUncertainty(gcn, method="energy", propagation=scheme).fit(nodes, y).score_
-        for scheme in (None, "similarity")
-    )
+    scores = (LogitUncertainty(gcn, method="energy", propagation=s) for s in schemes)
+    energy, averaged = (each.fit(nodes, y).score_ for each in scores)
     diffused = diffuse(gcn.graph_.similar, diffuse(gcn.graph_.adjacency, energy))
     np.testing.assert_allclose(averaged, diffused)
 
