@@ -75,17 +75,10 @@ def test_held_out_nodes_are_given_and_each_once(probe, data, nodes, y):
         detector_of(probe, nodes, y, np.append(HELD_OUT, HELD_OUT[[7, 3]]))
     with pytest.raises(ValueError, match="`X_held_out`"):
         OODDetector(FrozenEstimator(probe)).fit(nodes, y)
-    with pytest.warns(UserWarning, match=r"0\.0526.*at least 19"):
-        assert (detector_of(probe, nodes, y, HELD_OUT[:18]).predict(NEW) == 1).all()
-    known, labels = HELD_OUT[data.labels[HELD_OUT] < 2], data.labels[HELD_OUT]
-    for X, y_held_out, word in [
-        (known, data.labels[known], "class 2"),
-        (HELD_OUT, labels[1:], ""),
-        (HELD_OUT, None, "`y_held_out`"),
-    ]:
-        detector = OODDetector(FrozenEstimator(probe), by_class=True)
-        with pytest.raises(ValueError, match=word):
-            detector.fit(nodes, y, X_held_out=X, y_held_out=y_held_out)
+    held_out = HELD_OUT[data.labels[HELD_OUT] < 2]
+    detector = OODDetector(FrozenEstimator(probe), by_class=True)
+    with pytest.raises(ValueError, match="class 2"):
+        detector.fit(nodes, y, X_held_out=held_out, y_held_out=data.labels[held_out])
 
 
 def test_nodes_that_trained_are_refused_on_an_equal_graph_alone(gcn, probe, data, nodes, y):

@@ -82,9 +82,10 @@ def test_several_environments_are_kept_apart_and_rewards_are_those_before_normal
 
 def test_agents_without_decisions_have_no_uncertainties_and_silent_environments_no_falls():
     history = TrainingHistory()
-    env = Counting(says=False)
-    DQN("MlpPolicy", env, seed=0, buffer_size=100).learn(6, callback=history)
+    assert history.to_frame().dtypes.map(str).tolist() == TYPES
+    DQN("MlpPolicy", Counting(says=False), seed=0, buffer_size=100).learn(6, callback=history)
     rows = history.to_frame()
+    assert rows.dtypes.map(str).tolist() == TYPES
     assert rows.score.tolist() == [1, 3, 6]
     assert rows.falls.tolist() == [0, 0, 0]
     assert rows[["epistemic", "aleatoric", "exploratory"]].isna().to_numpy().all()
@@ -113,10 +114,3 @@ def test_an_unfinished_episode_goes_on_unless_the_environments_are_reset(go_on, 
     go_on(agent, history)
     assert history.to_frame().length.tolist() == lengths
     assert history.to_frame().score.tolist() == [n * (n + 1) / 2 for n in lengths]
-
-
-def test_columns_have_their_types_with_and_without_episodes():
-    history = TrainingHistory()
-    assert history.to_frame().dtypes.map(str).tolist() == TYPES
-    uadqn(Counting(), seed=0).learn(6, callback=history)
-    assert history.to_frame().dtypes.map(str).tolist() == TYPES
