@@ -1,5 +1,7 @@
 """Small environments for tests, and agents with little to compute."""
 
+from copy import deepcopy
+
 import gymnasium as gym
 import numpy as np
 import torch
@@ -99,6 +101,16 @@ class SeedTeller(gym.Env):
         if self.as_dict:
             return {"seed": np.array([self.seeds[-1]]), "step": np.array([self.step_])}
         return np.array([self.seeds[-1], self.step_], np.float64)
+
+
+def sampled(space, n_samples=5, seed=0):
+    """A batch of observations."""
+    space = deepcopy(space)
+    space.seed(seed)
+    samples = [space.sample() for _ in range(n_samples)]
+    if isinstance(space, spaces.Dict):
+        return {key: np.stack([sample[key] for sample in samples]) for key in space.spaces}
+    return np.stack(samples)
 
 
 def collect(agent, n_steps):

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 pytest.importorskip("stable_baselines3")
 
@@ -22,45 +21,25 @@ from stable_baselines3.common.callbacks import (
     StopTrainingOnRewardThreshold,
 )
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.envs import BitFlippingEnv, IdentityEnv
-from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.envs import BitFlippingEnv
 from stable_baselines3.common.logger import configure
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecNormalize
 
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm
-from tests.uadqn.environments import IMAGE, MIXED, VECTOR, RandomEnv, perturb
+from tests.uadqn.environments import IMAGE, MIXED, VECTOR, RandomEnv, perturb, sampled
 
 ALGORITHMS = [UADQNAlgorithm, QuantileDQN]
-
-
 every_algorithm = pytest.mark.parametrize("cls", ALGORITHMS)
 
 
-def make(cls, policy="MlpPolicy", space=VECTOR, env=None, policy_kwargs=None, **options):
-    widths = {"net_arch": [8]}
-    env = env or RandomEnv(space)
-    options = {"seed": 0, "buffer_size": 100, "batch_size": 8, "learning_starts": 10} | options
-    agent = cls(policy, env, policy_kwargs=widths | (policy_kwargs or {}), **options)
+def make(cls=UADQNAlgorithm, policy="MlpPolicy", env=None, **options):
+    options = {"policy_kwargs": {"net_arch": [8]}, "learning_starts": 10} | options
+    options = {"seed": 0, "buffer_size": 100, "batch_size": 8} | options
+    agent = cls(policy, env or RandomEnv(), **options)
     perturb(agent.policy.parameters())
     return agent
-
-
-def observations(agent, n_samples=None):
-    """As the agent gets them: images channels first."""
-    space = agent.observation_space
-    space.seed(0)
-    if n_samples is None:
-        return space.sample()
-    if isinstance(space, spaces.Dict):
-        samples = [space.sample() for _ in range(n_samples)]
-        return {key: np.stack([sample[key] for sample in samples]) for key in space.spaces}
-    return np.stack([space.sample() for _ in range(n_samples)])
-
-
-def network(agent):
-    return agent.quantile_net if isinstance(agent, QuantileDQN) else agent.q_net
 
 
 @pytest.mark.parametrize(
@@ -74,16 +53,15 @@ def network(agent):
 def test_one_observation_gives_an_array_without_axes_and_several_a_vector(
     cls, policy, space, deterministic
 ):
-    agent = make(cls, policy, space)
+    agent = make(cls, policy, RandomEnv(space))
+    space = agent.observation_space  # of images channels first
     for chooses in (agent, agent.policy):
-        action, state = chooses.predict(observations(agent), deterministic=deterministic)
-        assert isinstance(action, np.ndarray)
-        assert action.shape == ()
-        assert agent.action_space.contains(action)
-        assert state is None
-        actions, _ = chooses.predict(observations(agent, 3), deterministic=deterministic)
-        assert isinstance(actions, np.ndarray)
-        assert actions.shape == (3,)
+        for X, shape in [(space.sample(), ()), (sampled(space, 3), (3,))]:
+            actions, state = chooses.predict(X, deterministic=deterministic)
+            assert isinstance(actions, np.ndarray)
+            assert actions.shape == shape
+            assert state is None
+            assert all(map(agent.action_space.contains, np.atleast_1d(actions)))
 
 
 RISK = [
@@ -97,42 +75,41 @@ RISK = [
 def test_the_policy_chooses_the_actions_of_the_algorithm_and_so_does_its_file(
     cls, options, tmp_path
 ):
-    agent = make(cls, **options)
-    x = observations(agent, 200)
+    agent, x = make(cls, **options), sampled(VECTOR, 200)
     expected, _ = agent.predict(x, deterministic=True)
     if options:  # a case where aversion to risk makes a difference
         neutral = agent.predict_quantiles(x)[0].mean(-1).argmax(1)
         assert (expected != neutral).mean() > 0.05
-    policy, net = agent.policy, network(agent)
-    policy.save(tmp_path / "policy.zip")
-    net.save(tmp_path / "network.zip")
-    agent.save(tmp_path / "agent.zip")
+    policy, net = agent.policy, agent.quantile_net
+    for each, name in [(policy, "policy"), (net, "network"), (agent, "agent")]:
+        each.save(tmp_path / f"{name}.zip")
+    stored = type(policy).load(tmp_path / "policy.zip"), type(net).load(tmp_path / "network.zip")
     loaded = cls.load(tmp_path / "agent.zip")
-    for chooses in (
-        policy,
-        net,
-        type(policy).load(tmp_path / "policy.zip"),
-        type(net).load(tmp_path / "network.zip"),
-        loaded,
-        loaded.policy,
-    ):
+    for chooses in (policy, net, *stored, loaded, loaded.policy):
         np.testing.assert_array_equal(chooses.predict(x, deterministic=True)[0], expected)
 
 
-def test_factors_can_be_changed_and_are_kept(tmp_path):
-    agent = make(UADQNAlgorithm)
-    x = observations(agent, 200)
+def test_factors_can_be_changed_and_are_kept_unless_given_anew(tmp_path):
+    agent, x = make(), sampled(VECTOR, 200)
     neutral, _ = agent.predict(x, deterministic=True)
-    agent.aleatoric_factor, agent.aleatoric, agent.epistemic_factor = 2.0, "variance", 0.0
+    changed = {"aleatoric_factor": 2.0, "aleatoric": "variance", "epistemic_factor": 0.0}
+    for name, value in changed.items():
+        setattr(agent, name, value)
     agent.save(tmp_path / "agent.zip")
     agent.policy.save(tmp_path / "policy.zip")
     loaded = UADQNAlgorithm.load(tmp_path / "agent.zip")
-    settings = (loaded.aleatoric_factor, loaded.aleatoric, loaded.epistemic_factor)
-    assert settings == (2.0, "variance", 0.0)
     averse, _ = agent.predict(x)
     assert (averse != neutral).any()
     for chooses in (loaded, type(agent.policy).load(tmp_path / "policy.zip")):
         np.testing.assert_array_equal(chooses.predict(x)[0], averse)
+    given = {"aleatoric_factor": 3.0, "epistemic_factor": 0.5, "noise_scale": 0.5}
+    given |= {"prior_scale": 2.0, "gamma": 0.5, "learning_starts": 3}
+    anew = UADQNAlgorithm.load(tmp_path / "agent.zip", seed=1, **given)
+    for one, settings in [(loaded, changed), (anew, changed | given)]:
+        assert {name: getattr(one, name) for name in settings} == settings
+    assert anew.quantile_net.aleatoric_factor == 3.0
+    with pytest.raises(TypeError, match="gama, q"):
+        UADQNAlgorithm.load(tmp_path / "agent.zip", q=1, gama=0.5)
 
 
 def outcome(cls, space, normalize_images):
@@ -147,19 +124,20 @@ def outcome(cls, space, normalize_images):
     return type(extractor), [tuple(p.shape) for p in extractor.parameters()]
 
 
-IMAGES = [  # and whether they are divided by 255
-    (spaces.Box(0, 255, (36, 36, 3), np.uint8), True),
-    (spaces.Box(0, 255, (3, 36, 36), np.uint8), False),
-    (spaces.Box(0, 9, (3, 36, 36), np.uint8), True),
-    (spaces.Box(0, 9, (3, 36, 36), np.uint8), False),
-    (spaces.Box(-1, 1, (3, 36, 36), np.float32), True),
-    (spaces.Box(0, 1, (1, 40, 40), np.float32), False),
-    (spaces.Box(0, 1, (84, 84, 4), np.float32), False),
-    (spaces.Box(0, 1, (10, 10, 4), bool), True),
-]
-
-
-@pytest.mark.parametrize(("space", "normalize_images"), IMAGES, ids=str)
+@pytest.mark.parametrize(
+    ("space", "normalize_images"),  # whether images are divided by 255
+    [
+        (spaces.Box(0, 255, (36, 36, 3), np.uint8), True),
+        (spaces.Box(0, 255, (3, 36, 36), np.uint8), False),
+        (spaces.Box(0, 9, (3, 36, 36), np.uint8), True),
+        (spaces.Box(0, 9, (3, 36, 36), np.uint8), False),
+        (spaces.Box(-1, 1, (3, 36, 36), np.float32), True),
+        (spaces.Box(0, 1, (1, 40, 40), np.float32), False),
+        (spaces.Box(0, 1, (84, 84, 4), np.float32), False),
+        (spaces.Box(0, 1, (10, 10, 4), bool), True),
+    ],
+    ids=str,
+)
 def test_images_are_what_stable_baselines3_takes_for_one(space, normalize_images):
     expected = outcome(QRDQN, space, normalize_images)
     assert outcome(UADQNAlgorithm, space, normalize_images) == expected
@@ -167,72 +145,30 @@ def test_images_are_what_stable_baselines3_takes_for_one(space, normalize_images
         assert expected is AssertionError
 
 
-def parameters(agent):
-    return [p.detach().clone() for p in agent.policy.parameters()]
-
-
-def are_equal(one, other):
-    return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
-
-
-def test_a_loaded_agent_learns_on_from_its_buffer_as_the_saved_one(tmp_path):
-    agents = [make(UADQNAlgorithm).learn(30)]
-    agents[0].save(tmp_path / "agent.zip")
-    agents[0].save_replay_buffer(tmp_path / "buffer.pkl")
-    # In the file alone the environment's state is missing: both go on in new ones.
-    for _ in range(2):
-        agents.append(UADQNAlgorithm.load(tmp_path / "agent.zip", env=RandomEnv()))
-        agents[-1].load_replay_buffer(tmp_path / "buffer.pkl")
-        assert agents[-1].replay_buffer.size() == 30
-        agents[-1].set_random_seed(3)
-        agents[-1].learn(20, reset_num_timesteps=False)
-        assert agents[-1].num_timesteps == 50
-    saved, one, other = map(parameters, agents)
-    assert are_equal(one, other)
-    assert not are_equal(saved, one)
-
-
-def test_training_that_resumes_without_its_replay_buffer_warns(tmp_path):
-    agent = make(UADQNAlgorithm).learn(12)
-    agent.save(tmp_path / "agent.zip")
+@every_algorithm
+def test_training_warns_without_its_replay_buffer_or_any_update(cls, tmp_path):
+    with pytest.warns(UserWarning, match="learning_starts=10"):
+        agent = make(cls).learn(10)
+    agent.learn(2, reset_num_timesteps=False).save(tmp_path / "agent.zip")
     agent.save_replay_buffer(tmp_path / "buffer.pkl")
-    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", env=RandomEnv())
+    anew, resumed, whole = (cls.load(tmp_path / "agent.zip", env=RandomEnv()) for _ in range(3))
     with pytest.warns(UserWarning, match="step 12"):
-        loaded.learn(2, reset_num_timesteps=False)
-    whole = UADQNAlgorithm.load(tmp_path / "agent.zip", env=RandomEnv())
+        resumed.learn(2, reset_num_timesteps=False)
     whole.load_replay_buffer(tmp_path / "buffer.pkl")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        whole.learn(2, reset_num_timesteps=False)
-        UADQNAlgorithm.load(tmp_path / "agent.zip", env=RandomEnv()).learn(2)  # starts anew
-
-
-@every_algorithm
-def test_an_agent_without_any_update_warns_at_the_end_of_training(cls):
-    with pytest.warns(UserWarning, match="learning_starts=10"):
-        agent = make(cls).learn(10)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        agent.learn(1, reset_num_timesteps=False)
+        anew.learn(2)
+        assert whole.learn(2, reset_num_timesteps=False).num_timesteps == 14
 
 
 @every_algorithm
 def test_agents_and_policies_of_other_algorithms_are_refused_by_name(cls, tmp_path):
     for other in {*ALGORITHMS, DQN, QRDQN} - {cls}:
-        path = tmp_path / f"{other.__name__}.zip"
-        make(other).save(path)
+        make(other).save(tmp_path / f"{other.__name__}.zip")
         with pytest.raises(ValueError, match=cls.__name__):
-            cls.load(path)
+            cls.load(tmp_path / f"{other.__name__}.zip")
     with pytest.raises(ValueError, match="ActorCriticPolicy"):
         cls(ActorCriticPolicy, RandomEnv())
-
-
-def test_unknown_options_are_refused_on_loading(tmp_path):
-    make(UADQNAlgorithm).save(tmp_path / "agent.zip")
-    with pytest.raises(TypeError, match="gama, q"):
-        UADQNAlgorithm.load(tmp_path / "agent.zip", q=1, gama=0.5)
-    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", gamma=0.5, learning_starts=3, seed=1)
-    assert (loaded.gamma, loaded.learning_starts) == (0.5, 3)
 
 
 def test_callbacks_of_the_library_are_called(tmp_path):
@@ -241,27 +177,24 @@ def test_callbacks_of_the_library_are_called(tmp_path):
         callback_on_new_best=StopTrainingOnRewardThreshold(-100),
         eval_freq=25,
         n_eval_episodes=2,
-        best_model_save_path=str(tmp_path / "best"),
+        best_model_save_path=str(tmp_path),
         verbose=0,
     )
-    callbacks = [
-        CheckpointCallback(10, str(tmp_path), save_replay_buffer=True),
-        evaluation,
-    ]
-    agent = make(UADQNAlgorithm).learn(60, callback=callbacks)
+    kept = CheckpointCallback(10, str(tmp_path), save_replay_buffer=True)
+    agent = make().learn(60, callback=[kept, evaluation])
     assert agent.num_timesteps == 25  # stopped: any score is above the threshold
     for step in (10, 20):
         assert UADQNAlgorithm.load(tmp_path / f"rl_model_{step}_steps.zip").num_timesteps == step
         assert (tmp_path / f"rl_model_replay_buffer_{step}_steps.pkl").exists()
-    best = UADQNAlgorithm.load(tmp_path / "best" / "best_model.zip")
-    assert are_equal(parameters(best), parameters(agent))
+    best, x = UADQNAlgorithm.load(tmp_path / "best_model.zip"), sampled(VECTOR, 5)
+    np.testing.assert_array_equal(best.predict_quantiles(x), agent.predict_quantiles(x))
 
 
 def test_scores_and_losses_reach_loggers_and_tensorboard(tmp_path):
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    agent = make(UADQNAlgorithm, env=Monitor(RandomEnv()))
+    agent = make(env=Monitor(RandomEnv()))
     agent.LOSS_INTERVAL = 1
     agent.set_logger(configure(str(tmp_path), ["csv", "tensorboard"]))
     agent.learn(60, log_interval=2)
@@ -276,12 +209,10 @@ def test_scores_and_losses_reach_loggers_and_tensorboard(tmp_path):
 
 def test_normalised_environments_are_saved_beside_the_agent(tmp_path):
     env = VecNormalize(DummyVecEnv([RandomEnv] * 2))
-    agent = make(UADQNAlgorithm, env=env).learn(40)
+    agent = make(env=env).learn(40)
     # The buffer keeps what the environment said, and is normalised when it is sampled.
-    kept = agent.replay_buffer.observations[: agent.replay_buffer.size()]
-    assert np.abs(kept).max() <= 1
-    sampled = agent.replay_buffer.sample(50, env=env)
-    assert sampled.observations.abs().max() > 1
+    assert np.abs(agent.replay_buffer.observations).max() <= 1
+    assert agent.replay_buffer.sample(50, env=env).observations.abs().max() > 1
     env.save(tmp_path / "normalised.pkl")
     loaded = VecNormalize.load(tmp_path / "normalised.pkl", DummyVecEnv([RandomEnv] * 2))
     np.testing.assert_array_equal(loaded.obs_rms.mean, env.obs_rms.mean)
@@ -289,38 +220,20 @@ def test_normalised_environments_are_saved_beside_the_agent(tmp_path):
     UADQNAlgorithm.load(tmp_path / "agent.zip", env=loaded).learn(12)
 
 
-def test_hyperparameters_of_the_zoo_are_taken(tmp_path):
+def test_hyperparameters_of_the_zoo_are_taken():
     """The example of the guide, read as rl_zoo3 reads it: strings in `policy_kwargs` are code."""
     yaml = pytest.importorskip("yaml")
     page = (Path(__file__).parents[2] / "docs" / "guide" / "uadqn.rst").read_text(encoding="utf-8")
     block = page.partition(".. code-block:: yaml\n")[2].partition("\nEnvironments")[0]
     (options,) = yaml.safe_load(textwrap.dedent(block)).values()
-    n_timesteps, policy = int(options.pop("n_timesteps")), options.pop("policy")
-    assert options.pop("normalize") is True  # the zoo's own, as is the number of steps
+    # The zoo's own are the number of steps and the normalisation.
+    own = [options.pop(name) for name in ("n_timesteps", "normalize", "policy")]
+    assert own == [5e4, True, "MlpPolicy"]
     options["policy_kwargs"] = eval(options["policy_kwargs"])
     env = VecNormalize(DummyVecEnv([lambda: gym.make("CartPole-v1")]))
-    agent = UADQNAlgorithm(policy, env, learning_starts=20, buffer_size=100, **options).learn(40)
-    assert n_timesteps == 50_000
+    agent = UADQNAlgorithm(own[-1], env, learning_starts=20, buffer_size=100, **options).learn(40)
     assert agent.epistemic_factor == 1.0
     assert agent.quantile_net.n_quantiles == 50
-
-
-def test_the_identity_is_learnt():
-    """The action that the observation names brings 1, any other 0."""
-    env = Monitor(IdentityEnv(3))
-    agent = QuantileDQN(
-        "MlpPolicy",
-        env,
-        learning_rate=1e-2,
-        gamma=0.0,
-        learning_starts=50,
-        target_update_interval=50,
-        exploration_fraction=0.5,
-        policy_kwargs={"net_arch": [32], "n_quantiles": 10},
-        seed=0,
-    ).learn(300)
-    score, _ = evaluate_policy(agent, env, n_eval_episodes=2, warn=False)
-    assert score >= 90  # of 100 steps
 
 
 @pytest.mark.parametrize(
@@ -332,9 +245,8 @@ def test_the_identity_is_learnt():
     ],
 )
 def test_several_environments_may_be_stepped_between_updates(options, n_updates):
-    agent = make(UADQNAlgorithm, env=DummyVecEnv([RandomEnv] * 3), **options).learn(48)
-    assert agent.num_timesteps == 48
-    assert agent._n_updates == n_updates
+    agent = make(env=DummyVecEnv([RandomEnv] * 3), **options).learn(48)
+    assert (agent.num_timesteps, agent._n_updates) == (48, n_updates)
 
 
 HINDSIGHT = {
@@ -371,6 +283,6 @@ def test_environments_may_live_in_other_processes():
     options = {"vec_env_cls": SubprocVecEnv, "vec_env_kwargs": {"start_method": "fork"}}
     env = make_vec_env("skuq.uadqn:CliffWind-v0", 2, **options)
     try:
-        assert make(UADQNAlgorithm, env=env).learn(20)._n_updates > 0
+        assert make(env=env).learn(20)._n_updates > 0
     finally:
         env.close()

@@ -59,19 +59,6 @@ def test_small_grids_are_convolved_channels_last():
     assert features.view(4, 4, 3, 16)[1, 2, 1, 3].item() == pytest.approx(by_hand.item(), abs=1e-6)
 
 
-def test_stacked_grid_features_equal_separate_ones():
-    stacked, n_features = stack_extractors(lambda: GridCNN(GRID), [1.0, 3.0, 3.0])
-    perturb(stacked.parameters())
-    grids = samples(GRID, 4)
-    outputs = stacked(grids)
-    assert outputs.shape == (3, 4, n_features)
-    for k in range(3):
-        single = GridCNN(GRID)
-        single.convolution.weight.data = stacked.convolution.weight[k]
-        single.convolution.bias.data = stacked.convolution.bias[k]
-        torch.testing.assert_close(outputs[k], single(grids))
-
-
 class WideCNN(GridCNN):
     N_FILTERS = 32
 
@@ -79,16 +66,27 @@ class WideCNN(GridCNN):
         return super().forward(observations) ** 2
 
 
-def test_subclasses_of_the_grid_extractor_compute_what_they_say():
-    stacked, n_features = stack_extractors(lambda: WideCNN(GRID), [1.0, 3.0, 3.0])
+def copied(stacked, k, single):
+    """Give an extractor the weights of network k of a stack; return pairs of parameters."""
+    own = {name.replace("__", "."): p for name, p in stacked.named_parameters()}
+    pairs = [
+        (p, own.get(name, own.get(f"stacked.{name}"))) for name, p in single.named_parameters()
+    ]
+    for parameter, stack in pairs:
+        parameter.data = stack.data[k].clone()
+    return pairs
+
+
+@pytest.mark.parametrize(("kind", "n_features"), [(GridCNN, 16 * 4 * 3), (WideCNN, 32 * 4 * 3)])
+def test_stacked_grid_features_equal_separate_ones(kind, n_features):
+    stacked, width = stack_extractors(lambda: kind(GRID), [1.0, 3.0, 3.0])
     perturb(stacked.parameters())
-    grids = samples(GRID, 4)
+    grids, single = samples(GRID, 4), kind(GRID)
     outputs = stacked(grids)
-    assert outputs.shape == (3, 4, n_features) == (3, 4, 32 * 4 * 3)
-    single = WideCNN(GRID)
-    for name, parameter in single.named_parameters():
-        parameter.data = stacked.stacked[name.replace(".", "__")].data[1]
-    torch.testing.assert_close(outputs[1], single(grids))
+    assert outputs.shape == (3, 4, width) == (3, 4, n_features)
+    for k in range(3):
+        copied(stacked, k, single)
+        torch.testing.assert_close(outputs[k], single(grids))
 
 
 def test_vmapped_nature_cnns_equal_separate_ones_and_so_do_their_gradients():
@@ -100,36 +98,23 @@ def test_vmapped_nature_cnns_equal_separate_ones_and_so_do_their_gradients():
     assert outputs.shape == (3, 2, n_features)
     for k in range(3):
         single = NatureCNN(CHANNELS_FIRST)
-        for name, parameter in single.named_parameters():
-            parameter.data = stacked.stacked[name.replace(".", "__")].data[k].clone()
+        pairs = copied(stacked, k, single)
         expected = single(images)
         expected.square().sum().backward()
         torch.testing.assert_close(outputs[k], expected, rtol=1e-4, atol=1e-5)
-        for name, parameter in single.named_parameters():
-            gradient = stacked.stacked[name.replace(".", "__")].grad[k]
+        for parameter, stack in pairs:
             scale = parameter.grad.abs().max().item()
-            torch.testing.assert_close(gradient, parameter.grad, rtol=1e-3, atol=1e-5 * scale)
+            torch.testing.assert_close(stack.grad[k], parameter.grad, rtol=1e-3, atol=1e-5 * scale)
 
 
-def test_gains_are_the_singular_values_of_each_network():
+def test_gains_and_the_prior_scale_are_those_of_the_weights_of_each_network():
     networks = policy(GridPolicy, GRID, init_gain=0.5, prior_gain=2.0).quantile_net
-    kernels = networks.features_extractor.convolution.weight.flatten(2)
-    for weights in [
-        kernels,
-        *(layer.weight for layer in networks.head if hasattr(layer, "weight")),
-    ]:
-        values = torch.linalg.svdvals(weights.detach())
-        for k, gain in enumerate([0.5, 2.0, 2.0]):
-            torch.testing.assert_close(values[k], torch.full_like(values[k], gain))
-
-
-def test_prior_scale_is_the_deviation_of_the_auxiliary_weights():
-    networks = policy(GridPolicy, GRID).quantile_net
-    kernels = networks.features_extractor.convolution.weight
-    weights = [kernels, *(layer.weight for layer in networks.head if hasattr(layer, "weight"))]
-    scales = [
-        np.concatenate([w[k].detach().numpy().ravel() for w in weights]).std(ddof=1) for k in (1, 2)
-    ]
+    weights = [networks.features_extractor.convolution.weight.detach().flatten(2)]
+    weights += [layer.weight.detach() for layer in networks.head if hasattr(layer, "weight")]
+    for k, gain in enumerate([0.5, 2.0, 2.0]):
+        values = torch.cat([torch.linalg.svdvals(each[k]) for each in weights])
+        torch.testing.assert_close(values, torch.full_like(values, gain))
+    scales = [torch.cat([w[k].flatten() for w in weights]).std().item() for k in (1, 2)]
     assert networks.prior_scale.item() == pytest.approx(np.mean(scales), rel=1e-5)
 
 
@@ -193,25 +178,21 @@ def test_images_are_divided_by_255_unless_told_otherwise():
     torch.testing.assert_close(scaled.quantile_net.quantiles(image), expected)
 
 
-def test_target_moves_towards_the_value_network_by_tau():
+@pytest.mark.parametrize("tau", [0.25, 1.0])
+def test_target_moves_towards_the_value_network_by_tau(tau):
     made = policy(GridPolicy, GRID)
     perturb(made.quantile_net.trained())
     target, value = made.quantile_net_target.trained(), made.quantile_net.trained()
-    expected = [0.75 * t + 0.25 * v[:1] for t, v in zip(target, value, strict=True)]
-    made.update_target(0.25)
-    for parameter, wanted in zip(made.quantile_net_target.trained(), expected, strict=True):
-        torch.testing.assert_close(parameter, wanted)
-    made.update_target(1.0)
-    for parameter, source in zip(made.quantile_net_target.trained(), value, strict=True):
-        torch.testing.assert_close(parameter, source[:1])
+    expected = [(1 - tau) * t + tau * v[:1] for t, v in zip(target, value, strict=True)]
+    made.update_target(tau)
+    torch.testing.assert_close(made.quantile_net_target.trained(), expected)
 
 
 def test_optimiser_is_adam_of_the_paper_and_leaves_anchors_alone():
     made = policy(GridPolicy, GRID)
-    optimised = {id(p) for group in made.optimizer.param_groups for p in group["params"]}
-    assert optimised == {id(p) for p in made.quantile_net.trained()}
-    assert optimised.isdisjoint({id(p) for p in made.quantile_net.anchors})
     (group,) = made.optimizer.param_groups
+    assert {id(p) for p in group["params"]} == {id(p) for p in made.quantile_net.trained()}
+    assert {id(p) for p in group["params"]}.isdisjoint({id(p) for p in made.quantile_net.anchors})
     assert isinstance(made.optimizer, torch.optim.Adam)
     assert (group["eps"], group["weight_decay"], group["lr"]) == (1e-8, 0, 1e-3)
     options = {"eps": 1e-3, "weight_decay": 0.1}
@@ -293,8 +274,7 @@ def test_frozen_parts_stay_as_they_are_and_are_the_targets_too(algorithm, extrac
         assert any((tensor == 1).all() for tensor in before)
     agent.learn(12)
     assert before
-    for old, new in zip(before, agent.quantile_net.fixed(), strict=True):
-        torch.testing.assert_close(old, new, rtol=0, atol=0)
+    assert all(map(torch.equal, before, agent.quantile_net.fixed()))
 
 
 @pytest.mark.parametrize("policy", ["MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"])
