@@ -23,7 +23,7 @@ from sklearn.model_selection import GridSearchCV, KFold
 from skuq import UADQN, predict_uncertainty
 from skuq.uadqn import _envs, _estimator
 from skuq.uadqn._training import Episode
-from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv
+from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv, sampled
 from tests.uadqn.plain import plain_network
 
 CLIFF = "CliffWind-v0"
@@ -43,30 +43,21 @@ def agent():
     return make(aleatoric_factor=2.0).fit(SEEDS)
 
 
-@pytest.fixture(scope="module")
-def mixed():
-    return make(RandomEnv(MIXED), total_timesteps=50).fit(SEEDS)
-
-
-def observations(space, n_samples=5, seed=0):
-    space = copy.deepcopy(space)
-    space.seed(seed)
-    sampled = [space.sample() for _ in range(n_samples)]
-    if isinstance(space, spaces.Dict):
-        return {key: np.stack([sample[key] for sample in sampled]) for key in space.spaces}
-    return np.stack(sampled)
-
-
 def all_quantiles(agent, X):
     return agent.algorithm_.predict_quantiles(X).astype(np.float64)
+
+
+def assert_alike(models, X=CELLS):
+    first, *others = (all_quantiles(model, X) for model in models)
+    for other in others:
+        np.testing.assert_array_equal(other, first)
 
 
 def by_hand(quantiles):
     """Eq. 7 by numpy's own covariance, averaged over pairs of networks: (samples, actions)."""
     covariance, epistemic = [], []
     for a, b in itertools.combinations(quantiles[1:], 2):
-        places = np.ndindex(a.shape[:2])
-        flat = [np.cov(a[place], b[place], ddof=0)[0, 1] for place in places]
+        flat = [np.cov(a[place], b[place], ddof=0)[0, 1] for place in np.ndindex(a.shape[:2])]
         covariance.append(np.reshape(flat, a.shape[:2]))
         epistemic.append(((a - b) ** 2).mean(-1) / 2)
     return np.mean(covariance, axis=0).clip(0), np.mean(epistemic, axis=0)
@@ -91,7 +82,7 @@ def scramble():
 def test_a_seed_makes_runs_equal_bit_for_bit(agent):
     scramble()
     again = clone(agent).fit(SEEDS)
-    np.testing.assert_array_equal(all_quantiles(again, CELLS), all_quantiles(agent, CELLS))
+    assert_alike([agent, again])
     pd.testing.assert_frame_equal(again.history_, agent.history_, check_exact=True)
     other = again.set_params(random_state=1).fit(SEEDS)
     assert not np.allclose(all_quantiles(other, CELLS), all_quantiles(agent, CELLS))
@@ -101,8 +92,8 @@ def test_a_seed_makes_runs_equal_bit_for_bit(agent):
 def test_fits_in_threads_are_those_of_one_after_the_other():
     fit = joblib.delayed(lambda seed: make(random_state=seed, total_timesteps=60).fit(SEEDS))
     runs = [joblib.Parallel(n, backend="threading")(map(fit, range(2))) for n in (1, 2)]
-    for alone, beside in zip(*runs, strict=True):
-        np.testing.assert_array_equal(all_quantiles(beside, CELLS), all_quantiles(alone, CELLS))
+    for both in zip(*runs, strict=True):
+        assert_alike(both)
 
 
 def test_random_state_may_be_a_generator():
@@ -110,8 +101,7 @@ def test_random_state_may_be_a_generator():
     for _ in range(2):
         model = make(total_timesteps=45, random_state=np.random.RandomState(5))
         runs += [all_quantiles(model.fit(SEEDS), CELLS), all_quantiles(model.fit(SEEDS), CELLS)]
-    np.testing.assert_array_equal(runs[0], runs[2])
-    np.testing.assert_array_equal(runs[1], runs[3])
+    np.testing.assert_array_equal(runs[:2], runs[2:])
     assert not np.allclose(runs[0], runs[1])
 
 
@@ -131,38 +121,29 @@ def test_global_random_states_are_left_alone():
 
 
 @pytest.mark.parametrize("env", [CLIFF, RandomEnv(length=3)])
-def test_pickle_round_trip(env, tmp_path):
+def test_pickle_round_trip(env):
     model = make(env, aleatoric_factor=0.5, total_timesteps=50).fit(SEEDS)
-    X = observations(model.observation_space_)
-    joblib.dump(model, tmp_path / "agent.joblib")
-    for loaded in (
-        pickle.loads(pickle.dumps(model)),
-        joblib.load(tmp_path / "agent.joblib"),
-        copy.deepcopy(model),
-    ):
-        np.testing.assert_array_equal(all_quantiles(loaded, X), all_quantiles(model, X))
+    X = sampled(model.observation_space_)
+    for loaded in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert_alike([model, loaded], X)
         assert loaded.predict_uncertainty(X) == model.predict_uncertainty(X)
         np.testing.assert_array_equal(loaded.quantile_levels_, model.quantile_levels_)
         assert loaded.history_.equals(model.history_)
         assert loaded.score([8, 9]) == model.score([8, 9])
         assert loaded.observation_space_ == model.observation_space_
-    again = loaded.fit(SEEDS)
-    np.testing.assert_array_equal(all_quantiles(again, X), all_quantiles(model, X))
+    assert_alike([model, loaded.fit(SEEDS)], X)
 
 
 def test_search_judges_on_env_seeds_that_were_not_trained_on():
-    env, grid = RandomEnv(), {"aleatoric_factor": [0, 2.0]}
-    model = make(env, total_timesteps=50)
+    grid, X = {"aleatoric_factor": [0, 2.0]}, sampled(VECTOR)
+    model = make(RandomEnv(), total_timesteps=50)
     search = GridSearchCV(model, grid, cv=2).fit(SEEDS)
     for i, factor in enumerate(grid["aleatoric_factor"]):
         for k, (train, test) in enumerate(KFold(2).split(SEEDS)):
             fitted = clone(model).set_params(aleatoric_factor=factor).fit(SEEDS[train])
             assert search.cv_results_[f"split{k}_test_score"][i] == fitted.score(SEEDS[test])
-    X = observations(VECTOR)
-    np.testing.assert_array_equal(search.predict(X), search.best_estimator_.predict(X))
     result = predict_uncertainty(search, X)
     np.testing.assert_array_equal(result, search.best_estimator_.predict_uncertainty(X))
-    np.testing.assert_array_equal(search.score_samples(X), -result.epistemic)
 
 
 def test_seeds_and_observations_may_come_as_lists_columns_or_frames(agent):
@@ -171,8 +152,7 @@ def test_seeds_and_observations_may_come_as_lists_columns_or_frames(agent):
         *[pd.Series(SEEDS, index=list("fedcba")), pd.DataFrame({"seed": SEEDS})],
     ):
         assert agent.score(X) == agent.score(SEEDS)
-        seeded = _envs.SeededEpisodes(RandomEnv(), _envs.checked_seeds(X))
-        assert seeded.seeds == list(range(6))
+        np.testing.assert_array_equal(_envs.checked_seeds(X), SEEDS, strict=True)
     expected = agent.predict(CELLS)
     for X in (CELLS.tolist(), pd.DataFrame(CELLS), CELLS.astype(int), CELLS.astype(bool)):
         np.testing.assert_array_equal(agent.predict(X), expected)
@@ -193,75 +173,61 @@ def test_actions_and_uncertainty_are_those_of_loops(factor, aleatoric, n_auxilia
     if aleatoric == "variance":
         risk = np.array([[np.mean((q - q.mean()) ** 2) for q in row] for row in quantiles[0]])
     actions = greedy(model.predict_quantiles(X), factor, risk)
-    np.testing.assert_array_equal(model.predict(X), actions)
-    assert model.predict(X).dtype == np.int64
-    everything = model.predict_uncertainty(X, per_action=True)
-    chosen = model.predict_uncertainty(X)
+    np.testing.assert_array_equal(model.predict(X), actions, strict=True)
+    everything, chosen = (model.predict_uncertainty(X, per_action=each) for each in (True, False))
     parts = (risk + epistemic, risk, epistemic)
     for of_all, of_chosen, expected in zip(everything.parts, chosen.parts, parts, strict=True):
-        np.testing.assert_allclose(of_all, expected, rtol=1e-6, atol=1e-9)
-        assert of_all.shape == (40, 4)
-        np.testing.assert_array_equal(
-            of_chosen, [row[a] for row, a in zip(of_all, actions, strict=True)]
-        )
-        assert of_all.dtype == of_chosen.dtype == np.float64
+        np.testing.assert_allclose(of_all, expected, rtol=1e-6, atol=1e-9, strict=True)
+        np.testing.assert_array_equal(of_chosen, of_all[range(40), actions], strict=True)
         assert (of_all >= 0).all()
-    np.testing.assert_array_equal(chosen.total, chosen.aleatoric + chosen.epistemic)
     np.testing.assert_array_equal(model.score_samples(X), -chosen.epistemic)
     assert len(set(actions)) > 1
+    if factor:  # without aversion to risk, other actions are best
+        assert (actions != quantiles[0].mean(-1).argmax(-1)).any()
     if aleatoric == "covariance":  # estimates below 0 count as none
         assert (risk == 0).any()
 
 
-def test_risk_is_taken_off_the_value(agent):
-    neutral = pickle.loads(pickle.dumps(agent))
-    neutral.algorithm_.aleatoric_factor = 0.0
-    X = np.random.default_rng(0).random((200, 10))
-    assert (neutral.predict(X) != agent.predict(X)).any()
-
-
 def test_quantiles_are_those_of_the_value_network(agent):
     quantiles = agent.predict_quantiles(CELLS)
-    assert quantiles.shape == (10, 4, 7)
     assert quantiles.dtype == np.float64
-    assert (np.diff(quantiles) >= 0).all()
-    network = plain_network(agent.algorithm_.quantile_net, 0)
     with torch.no_grad():
-        outputs = network(torch.tensor(CELLS)).view(10, 4, 7).numpy()
-    np.testing.assert_allclose(quantiles, np.sort(outputs), atol=1e-5)
+        outputs = plain_network(agent.algorithm_.quantile_net, 0)(torch.tensor(CELLS))
+    expected = np.sort(outputs.view(10, 4, 7).numpy())
+    np.testing.assert_allclose(quantiles, expected, atol=1e-5)
     np.testing.assert_allclose(agent.quantile_levels_, [(i + 0.5) / 7 for i in range(7)])
-    assert agent.quantile_levels_.dtype == np.float64
 
 
-def test_parts_of_a_large_batch_are_put_together(agent, mixed, monkeypatch):
-    for model, X in ((agent, np.tile(CELLS, (2, 1))[:17]), (mixed, observations(MIXED, 17))):
-        expected = model.predict_uncertainty(X, per_action=True), model.predict_quantiles(X)
-        actions, sizes = model.predict(X), []
+@pytest.mark.parametrize("space", [None, MIXED])
+def test_parts_of_a_large_batch_are_put_together(agent, space, monkeypatch):
+    model = agent if space is None else make(RandomEnv(space), total_timesteps=50).fit(SEEDS)
+    X = np.tile(CELLS, (2, 1))[:17] if space is None else sampled(space, 17)
+    expected = model.predict_uncertainty(X, per_action=True), model.predict_quantiles(X)
+    actions, sizes, whole = model.predict(X), [], model.algorithm_.quantile_net.quantiles
 
-        def spy(part, whole=model.algorithm_.quantile_net.quantiles, sizes=sizes):
-            sizes.append(len(part["vector"] if isinstance(part, dict) else part))
-            return whole(part)
+    def spy(part):
+        sizes.append(len(part["vector"] if isinstance(part, dict) else part))
+        return whole(part)
 
-        with monkeypatch.context() as patch:
-            patch.setattr(_estimator, "BATCH", 4)
-            patch.setattr(model.algorithm_.quantile_net, "quantiles", spy)
-            np.testing.assert_array_equal(model.predict(X), actions)
-            assert sizes == [4, 4, 4, 4, 1]
-            result = model.predict_uncertainty(X, per_action=True)
-            np.testing.assert_allclose(result, expected[0], rtol=1e-5, atol=1e-5)
-            np.testing.assert_allclose(model.predict_quantiles(X), expected[1], atol=1e-5)
+    monkeypatch.setattr(_estimator, "BATCH", 4)
+    monkeypatch.setattr(model.algorithm_.quantile_net, "quantiles", spy)
+    np.testing.assert_array_equal(model.predict(X), actions)
+    assert sizes == [4, 4, 4, 4, 1]
+    result = model.predict_uncertainty(X, per_action=True)
+    np.testing.assert_allclose(result, expected[0], rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(model.predict_quantiles(X), expected[1], atol=1e-5)
 
 
+PARTS = {"vector": VECTOR, "one": spaces.Discrete(3), "image": IMAGE}
 SPACES = {
+    "discrete": (spaces.Discrete(6), "MlpPolicy"),
     "matrix": (spaces.Box(-1, 1, (3, 4)), "MlpPolicy"),
     "grid": (GRID, "GridPolicy"),
+    "grid of bool": (spaces.Box(0, 1, (5, 5, 3), bool), "GridPolicy"),
     "image": (IMAGE, "CnnPolicy"),
     "multi-discrete": (spaces.MultiDiscrete([3, 4]), "MlpPolicy"),
     "multi-binary": (spaces.MultiBinary(3), "MlpPolicy"),
-    "dict": (
-        spaces.Dict({"vector": VECTOR, "one": spaces.Discrete(3), "image": IMAGE}),
-        "MultiInputPolicy",
-    ),
+    "dict": (spaces.Dict(PARTS), "MultiInputPolicy"),
 }
 
 
@@ -271,7 +237,7 @@ def test_observations_of_any_kind(space, policy):
     assert model.algorithm_.policy_class is model.algorithm_.policy_aliases[policy]
     assert model.observation_space_ == space
     assert model.action_space_ == spaces.Discrete(3)
-    X = observations(space)
+    X = sampled(space)
     assert model.predict_quantiles(X).shape == (5, 3, 7)
     result = model.predict_uncertainty(X)
     risk, epistemic = by_hand(all_quantiles(model, X))
@@ -290,9 +256,7 @@ class Bandit(gym.Env):
     The observation is always (1, 0, 0).
     """
 
-    def __init__(self):
-        self.observation_space = spaces.Box(0, 1, (3,), np.float32)
-        self.action_space = spaces.Discrete(2)
+    observation_space, action_space = spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(2)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -319,30 +283,25 @@ def test_it_learns_value_risk_and_what_it_does_not_know():
     assert neutral.score(SEEDS) == 0.5
 
 
-def test_history_has_a_row_for_each_episode():
-    model = make(RandomEnv(length=7), total_timesteps=40).fit([4, 5])
-    history = model.history_
+class Recorder(RandomEnv):
+    seeds, noise = [], []
+
+    def reset(self, *, seed=None, options=None):
+        result = super().reset(seed=seed)
+        self.seeds.append(seed)
+        self.noise.append(self.np_random.random())
+        return result
+
+
+def test_history_has_a_row_for_each_episode_and_none_meets_the_noise_of_another():
+    history = make(Recorder, total_timesteps=101).fit([11, 3, 8]).history_
     assert tuple(history.columns) == Episode._fields
-    np.testing.assert_array_equal(history.step, [7, 14, 21, 28, 35])
-    assert (history.length == 7).all()
+    np.testing.assert_array_equal(history.step, np.arange(5, 101, 5))
+    assert (history.length == 5).all()
     assert np.isfinite(history.to_numpy()).all()
     assert (history.epistemic > 0).all()
-
-
-def test_training_meets_no_sequence_of_noise_twice():
-    class Recorder(RandomEnv):
-        seeds, noise = [], []
-
-        def reset(self, *, seed=None, options=None):
-            result = super().reset(seed=seed)
-            self.seeds.append(seed)
-            self.noise.append(self.np_random.random())
-            return result
-
-    make(Recorder, total_timesteps=101).fit([11, 3, 8])
     assert Recorder.seeds[:3] == [11, 3, 8]
-    assert len(Recorder.seeds) >= 20
-    assert len(set(Recorder.seeds)) == len(set(Recorder.noise)) == len(Recorder.seeds)
+    assert len(set(Recorder.seeds)) == len(set(Recorder.noise)) == len(Recorder.seeds) >= 20
 
 
 def test_options_reach_the_algorithm():
@@ -352,21 +311,19 @@ def test_options_reach_the_algorithm():
     further |= {"target_update_interval": 13, "prior_scale": 0.2, "max_grad_norm": 10.0}
     kwargs = further | {"policy_kwargs": {"net_arch": [6, 5], "prior_gain": 4.0}}
     given = copy.deepcopy(kwargs)
-    model = UADQN(
-        CLIFF, total_timesteps=40, n_quantiles=3, algorithm_kwargs=kwargs, device="cpu", **options
-    ).fit(SEEDS)
-    everything = options | further
-    assert {name: getattr(model.algorithm_, name) for name in everything} == everything
-    assert model.algorithm_.num_timesteps == 40
-    assert model.algorithm_.policy.prior_gain == 4.0
-    shapes = [tuple(layer.weight.shape[1:]) for layer in model.algorithm_.quantile_net.head[::2]]
+    options |= {"total_timesteps": 40, "n_quantiles": 3, "algorithm_kwargs": kwargs}
+    algorithm = UADQN(CLIFF, device="cpu", **options).fit(SEEDS).algorithm_
+    for name in options.keys() - {"total_timesteps", "n_quantiles", "algorithm_kwargs"}:
+        assert getattr(algorithm, name) == options[name]
+    assert {name: getattr(algorithm, name) for name in further} == further
+    assert (algorithm.num_timesteps, algorithm.policy.prior_gain) == (40, 4.0)
+    shapes = [tuple(layer.weight.shape[1:]) for layer in algorithm.quantile_net.head[::2]]
     assert shapes == [(10, 6), (6, 5), (5, 4 * 3)]
     assert kwargs == given
-    assert model.algorithm_kwargs is kwargs
 
 
 CHANGES = {
-    "env": lambda: RandomEnv(GRID, length=3),
+    "env": RandomEnv(GRID, length=3),
     "total_timesteps": 71,
     "epistemic_factor": 0.1,
     "aleatoric_factor": 5.0,
@@ -391,50 +348,38 @@ FURTHER = {
     "n_steps": 2,
     "max_grad_norm": 1e-3,
 }
+ON_GRIDS = {"learning_starts": 40, "target_update_interval": 20, "policy_kwargs": {"net_arch": [8]}}
 
 
 @pytest.fixture(scope="module")
 def beliefs():
     """Uncertainty of an agent by its parameters, and that of the one that is changed."""
-    base = {
-        "learning_starts": 40,
-        "target_update_interval": 20,
-        "policy_kwargs": {"net_arch": [8]},
-    }
-    X = observations(GRID)
 
     def of(algorithm, **options):
-        options = {"total_timesteps": 70, "n_quantiles": 7, "random_state": 0} | options
-        env = options.pop("env", RandomEnv(GRID))
-        agent = UADQN(env, algorithm_kwargs=base | algorithm, device="cpu", **options)
-        return np.array(agent.fit(SEEDS).predict_uncertainty(X, per_action=True))
+        options = {"env": RandomEnv(GRID), "total_timesteps": 70, "n_quantiles": 7} | options
+        options = {"algorithm_kwargs": ON_GRIDS | algorithm, "random_state": 0} | options
+        result = UADQN(**options).fit(SEEDS).predict_uncertainty(sampled(GRID), per_action=True)
+        return np.array(result)
 
     return of, of({})
 
 
 @pytest.mark.parametrize("name", [*CHANGES, *FURTHER])
 def test_every_parameter_has_an_effect(beliefs, name):
-    options = {name: CHANGES[name]} if name in CHANGES else {}
-    further = {name: FURTHER[name]} if name in FURTHER else {}
     changed, unchanged = beliefs
+    options, further = ({name: of[name]} if name in of else {} for of in (CHANGES, FURTHER))
     assert not np.array_equal(changed(further, **options), unchanged)
     assert {*CHANGES, "algorithm_kwargs"} == set(UADQN("").get_params()) - {"device", "verbose"}
 
 
-def test_an_environment_that_is_given_is_not_used_itself():
+def test_an_environment_that_is_given_is_not_used_itself_and_progress_is_shown(capsys):
     env = RandomEnv()
     model = make(env, total_timesteps=30).fit(SEEDS)
     model.score(SEEDS)
-    assert env.steps == 0
-    assert env._np_random is None
-    assert model.env is env
-
-
-def test_progress_is_shown_on_demand(capsys):
-    make(total_timesteps=30).fit(SEEDS)
+    assert (env.steps, env._np_random) == (0, None)
     captured = capsys.readouterr()
     assert captured.out == captured.err == ""
-    make(total_timesteps=30, verbose=1).fit(SEEDS)
+    model.set_params(verbose=1).fit(SEEDS)
     assert "30/30" in capsys.readouterr().err
 
 
@@ -444,17 +389,14 @@ def test_score_is_the_mean_return_of_greedy_episodes(env):
     returns = []
     for seed in (3, 20, 21):
         played = gym.make(env) if isinstance(env, str) else copy.deepcopy(env)
-        observation, _ = played.reset(seed=seed)
-        total, ended = 0.0, False
+        (observation, _), total, ended = played.reset(seed=seed), 0.0, False
         while not ended:
             quantiles = all_quantiles(model, observation[None])
             (action,) = greedy(quantiles[0], 0.5, by_hand(quantiles)[0])
             observation, reward, terminated, truncated, _ = played.step(action)
-            total += reward
-            ended = terminated or truncated
+            total, ended = total + reward, terminated or truncated
         returns.append(total)
     assert model.score([3, 20, 21]) == pytest.approx(np.mean(returns))
-    assert isinstance(model.score([3]), float)
     assert model.score([3]) == pytest.approx(returns[0])
 
 
@@ -487,12 +429,12 @@ def test_a_failed_fit_leaves_the_fitted_agent_as_it_was():
     model = make(total_timesteps=50).fit(SEEDS)
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
     expected = all_quantiles(model, CELLS)
-    with pytest.raises(ValueError, match="Environment seeds"):
-        model.fit([-1])
-    with pytest.raises(AssertionError):
-        model.set_params(policy="CnnPolicy").fit(SEEDS)
-    with pytest.raises(ValueError, match="cannot be made"):
-        model.set_params(env="Nowhere-v0").fit(SEEDS)
-    for name, value in fitted.items():
-        assert getattr(model, name) is value
+    for change, seeds, error, word in [
+        ({}, [-1], ValueError, "Environment seeds"),
+        ({"policy": "CnnPolicy"}, SEEDS, AssertionError, None),
+        ({"env": "Nowhere-v0"}, SEEDS, ValueError, "cannot be made"),
+    ]:
+        with pytest.raises(error, match=word):
+            model.set_params(**change).fit(seeds)
+    assert all(getattr(model, name) is value for name, value in fitted.items())
     np.testing.assert_array_equal(all_quantiles(model, CELLS), expected)
