@@ -15,10 +15,9 @@ from skuq import UADQN
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm, make_env, play_episodes
 from skuq.uadqn._envs import CliffWindEnv, checked_observations, checked_seeds
 from skuq.uadqn._policies import image_extractor
-from tests.uadqn.environments import MIXED, SMALL, VECTOR, Faulty, RandomEnv
+from tests.uadqn.environments import MIXED, SMALL, VECTOR, Faulty, RandomEnv, sampled
 
 CELL = spaces.Box(0, 1, (10,), np.float32)
-CELLS = np.eye(10, dtype=np.float32)
 
 
 def rows(table):
@@ -33,9 +32,7 @@ def with_actions(actions):
 
 
 ESTIMATORS = [
-    ({"env": "Nowhere-v0"}, "Nowhere-v0"),
-    ({"env": "Nowhere/Nothing-v0"}, "Nowhere/Nothing-v0"),
-    ({"env": "CliffWind-v7"}, "CliffWind-v7"),
+    *(({"env": name}, name) for name in ("Nowhere-v0", "Nowhere/Nothing-v0", "CliffWind-v7")),
     ({"env": "foo bar!"}, "cannot be made"),
     ({"env": "Pendulum-v1"}, "Discrete"),
     ({"env": lambda: gym.make("Pendulum-v1")}, "Discrete"),
@@ -73,10 +70,10 @@ def test_estimators_refuse(options, word, error):
         UADQN(**{"env": "CliffWind-v0", "total_timesteps": 30} | options).fit([0])
 
 
-class DropoutFeatures(BaseFeaturesExtractor):
+class Features(BaseFeaturesExtractor):
     """An extractor with a layer whose outputs differ in training."""
 
-    def __init__(self, space, layer=nn.Dropout):
+    def __init__(self, space, layer):
         super().__init__(space, 8)
         self.layers = nn.Sequential(nn.Linear(4, 8), layer())
 
@@ -86,7 +83,7 @@ class DropoutFeatures(BaseFeaturesExtractor):
 
 def features(layer):
     own = {"features_extractor_kwargs": {"layer": layer}}
-    return {"policy_kwargs": {"features_extractor_class": DropoutFeatures} | own}
+    return {"policy_kwargs": {"features_extractor_class": Features} | own}
 
 
 def of_policy(**options):
@@ -114,9 +111,9 @@ ALGORITHMS = [
     (of_policy(net_arch={"pi": [8]}), "pi"),
     (of_policy(net_arch=[8, 0]), "positive"),
     (of_policy(activation_fn=nn.PReLU), "PReLU"),
-    (features(nn.AlphaDropout), "DropoutFeatures"),
-    (features(lambda: nn.BatchNorm1d(8)), "DropoutFeatures"),
-    (features(nn.LazyBatchNorm1d), "DropoutFeatures"),
+    (features(nn.AlphaDropout), "Features has"),
+    (features(lambda: nn.BatchNorm1d(8)), "Features has"),
+    (features(nn.LazyBatchNorm1d), "Features has"),
     ({"policy": "NoPolicy"}, None),
     ({"policy": "CnnPolicy", "env": RandomEnv(spaces.Box(0, 255, (7, 7, 3), np.uint8))}, "small"),
     ({"policy": "GridPolicy", "env": RandomEnv(spaces.Box(0, 255, (3, 7, 7), np.uint8))}, "grids"),
@@ -155,78 +152,52 @@ def test_settings_are_checked_on_loading_and_when_they_are_changed(tmp_path):
             assert getattr(agent, name) == before
 
 
+SAMPLES = sampled(MIXED)
+VALUES, BOOL = SAMPLES["vector"], spaces.Box(0, 1, (2, 2, 1), bool)
 OBSERVATIONS = [
-    (np.full((2, 10), np.nan), "NaN"),
-    (np.full((2, 10), -np.inf), "infinite"),
-    (np.full((1, 10), 1e300), "float32"),
-    (np.zeros((0, 9)), "shape"),
-    (np.zeros((2, 11)), "shape"),
-    (np.zeros((2, 10, 1)), "shape"),
-    (np.zeros(10), "shape"),
-    (3.0, "shape"),
-    ([["a"] * 10], "numeric"),
-    (np.full((1, 10), None), "numeric"),
-    ({"cell": CELLS}, "shape"),
+    (CELL, np.full((2, 10), np.nan), "NaN"),
+    (CELL, np.full((2, 10), -np.inf), "infinite"),
+    (CELL, np.full((1, 10), 1e300), "float32"),
+    *((CELL, np.zeros(shape), "shape") for shape in [(0, 9), (2, 11), (2, 10, 1), 10, ()]),
+    (CELL, [["a"] * 10], "numeric"),
+    (CELL, np.full((1, 10), None), "numeric"),
+    (CELL, {"cell": np.eye(10)}, "shape"),
+    *((spaces.Discrete(5), X, "Observations") for X in ([5], [-1], [1.5])),
+    (BOOL, np.full((1, 2, 2, 1), 7.3), "elements"),
+    (MIXED, VALUES, "dict"),
+    (MIXED, {"vector": VALUES}, "dict"),
+    (MIXED, SAMPLES | {"more": VALUES}, "dict"),
+    (MIXED, {key: x[0] for key, x in SAMPLES.items()}, "shape"),
+    (MIXED, SAMPLES | {"vector": VALUES * np.nan}, "NaN"),
+    *((MIXED, SAMPLES | {"vector": VALUES[:n]}, "equally many") for n in (1, 3)),
 ]
 SEEDS = [
-    *[([0.5, 1.0], "integers"), ([3, -1], "integers"), ([np.nan], "integers")],
-    *[(["a", "b"], "integers"), ([None], "integers"), ([1e300], "integers"), ([1j], "integers")],
-    *[([[1, 2]], "shape"), ([], "at least one"), (3, "shape"), (CELLS, "shape")],
+    *((X, "integers") for X in ([0.5, 1.0], [3, -1], [np.nan], ["a", "b"], [None], [1e300], [1j])),
+    *((X, "shape") for X in ([[1, 2]], 3, np.eye(3))),
+    ([], "at least one"),
 ]
 
 
-def test_observations_and_seeds_are_refused():
-    for X, word in OBSERVATIONS:
+def test_observations_seeds_environments_and_extractors_refuse():
+    for space, X, word in OBSERVATIONS:
         with pytest.raises(ValueError, match=word):
-            checked_observations(X, CELL)
+            checked_observations(X, space)
     for X, word in SEEDS:
         with pytest.raises(ValueError, match=word):
             checked_seeds(X)
-    for X in ([5], [-1], [1.5]):
-        with pytest.raises(ValueError, match="Observations"):
-            checked_observations(X, spaces.Discrete(5))
-    with pytest.raises(ValueError, match="elements"):
-        checked_observations(np.full((1, 2, 2, 1), 7.3), spaces.Box(0, 1, (2, 2, 1), bool))
-
-
-def test_dictionaries_of_observations_are_refused():
-    samples = [MIXED.sample() for _ in range(5)]
-    X = {key: np.stack([sample[key] for sample in samples]) for key in MIXED.spaces}
-    vector = X["vector"]
-    for wrong, word in [
-        (vector, "dict"),
-        ({"vector": vector}, "dict"),
-        (X | {"more": vector}, "dict"),
-        ({key: x[0] for key, x in X.items()}, "shape"),
-        (X | {"vector": vector * np.nan}, "NaN"),
-        (X | {"vector": vector[:1]}, "equally many"),
-        (X | {"vector": vector[:3]}, "equally many"),
+    for make, given, word in [
+        (CliffWindEnv, 1.5, "wind"),
+        *((CliffWindEnv().step, action, "action") for action in (4, -1, 0.5)),
+        (image_extractor, spaces.Box(0, 255, (2, 2, 3), np.uint8), "small"),
+        (make_env, "", "cannot be made"),
     ]:
         with pytest.raises(ValueError, match=word):
-            checked_observations(wrong, MIXED)
+            make(given)
 
 
-def test_environments_and_extractors_refuse():
-    for make, word in [
-        (lambda: CliffWindEnv(1.5), "wind"),
-        *[(lambda action=a: CliffWindEnv().step(action), "action") for a in (4, -1, 0.5)],
-        (lambda: image_extractor(spaces.Box(0, 255, (2, 2, 3), np.uint8)), "small"),
-        (lambda: make_env(""), "cannot be made"),
-    ]:
-        with pytest.raises(ValueError, match=word):
-            make()
-
-
-WHERE = ["reward", "first observation", "observation", "last observation"]
-BUFFER = {"buffer_size": 100, "seed": 0, "batch_size": 8, "learning_starts": 2}
-
-
-def small(cls, env, policy="MlpPolicy", **options):
-    return cls(policy, env, policy_kwargs=SMALL, **BUFFER, **options)
-
-
-def kind(where):
-    return where.removeprefix("first ")
+def small(cls, env, policy="MlpPolicy"):
+    options = {"buffer_size": 100, "seed": 0, "batch_size": 8, "learning_starts": 2}
+    return cls(policy, env, policy_kwargs=SMALL, **options)
 
 
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # of stable-baselines3
@@ -239,28 +210,25 @@ def kind(where):
 )
 def test_wrong_numbers_are_refused_when_they_arrive(where, wrong):
     agent = small(UADQNAlgorithm, DummyVecEnv([RandomEnv, lambda: Faulty(where, wrong)]))
-    step = 0 if where == "first observation" else 6
-    with pytest.raises(ValueError, match=f"At step {step}, the {kind(where)} of environment 1 "):
+    step, kind = 0 if where == "first observation" else 6, where.removeprefix("first ")
+    with pytest.raises(ValueError, match=f"At step {step}, the {kind} of environment 1 "):
         agent.learn(20)
     assert agent.num_timesteps == step
     assert np.isfinite(agent.replay_buffer.rewards).all()
     assert np.isfinite(agent.predict_quantiles(np.zeros((1, 4), np.float32))).all()
 
 
-@pytest.mark.parametrize("where", WHERE)
-def test_dictionaries_are_checked(where):
-    entry = "" if where == "reward" else "'vector' of "
-    with pytest.raises(ValueError, match=f"^{entry}At step [03], the {kind(where)} of environm"):
-        small(QuantileDQN, Faulty(where, np.nan, MIXED), "MultiInputPolicy").learn(20)
-
-
 @pytest.mark.parametrize(
-    ("where", "wrong"), [("reward", np.inf), ("first observation", np.nan), ("observation", np.inf)]
+    "where", ["reward", "first observation", "observation", "last observation"]
 )
-def test_normalisation_does_not_hide_them(where, wrong):
-    env = VecNormalize(DummyVecEnv([lambda: Faulty(where, wrong)]))
-    with pytest.raises(ValueError, match=f"the {kind(where)} of environment 0 "):
-        small(UADQNAlgorithm, env).learn(20)
+def test_dictionaries_are_checked_and_normalisation_does_not_hide_them(where):
+    entry, kind = "" if where == "reward" else "'vector' of ", where.removeprefix("first ")
+    with pytest.raises(ValueError, match=f"^{entry}At step [03], the {kind} of environment 0 "):
+        small(QuantileDQN, Faulty(where, np.nan, MIXED), "MultiInputPolicy").learn(20)
+    if where != "last observation":
+        env = VecNormalize(DummyVecEnv([lambda: Faulty(where, np.inf)]))
+        with pytest.raises(ValueError, match=f"the {kind} of environment 0 "):
+            small(UADQNAlgorithm, env).learn(20)
 
 
 def test_rewards_of_played_episodes_and_observations_of_predictions_are_checked():
