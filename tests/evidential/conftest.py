@@ -49,16 +49,15 @@ def dgl_graph(dgl, data):
 
 
 @pytest.fixture(scope="session")
-def pyg_graph(pyg, data):
-    edges = torch.tensor(np.array(data.adjacency.nonzero()))
-    return pyg.data.Data(x=torch.tensor(data.features), edge_index=edges)
-
-
-@pytest.fixture(scope="session")
 def plain_graph(data):
     """The graph in the form of PyG, without this library."""
     edges = torch.tensor(np.array(data.adjacency.nonzero()))
     return SimpleNamespace(x=torch.tensor(data.features), edge_index=edges)
+
+
+@pytest.fixture(scope="session")
+def pyg_graph(pyg, plain_graph):
+    return pyg.data.Data(**vars(plain_graph))
 
 
 @pytest.fixture(scope="session")

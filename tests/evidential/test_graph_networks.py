@@ -11,7 +11,6 @@ import torch
 from scipy import sparse
 from torch import nn
 
-from benchmarks.evidential_methods.gpn import personalised_pagerank
 from skuq.evidential import (
     GraphClassifier,
     LoopedEdges,
@@ -20,13 +19,7 @@ from skuq.evidential import (
     as_node_graph,
     normalised_total,
 )
-from skuq.evidential._graph_networks import (
-    GraphAttention,
-    GraphConvolution,
-    GraphNetwork,
-    chunks,
-    layerwise_logits,
-)
+from skuq.evidential._graph_networks import GraphAttention, GraphNetwork, chunks, layerwise_logits
 from tests.evidential.probes import new_probe
 
 GCN, GAT = partial(GraphNetwork, "gcn"), partial(GraphNetwork, "gat")
@@ -63,15 +56,6 @@ def dense_convolution(X, layer):
     return normalised().to(X) @ X @ layer.linear.weight.T + layer.bias
 
 
-def dense_attention(X, layer, attn_l, attn_r):
-    heads = (X @ layer.linear.weight.T).view(len(X), *attn_l.shape[1:])
-    scores = (heads * attn_r).sum(2)[:, None] + (heads * attn_l).sum(2)  # (target, source, head)
-    scores = nn.functional.leaky_relu(scores, 0.2)
-    weight = scores.masked_fill(LOOPED[..., None] == 0, -torch.inf).softmax(dim=1)
-    out = torch.einsum("tsh,shd->thd", weight, heads) + layer.bias.view(attn_l.shape)
-    return out.mean(dim=1) if layer.mean else out.flatten(1)
-
-
 @pytest.fixture(params=["sparse products", "messages"])
 def edges(request, monkeypatch):
     """Where torch lacks sparse products, each edge has a message."""
@@ -81,7 +65,7 @@ def edges(request, monkeypatch):
     return LoopedEdges.of(looped, np.diff(looped.indptr))
 
 
-def check_with_gradients(ours, theirs, *inputs, rtol=1e-10):
+def check_with_gradients(ours, theirs, *inputs):
     """Compare outputs and gradients of two functions."""
     results = []
     for function in (ours, theirs):
@@ -91,7 +75,7 @@ def check_with_gradients(ours, theirs, *inputs, rtol=1e-10):
         results.append([out.detach(), *(leaf.grad for leaf in leaves)])
     for mine, expected in zip(*results, strict=True):
         scale = expected.abs().max().item()
-        torch.testing.assert_close(mine, expected, rtol=rtol, atol=rtol * scale)
+        torch.testing.assert_close(mine, expected, rtol=1e-10, atol=1e-10 * scale)
 
 
 def test_total_over_neighbours_is_the_dense_product(edges):
@@ -109,33 +93,21 @@ def test_attention_is_the_dense_softmax(edges, mean):
         return torch.func.functional_call(layer, weights, (edges, x))
 
     def dense(x, attn_l, attn_r):
-        return dense_attention(x, layer, attn_l, attn_r)
+        heads = (x @ layer.linear.weight.T).view(12, 2, 4)
+        scores = (heads * attn_r).sum(2)[:, None] + (heads * attn_l).sum(
+            2
+        )  # (target, source, head)
+        scores = nn.functional.leaky_relu(scores, 0.2)
+        weight = scores.masked_fill(LOOPED[..., None] == 0, -torch.inf).softmax(dim=1)
+        out = torch.einsum("tsh,shd->thd", weight, heads) + layer.bias.view(attn_l.shape)
+        return out.mean(dim=1) if mean else out.flatten(1)
 
     attn_l, attn_r = 2 * doubles(1, 2, 4), doubles(1, 2, 4).flip(2)
     check_with_gradients(ours, dense, doubles(12, 3), attn_l, attn_r)
     x = (1e4 * doubles(12, 3)).requires_grad_()
     out = layer(edges, x)  # large scores stay finite
     out.sum().backward()
-    assert torch.isfinite(out).all()
-    assert torch.isfinite(x.grad).all()
-
-
-def test_layers_equal_those_of_dgl(dgl, graph):
-    looped = sparse.coo_array(graph.adjacency + sparse.eye_array(graph.n_nodes))
-    theirs = dgl.graph(tuple(torch.tensor(ends) for ends in looped.coords))
-    torch.manual_seed(0)
-    convolution, attention = GraphConvolution(6, 5), GraphAttention(6, 5, 3)
-    dgl_convolution, dgl_attention = dgl.nn.GraphConv(6, 5), dgl.nn.GATConv(6, 5, 3)
-    dgl_convolution.load_state_dict({"weight": convolution.linear.weight.T, "bias": torch.zeros(5)})
-    state = {name.replace("linear", "fc"): x for name, x in attention.state_dict().items()}
-    dgl_attention.load_state_dict(state)
-    appnp = dgl.nn.APPNPConv(10, 0.1)
-    for ours, dense in [
-        (partial(convolution, graph.edges), partial(dgl_convolution, theirs)),
-        (partial(attention, graph.edges), lambda x: dgl_attention(theirs, x).flatten(1)),
-        (lambda x: personalised_pagerank(graph.edges, x, 10, 0.1), partial(appnp, theirs)),
-    ]:
-        check_with_gradients(ours, dense, torch.randn(150, 6), rtol=1e-5)
+    assert (torch.isfinite(out).all(), torch.isfinite(x.grad).all()) == (True, True)
 
 
 def test_initial_weights_are_those_of_networks_of_dgl(dgl):
@@ -185,21 +157,16 @@ def test_networks_equal_those_of_pyg(pyg, architecture):
     torch.testing.assert_close(network(GRAPH), X.detach(), rtol=0, atol=1e-5)
 
 
-def test_dropout_acts_in_training_alone():
-    torch.manual_seed(0)
-    network = GCN(5, 3, (8,), dropout=0.5)
-    assert not torch.equal(network(GRAPH), network(GRAPH))
-    network.eval()
-    assert torch.equal(network(GRAPH), network(GRAPH))
-
-
-def test_batch_norm_normalises_hidden_layers():
+def test_batch_norm_normalises_hidden_layers_and_dropout_acts_in_training_alone():
     torch.manual_seed(0)
     network = GCN(5, 3, (7,), dropout=0.0, batch_norm=True)
     X = dense_convolution(torch.tensor(FEATURES), network.layers[0])
     X = ((X - X.mean(dim=0)) / (X.var(dim=0, correction=0) + 1e-5).sqrt()).relu()
     expected = dense_convolution(X, network.layers[1])
     torch.testing.assert_close(network(GRAPH), expected, rtol=1e-4, atol=1e-5)
+    network = GCN(5, 3, (8,), dropout=0.5)
+    assert not torch.equal(network(GRAPH), network(GRAPH))
+    assert torch.equal(network.eval()(GRAPH), network(GRAPH))
 
 
 @pytest.fixture(scope="module")
@@ -255,8 +222,7 @@ def test_no_file_is_mapped_any_more_when_its_folder_goes(hub_graph, monkeypatch)
 
 def test_chunks_hold_what_was_asked_for_and_every_node_once(monkeypatch):
     monkeypatch.setattr(_graph_networks, "CHUNK_FLOATS", 40)
-    degree = np.random.default_rng(0).integers(0, 4, size=50)
-    degree[[7, 20]] = 30
+    degree = np.where(np.isin(range(50), [7, 20]), 30, np.arange(50) % 4)
     found = list(chunks(degree, 2))
     assert np.concatenate([np.arange(50)[part] for part in found]).tolist() == list(range(50))
     assert all((degree[part] + 1).sum() <= 20 or part.stop - part.start == 1 for part in found)

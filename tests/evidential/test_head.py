@@ -1,18 +1,20 @@
-"""Heads: positive evidence; losses by definition and integration; the objective."""
+"""Heads and losses by definition and integration; uncertainty of Dirichlet distributions."""
 
 import math
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+from scipy import stats
 from scipy.integrate import quad
 from scipy.special import beta as beta_function
-from scipy.special import digamma
+from scipy.special import digamma, entr, expit
 
 from skuq._information import has_conventional_offset
-from skuq.evidential import EvidenceLoss
+from skuq.evidential import EvidenceLoss, dirichlet_uncertainty
 from skuq.evidential._evidence import (
     LogitEvidence,
     NetworkEvidence,
@@ -92,26 +94,26 @@ def by_hand(q, p, codes, weight, label_weight, ice, pcl, high, low):
     return uce / label_weight[codes >= 0].sum() + regularisers / weight.sum()
 
 
-def loss_of(problem, *settings):
+def loss_of(problem, *levels):
     names = {"proba": "p", "weight": "weight", "label_weight": "label_weight"}
     inputs = {name: torch.tensor(problem[key]) for name, key in names.items()}
     evidence = torch.tensor(problem["q"], requires_grad=True)
-    loss = ProbeLoss(EvidenceLoss(*settings))(evidence, torch.tensor(problem["codes"]), inputs)
+    loss = ProbeLoss(EvidenceLoss(*levels))(evidence, torch.tensor(problem["codes"]), inputs)
     loss.backward()
     return loss.item(), evidence.grad.numpy()
 
 
 @pytest.mark.parametrize(
-    "settings", [(0.0, 0.0, 100.0, 0.0), (0.3, 0, 100.0, 0), (0, 0.2, 100.0, 0), (0.1, 0.5, 60, 30)]
+    "levels", [(0.0, 0.0, 100.0, 0.0), (0.3, 0, 100.0, 0), (0, 0.2, 100.0, 0), (0.1, 0.5, 60, 30)]
 )
-def test_objective_is_that_of_the_paper_and_labels_enter_its_first_term_alone(settings):
-    loss, gradient = loss_of(PROBLEM, *settings)
-    names = dict(zip(("ice", "pcl", "high", "low"), settings, strict=True))
+def test_objective_is_that_of_the_paper_and_labels_enter_its_first_term_alone(levels):
+    loss, gradient = loss_of(PROBLEM, *levels)
+    names = dict(zip(("ice", "pcl", "high", "low"), levels, strict=True))
     assert loss == pytest.approx(by_hand(**PROBLEM, **names))
     labelled = PROBLEM["codes"] >= 0
     assert (gradient[labelled] != 0).all()
-    assert (gradient[~labelled] != 0).ravel().tolist() == [any(settings[:2])] * 9
-    loss, gradient = loss_of({**PROBLEM, "p": np.eye(3)[[1, 0, 2, 2, 1, 0, 1]]}, *settings)
+    assert (gradient[~labelled] != 0).ravel().tolist() == [any(levels[:2])] * 9
+    loss, gradient = loss_of({**PROBLEM, "p": np.eye(3)[[1, 0, 2, 2, 1, 0, 1]]}, *levels)
     assert np.isfinite([loss, *gradient.ravel()]).all()
 
 
@@ -153,3 +155,70 @@ def test_losses_and_gradients_are_finite_at_extremes(loss):
             values.sum().backward()
             assert torch.isfinite(values).all()
             assert torch.isfinite(given.grad).all()
+
+
+ALPHA = np.array([[0.3, 2.0, 5.0], [1.0, 1.0, 1.0], [40.0, 0.5, 7.0], [300.0, 200.0, 0.01]])
+CONCENTRATIONS = arrays(
+    np.float64,
+    array_shapes(min_dims=2, max_dims=2, min_side=2, max_side=5),
+    elements=st.floats(1e-6, 1e9),
+)
+both_measures = pytest.mark.parametrize("measure", ["vacuity", "information"])
+
+
+def test_vacuity_measure_is_the_paper_s():
+    u, strength = dirichlet_uncertainty(ALPHA), ALPHA.sum(axis=1)
+    np.testing.assert_allclose(u.epistemic, 3 / strength)
+    np.testing.assert_allclose(u.aleatoric, 1 - ALPHA.max(axis=1) / strength)
+
+
+@both_measures
+@settings(max_examples=30)
+@given(alpha=CONCENTRATIONS)
+def test_total_is_the_sum_and_no_part_is_negative(measure, alpha):
+    u = dirichlet_uncertainty(alpha, measure)
+    np.testing.assert_allclose(u.total, u.aleatoric + u.epistemic, rtol=1e-8)
+    for part in u.parts:
+        assert part.dtype == np.float64
+        assert part.shape == (len(alpha),)
+        assert (part >= 0).all()
+    if measure == "information":
+        mean = alpha / alpha.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(u.total, entr(mean).sum(axis=1), rtol=1e-7)
+
+
+@pytest.mark.parametrize("alpha", [(1.0, 1.0), (0.5, 3.0), (20.0, 30.0), (0.2, 0.1)])
+def test_expected_entropy_of_two_classes_is_an_integral(alpha):
+    # Over the logit, where the integrand is smooth however small alpha is.
+    x = np.linspace(-300, 300, 600_001)
+    log_density = alpha[0] * -np.logaddexp(0, -x) + alpha[1] * -np.logaddexp(0, x)
+    density = np.exp(log_density - log_density.max())
+    expected = np.average(entr(expit(x)) + entr(expit(-x)), weights=density)
+    u = dirichlet_uncertainty(np.array([alpha]), "information")
+    assert u.aleatoric[0] == pytest.approx(expected, rel=1e-6)
+
+
+def test_expected_entropy_is_the_mean_over_samples():
+    found = dirichlet_uncertainty(ALPHA, "information").aleatoric
+    for alpha, entropy in zip(ALPHA, found, strict=True):
+        values = entr(stats.dirichlet(alpha).rvs(50_000, random_state=0)).sum(axis=1)
+        assert entropy == pytest.approx(values.mean(), abs=5 * values.std() / np.sqrt(50_000))
+
+
+@both_measures
+def test_epistemic_part_falls_to_zero_as_evidence_of_the_same_proportions_grows(measure):
+    proportions = np.array([0.6, 0.3, 0.1])
+    near, far = np.logspace(-2, 6, 30)[:, None], np.logspace(7, 18, 99)[:, None]
+    assert (np.diff(dirichlet_uncertainty(near * proportions, measure).epistemic) < 0).all()
+    u = dirichlet_uncertainty(far * proportions, measure)
+    assert ((u.epistemic >= 0) & (u.epistemic < 1e-6)).all()
+    expected = {"vacuity": 0.4, "information": entr(proportions).sum()}[measure]
+    assert u.aleatoric[-1] == pytest.approx(expected)
+
+
+@both_measures
+def test_smallest_concentrations_give_no_nan(measure):
+    alpha = np.array([[5.0, np.finfo(np.float64).tiny], [1e-300, 1e-300]])
+    assert np.isfinite(dirichlet_uncertainty(alpha, measure)).all()
+    u = dirichlet_uncertainty(np.full((1, 2), 1e-9), "information")
+    assert u.epistemic[0] == pytest.approx(np.log(2), rel=1e-6)  # almost all is epistemic

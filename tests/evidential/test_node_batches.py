@@ -125,13 +125,6 @@ def test_networks_return_what_they_return_in_one_pass(request, library, make, fi
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_dgl_network_on_matrices_is_called_with_loops(dgl, graph):
-    torch.manual_seed(0)
-    network = DGL(dgl.nn.GraphConv(6, 3))
-    found = in_batches(network, graph, NodeBatches(20))
-    torch.testing.assert_close(found, in_one_pass(network, graph))
-
-
 class Noisy(Layers):
     """Sums in no fixed order, as on a GPU."""
 
@@ -209,12 +202,3 @@ def test_sampled_result_is_that_of_the_graph_with_the_edges_that_are_kept(pyg, p
     found = in_batches(network, graph, NodeBatches(11, 2), seed=4)
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
     assert (found - whole).abs().max() > 0.05
-
-
-def test_other_graph_is_evaluated_in_batches_too(pyg, pyg_graph):
-    torch.manual_seed(0)
-    network = Layers(pyg.nn.GCNConv(6, 3))
-    twice = pyg.data.Data(x=2 * pyg_graph.x, edge_index=pyg_graph.edge_index.flip(0))
-    probes = (new_probe(network, graph=pyg_graph, batches=b) for b in (None, NodeBatches(10)))
-    alphas = (probe.fit(NODES, NODES % 3).with_graph(twice).alpha_ for probe in probes)
-    np.testing.assert_allclose(*alphas, rtol=1e-4)

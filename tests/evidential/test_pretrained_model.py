@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from itertools import product
 
 import numpy as np
 import pytest
@@ -73,53 +74,34 @@ def test_network_is_called_as_its_library_has_it_and_stays_as_it_is(of_library, 
 
 
 def test_dgl_module_on_matrices_sees_a_graph_with_loops(dgl, dgl_graph, data, nodes, y):
-    network = Convolutions(dgl.nn.GraphConv, True)
-    ours, theirs = (
-        new_probe(network, graph=graph).fit(nodes, y).alpha_ for graph in (data.graph, dgl_graph)
-    )
-    np.testing.assert_allclose(ours, theirs, rtol=1e-4)
+    network, given = dgl.nn.GraphConv(6, 3), {"graph": data.graph}
+    settings = {"graph": dgl_graph}, given, given | {"batch_size": 20}
+    expected, *others = (new_probe(network, **each).fit(nodes, y).alpha_ for each in settings)
+    for found in others:
+        np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
-class Inside(nn.Module):
-    """A network of two inputs inside another module, as logits or as probabilities."""
-
-    def __init__(self, network, probabilities):
-        super().__init__()
-        self.inside, self.probabilities = network, probabilities
-
-    def forward(self, first, second):
-        logits = self.inside(first, second)
-        return logits.softmax(dim=1) if self.probabilities else logits
+class Probabilities(Sums):
+    def forward(self, x, edge_index):
+        return super().forward(x, edge_index).softmax(dim=1)
 
 
-class OnInputs(NeuralNetClassifier):
-    """A net whose inputs are node ids, and whose module is called with the graph."""
-
-    def infer(self, x, **fit_params):
-        return self.module_(*self.graph_inputs)[x]
-
-
-@pytest.mark.parametrize("probabilities", [False, True])
-def test_skorch_nets_keep_their_predictions(of_library, nodes, y, probabilities):
-    network, graph, inputs = of_library
-    # The default criterion wants probabilities.
-    criterion = {} if probabilities else {"criterion": nn.CrossEntropyLoss}
-    settings = {"max_epochs": 5, "lr": 0.1, "batch_size": -1, "train_split": None, "verbose": 0}
-    net = OnInputs(Inside(network, probabilities), **criterion, **settings)
-    net.graph_inputs = inputs
-    probe = new_probe(net.fit(nodes, y), graph=graph).fit(nodes, y)
-    check_proba(probe, net.predict_proba(EVERYONE), rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(probe.predict(EVERYONE), net.predict(EVERYONE))
+@pytest.mark.parametrize(
+    ("kind", "criterion"), [(Sums, nn.CrossEntropyLoss), (Probabilities, nn.NLLLoss)]
+)
+def test_skorch_nets_keep_their_predictions(plain_graph, nodes, y, kind, criterion):
+    net = NeuralNetClassifier(kind, criterion=criterion, classes=[2, 0, 1]).initialize()
+    probe = new_probe(net, graph=plain_graph).fit(nodes, y)
+    with torch.no_grad():
+        proba = Probabilities()(plain_graph.x, plain_graph.edge_index)[:, [1, 2, 0]]
+    check_proba(probe, proba, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(probe.predict(EVERYONE), proba.argmax(dim=1))
 
 
-def test_skorch_net_that_is_no_classifier_is_a_network_without_labels(of_library, y):
-    network, graph, _ = of_library
-    net = NeuralNet(network, criterion=nn.CrossEntropyLoss, verbose=0).initialize()
-    names = np.array(["ant", "bee", "cat"])
-    found, expected = (
-        new_probe(model, graph=graph).fit(range(60), names[y]) for model in (net, net.module_)
-    )
-    np.testing.assert_array_equal(found.predict(EVERYONE), expected.predict(EVERYONE))
+def test_skorch_net_that_is_no_classifier_is_a_network_without_labels(plain_graph, nodes, y):
+    net, names = NeuralNet(Sums, criterion=nn.CrossEntropyLoss).initialize(), np.array(list("abc"))
+    probes = (new_probe(model, graph=plain_graph).fit(nodes, names[y]) for model in (net, Sums()))
+    np.testing.assert_array_equal(*(probe.predict(EVERYONE) for probe in probes))
 
 
 def test_frozen_classifier_is_what_it_wraps_and_brings_its_graph(gcn, probe, data, nodes, y):
@@ -130,8 +112,12 @@ def test_frozen_classifier_is_what_it_wraps_and_brings_its_graph(gcn, probe, dat
         np.testing.assert_array_equal(found.alpha_, probe.alpha_)
 
 
-def test_default_model_is_a_trained_graph_network(data, nodes, y, others):
+def test_default_model_is_a_trained_graph_network_and_a_search_finds_others(data, nodes, y, others):
     assert new_probe(graph=data.graph).fit(nodes, y).score(others, data.labels[others]) > 0.85
+    classifier = GraphClassifier(data.graph, max_epochs=3, random_state=0)
+    search = GridSearchCV(classifier, {"hidden_sizes": [(4,), (8,)]}, cv=2).fit(nodes, y)
+    found = new_probe(search).fit(nodes, y).predict(nodes)
+    np.testing.assert_array_equal(found, search.predict(nodes))
 
 
 def test_unfitted_classifier_is_cloned_and_trained(data, nodes, y):
@@ -146,13 +132,6 @@ def test_unfitted_classifier_is_cloned_and_trained(data, nodes, y):
     model.set_params(random_state=None, max_epochs=2)  # the probe's then seeds it
     found = (new_probe(model, graph=data.graph).fit(nodes, y).alpha_ for _ in range(2))
     np.testing.assert_array_equal(*found)
-
-
-def test_search_over_graph_classifiers_can_be_probed(data, nodes, y):
-    classifier = GraphClassifier(data.graph, max_epochs=3, random_state=0)
-    search = GridSearchCV(classifier, {"hidden_sizes": [(4,), (8,)]}, cv=2).fit(nodes, y)
-    probe = new_probe(search).fit(nodes, y)
-    np.testing.assert_array_equal(probe.predict(nodes), search.predict(nodes))
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -234,11 +213,12 @@ def test_caches_of_layers_do_not_answer_for_another_graph(
     caching, plain = (getattr(library.nn, layer)(6, 3, cached=c, **settings) for c in (True, False))
     plain.load_state_dict(caching.state_dict())
     caching(*inputs)  # as its training does
-    kept = vars(caching).copy()
-    for batches in all_batches:
-        probes = [new_probe(network, graph=given, batches=batches) for network in (caching, plain)]
-        np.testing.assert_allclose(*(p.fit(nodes, y).alpha_ for p in probes), rtol=1e-4)
-        np.testing.assert_allclose(*(p.with_graph(other).alpha_ for p in probes), rtol=1e-4)
+    kept, alphas = vars(caching).copy(), []
+    for network, batches in product((plain, caching), all_batches):
+        probe = new_probe(network, graph=given, batches=batches).fit(nodes, y)
+        alphas.append([probe.alpha_, probe.with_graph(other).alpha_])
+    for found in alphas[1:]:
+        np.testing.assert_allclose(found, alphas[0], rtol=1e-4)
     assert all(vars(caching)[name] is value for name, value in kept.items())
 
 
@@ -263,16 +243,13 @@ def test_a_network_that_alters_its_inputs_leaves_the_graph_alone(request, data, 
     for _ in range(2):
         probe = new_probe(Altering(), graph=graph).fit(nodes, y)
         check_proba(probe, logits.double().softmax(dim=1), rtol=1e-5)
-    own = {"dgl": lambda: given.ndata["feat"], "pyg": lambda: given.x}
-    found = own.get(library, lambda: graph.features)()
-    np.testing.assert_array_equal(found, data.features.astype(np.float32))
+    own = given.ndata["feat"] if library == "dgl" else getattr(given, "x", graph.features)
+    np.testing.assert_array_equal(own, data.features.astype(np.float32))
     assert library != "dgl" or "hidden" not in given.ndata
 
 
 @pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
-def test_tensors_of_the_last_training_step_do_not_keep_a_network_from_being_read(
-    plain_graph, nodes, y
-):
+def test_tensors_of_the_last_training_step_are_left_aside(plain_graph, nodes, y):
     class Keeping(Linear):
         def forward(self, x, edge_index):
             self.last = self.linear(x)

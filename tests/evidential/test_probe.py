@@ -10,12 +10,13 @@ from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import scale
 from torch import nn
 
 from skuq import EvidentialProbe, predict_uncertainty
-from skuq._networks import LeNet
+from skuq._networks import LeNet, linear_layer
 from tests.evidential.probes import new_probe
 
 X, Y = load_iris(return_X_y=True)
@@ -103,3 +104,20 @@ def test_constant_representation_is_taken():
     nn.init.zeros_(model[0].weight)
     probe = new_probe(model, layer=-2).fit(X, Y)
     assert np.unique(probe.predict_uncertainty(X).epistemic).size == 1
+
+
+@pytest.mark.parametrize(("ice_weight", "pcl_weight"), [(1.0, 0.0), (100.0, 0.0), (1e-2, 1e-2)])
+def test_intra_class_evidence_ranks_the_origin_as_most_uncertain(ice_weight, pcl_weight):
+    """Section 5 of the paper: known classes around -mu and mu, and others around 0."""
+    rng, y, mu = np.random.default_rng(0), np.repeat([0, 1], 150), np.array([5.0, 2.0])
+    known = np.where(y[:, None] == 1, mu, -mu) + rng.normal(size=(300, 2))
+    # The classifier that knows the densities: log odds are 2 mu z.
+    bayes = linear_layer(torch.tensor(np.stack([-mu, mu])), torch.zeros(2).double())
+    settings = {"learning_rate": 0.1, "max_epochs": 80, "layer": -2}
+    probe = new_probe(bayes, ice_weight=ice_weight, pcl_weight=pcl_weight, **settings).fit(known, y)
+    everyone = np.vstack([known, rng.normal(size=(300, 2))])
+    vacuity = probe.predict_uncertainty(everyone).epistemic
+    assert roc_auc_score(np.repeat([0, 1], 300), vacuity) > 0.9
+    if not pcl_weight:
+        vacuity = probe.predict_uncertainty(np.array([0 * mu, mu, -mu])).epistemic
+        assert vacuity[0] > vacuity[1:].max() + 0.1

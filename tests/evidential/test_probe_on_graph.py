@@ -148,17 +148,6 @@ def test_weights_of_labels_and_repeated_labels(gcn, data, nodes, y):
     np.testing.assert_allclose(alpha(EVERYONE, data.labels), one_less, rtol=0.05)
 
 
-def test_best_epoch_is_kept(gcn, nodes, y, others, data):
-    settings = {"learning_rate": 0.1, "patience": 5, "max_epochs": 300, **PLAIN}
-    wrong = (data.labels[others] + (others % 3 == 0)) % 3  # more evidence soon does harm
-    probe = new_probe(gcn, **settings).fit(nodes, y, X_val=others, y_val=wrong)
-    losses = np.array(probe.history_[:, "valid_loss"])
-    assert losses.argmin() == len(losses) - 6 < 294
-    alpha = torch.tensor(probe.alpha_[others])
-    kept = torch.digamma(alpha.sum(dim=1)) - torch.digamma(alpha[range(90), wrong])
-    assert kept.mean().item() == pytest.approx(losses.min(), rel=1e-3)
-
-
 def test_validation_may_hold_any_class_that_the_model_knows(gcn, data, nodes, y, others):
     few, mask = y != 1, EVERYONE >= 60
     for model, X_val, y_val in [
@@ -176,7 +165,7 @@ def test_validation_may_hold_any_class_that_the_model_knows(gcn, data, nodes, y,
 
 def test_prediction_needs_a_fit_and_nodes_of_the_graph(gcn, probe):
     with pytest.raises(NotFittedError):
-        new_probe(gcn, graph=gcn.graph_).predict([0])
+        clone(probe).predict([0])
     for method in (probe.predict, probe.predict_proba, probe.predict_uncertainty):
         with pytest.raises(ValueError, match="Node ids"):
             method([150])
@@ -196,12 +185,11 @@ def test_by_default_evidence_is_the_models_own_and_vacuity_is_diffused(gcn, node
     np.testing.assert_allclose(probe.predict_proba(nodes), gcn.predict_proba(nodes), rtol=1e-12)
 
 
-def test_level_of_evidence_is_near_the_asked_one(gcn, nodes, y):
-    for level in (10.0, 1000.0):
-        loss = EvidenceLoss(evidence_id=level, pcl_weight=1 / level**2)
-        probe = EvidentialProbe(gcn, propagation=None, loss=loss, max_epochs=60, random_state=0)
-        known = probe.fit(nodes, y).alpha_[nodes].sum(axis=1) - 3
-        assert level / 3 < np.median(known) < 3 * level
+def test_level_of_evidence_starts_as_the_asked_one(gcn, nodes, y):
+    loss = EvidenceLoss(evidence_id=10.0)
+    probe = EvidentialProbe(gcn, propagation=None, loss=loss, max_epochs=1, learning_rate=1e-9)
+    evidence = probe.fit(nodes, y).alpha_[nodes].sum(axis=1) - 3
+    assert np.log(evidence).mean() == pytest.approx(np.log(10), rel=1e-3)
 
 
 class Shuffled(nn.Module):

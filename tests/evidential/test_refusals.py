@@ -94,15 +94,10 @@ ON_DISK = [
 ]
 
 
-def test_what_is_not_a_graph_is_refused():
-    for graph, error, word in GRAPHS:
-        with pytest.raises(error, match=word):
-            as_node_graph(graph)
-
-
-def test_what_is_not_a_graph_of_a_library_is_refused(dgl, pyg):
+def test_what_is_not_a_graph_is_refused(dgl, pyg):
     edge, data = dgl.graph(([0], [1])), pyg.data.Data(x=torch.ones(3, 2))
     for graph, error, word in [
+        *GRAPHS,
         (edge, ValueError, "feat"),
         (dgl.heterograph({("a", "to", "b"): ([0], [1])}), ValueError, "one type"),
         (pyg.data.Data(edge_index=torch.zeros(2, 1)), ValueError, "`x`"),
@@ -150,31 +145,29 @@ def raises(self, x):
     raise RuntimeError
 
 
-OUTPUTS = [  # functions of the features, and whether evaluation in batches says the same
-    (lambda self, x: x[:10], r"\(150, n_classes\), got \(10, 6\)", False),
-    (lambda self, x: x[:, :1], r"got \(150, 1\)", False),
-    (lambda self, x: x[:, 0], r"got \(150,\)", False),
-    (lambda self, x: x * np.inf, "NaN or infinity", True),
-    (lambda self, x: x[:, :2], "2 ", False),
-    (lambda self, x: (self.linear(x), x), "one tensor of logits.* got tuple", True),
-    (raises, "6 features; it raised: RuntimeError", True),
-]
-IN_BATCHES = [
-    (lambda self, x: x[:, :3] - x[:, :3].mean(dim=0), "16 edges"),
-    (lambda self, x: torch.ones(len(x), 3), "features"),
-    (lambda self, x: x[:, 0], "cannot be evaluated"),
-    (lambda self, x: x[:10], "cannot be evaluated"),
-    (lambda self, x: x[:, :3] * torch.tensor([1, 1, torch.nan]), "NaN"),
+def two(self, x):
+    return self.linear(x), x
+
+
+OUTPUTS = [  # functions of the features, a word, and settings of the probe
+    (lambda self, x: x[:10], r"\(150, n_classes\), got \(10, 6\)", {}),
+    (lambda self, x: x[:, :1], r"got \(150, 1\)", {}),
+    (lambda self, x: x[:, 0], r"got \(150,\)", {}),
+    (lambda self, x: x[:, :2], "2 ", {}),
+    *((lambda self, x: x * np.inf, "NaN or infinity", given) for given in ({}, {"batch_size": 20})),
+    *((two, "one tensor of logits.* got tuple", given) for given in ({}, {"batch_size": 20})),
+    *((raises, "6 features; it raised: RuntimeError", given) for given in ({}, {"layer": -2})),
+    (lambda self, x: x[:, :3] - x[:, :3].mean(dim=0), "16 edges", {"batch_size": 10}),
+    (lambda self, x: torch.ones(len(x), 3), "features", {"batch_size": 10}),
+    (lambda self, x: x[:, 0], "cannot be evaluated", {"batch_size": 10}),
+    (lambda self, x: x[:10], "cannot be evaluated", {"batch_size": 10}),
+    (lambda self, x: x[:, :3] * torch.tensor([1, 1, torch.nan]), "NaN", {"batch_size": 10}),
 ]
 
 
 @pytest.mark.filterwarnings("ignore:The model's loss")
 def test_networks_without_logits_of_the_classes_are_refused(plain_graph, nodes, y):
-    wrong = [(function, word, {}) for function, word, _ in OUTPUTS]
-    wrong += [(function, word, {"batch_size": 20}) for function, word, alike in OUTPUTS if alike]
-    wrong += [(function, word, {"layer": -2}) for function, word, _ in OUTPUTS[-2:]]
-    wrong += [(function, word, {"batch_size": 10}) for function, word in IN_BATCHES]
-    for function, word, settings in wrong:
+    for function, word, settings in OUTPUTS:
         with pytest.raises(ValueError, match=word):
             new_probe(Network(function), graph=plain_graph, **settings).fit(nodes, y)
 

@@ -1,5 +1,6 @@
 """The same networks and updates, written plainly: what the stacked ones are tested against."""
 
+from itertools import combinations
 from types import SimpleNamespace
 
 import numpy as np
@@ -62,13 +63,27 @@ def numbers(batch):
 LEVELS = {"midpoint": lambda i, n: (i + 0.5) / n, "paper": lambda i, n: (i + 1) / (n + 1)}
 
 
-def every_pair(predicted, targets, levels="midpoint"):
-    """Quantile loss of each prediction and each target: summed, then averaged twice."""
-    n_quantiles = predicted.shape[1]
-    taus = torch.tensor([LEVELS[levels](i, n_quantiles) for i in range(n_quantiles)])
-    error = targets[:, None, :] - predicted[:, :, None]
-    loss = torch.where(error < 0, (taus[:, None] - 1) * error, taus[:, None] * error)
-    return loss.sum(1).mean(1).mean(0)
+def every_pair(quantiles, targets, levels):
+    """Eq. 1 with every quantile against every target, of shape (..., n_samples)."""
+    u = targets[..., None, :] - quantiles[..., None]
+    return (u * (levels[:, None] - (u < 0).to(u.dtype))).mean(-1).sum(-1)
+
+
+def pairwise(quantiles):
+    """Eq. 7 written out, averaged over all pairs of networks: epistemic and aleatoric variances."""
+    epistemic, aleatoric = [], []
+    for a, b in combinations(quantiles, 2):
+        epistemic.append(((a - b) ** 2).mean(-1) / 2)
+        means = a.mean(-1, keepdims=True), b.mean(-1, keepdims=True)
+        aleatoric.append(((a - means[0]) * (b - means[1])).mean(-1))
+    return np.mean(epistemic, axis=0), np.mean(aleatoric, axis=0)
+
+
+def moments(quantiles, aleatoric="covariance"):
+    """Mean, aleatoric and epistemic variance of each action, of quantiles (n_members, ...)."""
+    epistemic, risk = pairwise(quantiles[1:])
+    risk = np.var(quantiles[0], axis=-1) if aleatoric == "variance" else risk.clip(0)
+    return quantiles[0].mean(-1), risk, epistemic
 
 
 def bellman(target, batch, n_actions, gamma):

@@ -23,10 +23,12 @@ from tests.uadqn.environments import (
     sampled,
 )
 from tests.uadqn.plain import (
+    LEVELS,
     assert_stack_matches,
     backward,
     bellman,
     every_pair,
+    moments,
     numbers,
     plain_network,
     squared_distance,
@@ -52,6 +54,7 @@ def updates_by_hand(agent, batches, noise, prior, levels="midpoint"):
         [a.detach().clone() for a in stacked_parameters(networks.anchors, k)]
         for k in range(n_members - 1)
     ]
+    taus = torch.tensor([LEVELS[levels](i, 5) for i in range(5)])
     parameters = [p for net in plain for p in net.parameters()]
     adam = torch.optim.Adam(parameters, lr=agent.lr_schedule(1), eps=1e-8)
     for batch in map(numbers, batches):
@@ -60,7 +63,7 @@ def updates_by_hand(agent, batches, noise, prior, levels="midpoint"):
         for net in plain:
             quantiles = net(batch.now).view(len(batch.now), N_ACTIONS, -1)
             chosen = quantiles[range(len(batch.now)), batch.actions]
-            loss = loss + every_pair(chosen, targets, levels)
+            loss = loss + every_pair(chosen, targets, taus).mean()
         for net, anchor in zip(plain[1:], anchors, strict=True):
             loss = loss + noise**2 / (prior**2 * N_SEEN) * squared_distance(net, anchor)
         adam.zero_grad()
@@ -173,18 +176,6 @@ SPREAD = np.linspace(-1, 1, 9) * [[1.5], [0.7], [0.1]] + [[0.8], [0.3], [0.0]]
 QUANTILES = SPREAD + np.random.default_rng(2).normal(scale=0.6, size=(3, 3, 9))
 
 
-def moments(quantiles, aleatoric):
-    """Mean, aleatoric and epistemic variance of each action, by numpy's own functions."""
-    value, first, second = quantiles
-    epistemic = np.array(
-        [np.var([a, b], axis=0, ddof=1).mean() for a, b in zip(first, second, strict=True)]
-    )
-    if aleatoric == "variance":
-        return value.mean(1), value.var(1), epistemic
-    risk = [np.cov(a, b, ddof=0)[0, 1] for a, b in zip(first, second, strict=True)]
-    return value.mean(1), np.clip(risk, 0, None), epistemic
-
-
 @pytest.mark.parametrize(
     ("beta", "lam", "aleatoric"),
     [(0.7, 0.0, "covariance"), (0.6, 0.8, "covariance"), (0.6, 0.8, "variance")],
@@ -204,8 +195,8 @@ def test_actions_are_thompson_samples(beta, lam, aleatoric):
     exploratory = (actions != values.argmax()).mean()
     wanted = (epistemic[actions].mean(), risk[actions].mean(), exploratory)
     assert agent.decision == pytest.approx(wanted, rel=1e-4)
-    sampled = np.bincount(agent.predict(obs)[0], minlength=3)
-    assert chisquare(sampled, expected * len(obs)).pvalue > 1e-4
+    counts = np.bincount(agent.predict(obs)[0], minlength=3)
+    assert chisquare(counts, expected * len(obs)).pvalue > 1e-4
     assert agent.decision == pytest.approx(wanted, rel=1e-4)  # of what was done, not asked
 
 
@@ -235,12 +226,9 @@ def test_there_is_no_epsilon_and_no_random_start():
 
 
 def test_same_seed_same_run():
-    agents = [
-        make(
-            env=DummyVecEnv([lambda: RandomEnv(length=4)] * 2), seed=seed, learning_starts=20
-        ).learn(60)
-        for seed in (3, 3, 4)
-    ]
+    envs, agents = [DummyVecEnv([lambda: RandomEnv(length=4)] * 2) for _ in range(3)], []
+    for env, seed in zip(envs, (3, 3, 4), strict=True):
+        agents.append(make(env=env, seed=seed, learning_starts=20).learn(60))
     weights = [next(agent.policy.parameters()) for agent in agents]
     assert [torch.equal(weights[0], each) for each in weights] == [True, True, False]
     for name in ("observations", "actions"):

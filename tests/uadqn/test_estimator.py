@@ -1,7 +1,6 @@
 """UA-DQN as an estimator: its numbers against loops, and the conventions of scikit-learn."""
 
 import copy
-import itertools
 import pickle
 import random
 import warnings
@@ -24,7 +23,7 @@ from skuq import UADQN, predict_uncertainty
 from skuq.uadqn import _envs, _estimator
 from skuq.uadqn._training import Episode
 from tests.uadqn.environments import GRID, IMAGE, MIXED, VECTOR, RandomEnv, sampled
-from tests.uadqn.plain import plain_network
+from tests.uadqn.plain import moments, plain_network
 
 CLIFF = "CliffWind-v0"
 CELLS = np.eye(10, dtype=np.float32)
@@ -51,21 +50,6 @@ def assert_alike(models, X=CELLS):
     first, *others = (all_quantiles(model, X) for model in models)
     for other in others:
         np.testing.assert_array_equal(other, first)
-
-
-def by_hand(quantiles):
-    """Eq. 7 by numpy's own covariance, averaged over pairs of networks: (samples, actions)."""
-    covariance, epistemic = [], []
-    for a, b in itertools.combinations(quantiles[1:], 2):
-        flat = [np.cov(a[place], b[place], ddof=0)[0, 1] for place in np.ndindex(a.shape[:2])]
-        covariance.append(np.reshape(flat, a.shape[:2]))
-        epistemic.append(((a - b) ** 2).mean(-1) / 2)
-    return np.mean(covariance, axis=0).clip(0), np.mean(epistemic, axis=0)
-
-
-def greedy(quantiles, factor, variance):
-    """Best action by mean less `factor` deviations."""
-    return (quantiles.mean(-1) - factor * np.sqrt(variance)).argmax(-1)
 
 
 def global_states():
@@ -120,14 +104,12 @@ def test_global_random_states_are_left_alone():
     assert global_states() == before
 
 
-@pytest.mark.parametrize("env", [CLIFF, RandomEnv(length=3)])
-def test_pickle_round_trip(env):
-    model = make(env, aleatoric_factor=0.5, total_timesteps=50).fit(SEEDS)
-    X = sampled(model.observation_space_)
+def test_pickle_round_trip():
+    model = make(RandomEnv(length=3), aleatoric_factor=0.5, total_timesteps=50).fit(SEEDS)
+    X = sampled(VECTOR)
     for loaded in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
         assert_alike([model, loaded], X)
         assert loaded.predict_uncertainty(X) == model.predict_uncertainty(X)
-        np.testing.assert_array_equal(loaded.quantile_levels_, model.quantile_levels_)
         assert loaded.history_.equals(model.history_)
         assert loaded.score([8, 9]) == model.score([8, 9])
         assert loaded.observation_space_ == model.observation_space_
@@ -169,10 +151,8 @@ def test_actions_and_uncertainty_are_those_of_loops(factor, aleatoric, n_auxilia
     model.set_params(env=CLIFF).fit(SEEDS)
     X = np.random.default_rng(0).random((40, 10))
     quantiles = all_quantiles(model, X)
-    risk, epistemic = by_hand(quantiles)
-    if aleatoric == "variance":
-        risk = np.array([[np.mean((q - q.mean()) ** 2) for q in row] for row in quantiles[0]])
-    actions = greedy(model.predict_quantiles(X), factor, risk)
+    values, risk, epistemic = moments(quantiles, aleatoric)
+    actions = (values - factor * np.sqrt(risk)).argmax(-1)
     np.testing.assert_array_equal(model.predict(X), actions, strict=True)
     everything, chosen = (model.predict_uncertainty(X, per_action=each) for each in (True, False))
     parts = (risk + epistemic, risk, epistemic)
@@ -183,7 +163,7 @@ def test_actions_and_uncertainty_are_those_of_loops(factor, aleatoric, n_auxilia
     np.testing.assert_array_equal(model.score_samples(X), -chosen.epistemic)
     assert len(set(actions)) > 1
     if factor:  # without aversion to risk, other actions are best
-        assert (actions != quantiles[0].mean(-1).argmax(-1)).any()
+        assert (actions != values.argmax(-1)).any()
     if aleatoric == "covariance":  # estimates below 0 count as none
         assert (risk == 0).any()
 
@@ -240,7 +220,7 @@ def test_observations_of_any_kind(space, policy):
     X = sampled(space)
     assert model.predict_quantiles(X).shape == (5, 3, 7)
     result = model.predict_uncertainty(X)
-    risk, epistemic = by_hand(all_quantiles(model, X))
+    _, risk, epistemic = moments(all_quantiles(model, X))
     rows, actions = np.arange(5), model.predict(X)
     np.testing.assert_allclose(result.aleatoric, risk[rows, actions], rtol=1e-5, atol=1e-9)
     np.testing.assert_allclose(result.epistemic, epistemic[rows, actions], rtol=1e-5)
@@ -302,24 +282,6 @@ def test_history_has_a_row_for_each_episode_and_none_meets_the_noise_of_another(
     assert (history.epistemic > 0).all()
     assert Recorder.seeds[:3] == [11, 3, 8]
     assert len(set(Recorder.seeds)) == len(set(Recorder.noise)) == len(Recorder.seeds) >= 20
-
-
-def test_options_reach_the_algorithm():
-    options = {"epistemic_factor": 0.7, "aleatoric_factor": 0.3, "aleatoric": "variance"}
-    options |= {"noise_scale": 2.5, "learning_rate": 2e-3, "gamma": 0.8}
-    further = {"buffer_size": 321, "learning_starts": 17, "batch_size": 9}
-    further |= {"target_update_interval": 13, "prior_scale": 0.2, "max_grad_norm": 10.0}
-    kwargs = further | {"policy_kwargs": {"net_arch": [6, 5], "prior_gain": 4.0}}
-    given = copy.deepcopy(kwargs)
-    options |= {"total_timesteps": 40, "n_quantiles": 3, "algorithm_kwargs": kwargs}
-    algorithm = UADQN(CLIFF, device="cpu", **options).fit(SEEDS).algorithm_
-    for name in options.keys() - {"total_timesteps", "n_quantiles", "algorithm_kwargs"}:
-        assert getattr(algorithm, name) == options[name]
-    assert {name: getattr(algorithm, name) for name in further} == further
-    assert (algorithm.num_timesteps, algorithm.policy.prior_gain) == (40, 4.0)
-    shapes = [tuple(layer.weight.shape[1:]) for layer in algorithm.quantile_net.head[::2]]
-    assert shapes == [(10, 6), (6, 5), (5, 4 * 3)]
-    assert kwargs == given
 
 
 CHANGES = {
@@ -391,8 +353,8 @@ def test_score_is_the_mean_return_of_greedy_episodes(env):
         played = gym.make(env) if isinstance(env, str) else copy.deepcopy(env)
         (observation, _), total, ended = played.reset(seed=seed), 0.0, False
         while not ended:
-            quantiles = all_quantiles(model, observation[None])
-            (action,) = greedy(quantiles[0], 0.5, by_hand(quantiles)[0])
+            values, risk, _ = moments(all_quantiles(model, observation[None]))
+            (action,) = (values - 0.5 * np.sqrt(risk)).argmax(-1)
             observation, reward, terminated, truncated, _ = played.step(action)
             total, ended = total + reward, terminated or truncated
         returns.append(total)

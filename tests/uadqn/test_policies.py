@@ -16,6 +16,7 @@ from stable_baselines3.common.torch_layers import (
 from torch import nn
 
 from skuq.uadqn import QuantileDQN, UADQNAlgorithm, epistemic_variance
+from skuq.uadqn._networks import draw_biases, stacked_mlp
 from skuq.uadqn._policies import (
     CnnPolicy,
     DictExtractor,
@@ -174,14 +175,6 @@ def test_policies_are_chosen_by_the_space():
         assert policy_for(spaces.Box(0, 255, shape, np.uint8)) == name
 
 
-def test_images_are_divided_by_255_unless_told_otherwise():
-    image = samples(CHANNELS_FIRST, 2)
-    scaled = policy(CnnPolicy, CHANNELS_FIRST)
-    raw = policy(CnnPolicy, CHANNELS_FIRST, normalize_images=False)
-    expected = raw.quantile_net.quantiles(image.float() / 255)
-    torch.testing.assert_close(scaled.quantile_net.quantiles(image), expected)
-
-
 @pytest.mark.parametrize("tau", [0.25, 1.0])
 def test_target_moves_towards_the_value_network_by_tau(tau):
     made = policy(GridPolicy, GRID)
@@ -206,29 +199,6 @@ def test_optimiser_is_adam_of_the_paper_and_leaves_anchors_alone():
     assert type(other) is torch.optim.SGD
 
 
-class Features(BaseFeaturesExtractor):
-    """An extractor with a constant of its own."""
-
-    def __init__(self, space, scale=1.0):
-        super().__init__(space, 6)
-        self.layers = nn.Sequential(nn.Linear(4, 6), nn.Tanh())
-        self.register_buffer("scale", torch.full((4,), scale))
-
-    def forward(self, obs):
-        return self.layers(obs * self.scale)
-
-
-def test_an_extractor_of_ones_own_keeps_its_constants():
-    options = {"features_extractor_kwargs": {"scale": 2.0}}
-    made = policy(MlpPolicy, VECTOR, features_extractor_class=Features, **options)
-    obs = samples(VECTOR, 3)
-    stacked = made.quantile_net.features_extractor.stacked
-    outputs = made.quantile_net.features_extractor(obs)
-    for k in range(3):
-        weight, bias = stacked["layers__0__weight"][k], stacked["layers__0__bias"][k]
-        torch.testing.assert_close(outputs[k], (2 * obs @ weight.T + bias).tanh())
-
-
 class Frozen(BaseFeaturesExtractor):
     def __init__(self, space):
         super().__init__(space, 8)
@@ -239,28 +209,55 @@ class Frozen(BaseFeaturesExtractor):
 
 
 class PartlyFrozen(Frozen):
-    def __init__(self, space):
+    def __init__(self, space, scale):
         super().__init__(space)
-        self.register_buffer("omega", torch.randn(8))
+        self.register_buffer("omega", torch.full((8,), scale))
         nn.init.ones_(self.layer.weight)
+        nn.init.ones_(self.layer.bias)
         self.head = nn.Linear(8, 8)
 
     def forward(self, observations):
-        return self.head(self.layer(observations) * self.omega)
+        return self.head(self.layer(observations) * self.omega).tanh()
+
+
+def test_an_extractor_of_ones_own_keeps_its_constants_and_weights_that_are_frozen():
+    options = {
+        "features_extractor_class": PartlyFrozen,
+        "features_extractor_kwargs": {"scale": 2.0},
+    }
+    extractor, obs = (
+        policy(MlpPolicy, VECTOR, **options).quantile_net.features_extractor,
+        samples(VECTOR, 3),
+    )
+    outputs, (weights, biases) = (
+        extractor(obs),
+        (extractor.stacked[f"head__{n}"] for n in ("weight", "bias")),
+    )
+    inputs = 2 * (obs.sum(1, keepdim=True) + 1).expand(-1, 8)
+    for found, weight, bias in zip(outputs, weights, biases, strict=True):
+        torch.testing.assert_close(found, (inputs @ weight.T + bias).tanh())
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "extractor"), [(QuantileDQN, Frozen), (UADQNAlgorithm, PartlyFrozen)]
+    ("algorithm", "extractor", "kwargs"),
+    [(QuantileDQN, Frozen, {}), (UADQNAlgorithm, PartlyFrozen, {"scale": 2.0})],
 )
-def test_frozen_parts_stay_as_they_are_and_are_the_targets_too(algorithm, extractor):
-    options = {"policy_kwargs": {"features_extractor_class": extractor}, "learning_starts": 5}
-    agent = algorithm("MlpPolicy", "CartPole-v1", seed=0, **options)
-    x = torch.randn(3, 4)
-    value, target = agent.quantile_net.quantiles(x)[0], agent.quantile_net_target.quantiles(x)[0]
-    torch.testing.assert_close(value, target)
-    before = [tensor.clone() for tensor in agent.quantile_net.fixed()]
-    if extractor is PartlyFrozen:  # weights that are frozen are not drawn anew
-        assert any((tensor == 1).all() for tensor in before)
+def test_frozen_parts_stay_as_they_are_and_are_the_targets_too(algorithm, extractor, kwargs):
+    options = {"features_extractor_class": extractor, "features_extractor_kwargs": kwargs}
+    agent = algorithm("MlpPolicy", "CartPole-v1", seed=0, learning_starts=5, policy_kwargs=options)
+    x, networks = torch.randn(3, 4), agent.quantile_net
+    targets = agent.quantile_net_target.quantiles(x)
+    torch.testing.assert_close(networks.quantiles(x)[0], targets[0])
+    before = [tensor.clone() for tensor in networks.fixed()]
     agent.learn(12)
-    assert before
-    assert all(map(torch.equal, before, agent.quantile_net.fixed()))
+    assert len(before) > 0
+    assert all(map(torch.equal, before, networks.fixed()))
+
+
+def test_biases_are_drawn_on_the_scale_of_the_weights_beside_them():
+    stacked = stacked_mlp([400, 300, 200], [1.0, 2.0, 3.0])
+    draw_biases(stacked, slice(1, None))
+    for layer in (stacked[0], stacked[2]):
+        assert (layer.bias[0] == 0).all()
+        assert layer.bias[1:].std().item() == pytest.approx(layer.weight[1:].std().item(), rel=0.1)
+        assert not torch.allclose(layer.bias[1], layer.bias[2])

@@ -1,14 +1,12 @@
 """Quantile loss and the variances from quantiles, against the usual way of writing them."""
 
 from functools import partial
-from itertools import combinations
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
 
 from skuq.uadqn._quantiles import (
     aleatoric_part,
@@ -20,12 +18,7 @@ from skuq.uadqn._quantiles import (
     quantile_loss_gradient,
     quantile_variance,
 )
-
-
-def every_pair(quantiles, targets, levels):
-    """Eq. 1 with every quantile against every target."""
-    u = targets[None, :, None, :] - quantiles[..., None]
-    return (u * (levels[:, None] - (u < 0).to(u.dtype))).mean(-1).sum(-1)
+from tests.uadqn.plain import every_pair, pairwise
 
 
 def draw(n_members, n_samples, n_quantiles, n_targets, seed=0):
@@ -90,21 +83,6 @@ def test_prior_scale_is_the_deviation_of_all_weights_by_network():
 
 
 ESTIMATES = (epistemic_variance, aleatoric_variance)
-quantile_arrays = arrays(
-    np.float64,
-    st.tuples(st.integers(2, 5), st.integers(1, 3), st.integers(1, 6)),
-    elements=st.floats(-100, 100),
-)
-
-
-def pairwise(quantiles):
-    """Eq. 7 written out, averaged over all pairs of networks."""
-    epistemic, aleatoric = [], []
-    for a, b in combinations(quantiles, 2):
-        epistemic.append(((a - b) ** 2).mean(-1) / 2)
-        means = a.mean(-1, keepdims=True), b.mean(-1, keepdims=True)
-        aleatoric.append(((a - means[0]) * (b - means[1])).mean(-1))
-    return np.mean(epistemic, axis=0), np.mean(aleatoric, axis=0)
 
 
 @pytest.mark.parametrize("n_members", [2, 3, 7])
@@ -140,28 +118,6 @@ def test_estimates_are_unbiased_and_one_network_is_not(n_members):
     # Prop. 2.1: the spread of one network counts its own errors as risk.
     biased = quantile_variance(quantiles[0]).mean()
     assert biased == pytest.approx(means.var() + sd**2 * 9 / 10, rel=0.02)
-
-
-def test_decomposition_is_exact_for_a_complete_set_of_networks():
-    """Prop. 2.2 with the posterior uniform over all networks there are."""
-    networks = np.random.default_rng(2).normal(size=(6, 20, 50))
-    n = len(networks)
-    epistemic = epistemic_variance(networks) * (n - 1) / n  # of a population, not a sample
-    aleatoric = quantile_variance(networks.mean(axis=0))
-    np.testing.assert_allclose(epistemic + aleatoric, networks.var(axis=(0, 2)), rtol=1e-12)
-
-
-@settings(max_examples=50, derandomize=True)
-@given(quantile_arrays, st.floats(-50, 50), st.floats(-5, 5))
-def test_estimates_ignore_shifts_and_orders_and_identical_networks_agree(quantiles, shift, scale):
-    for estimate in ESTIMATES:
-        expected = scale**2 * estimate(quantiles)
-        np.testing.assert_allclose(estimate(scale * quantiles + shift), expected, atol=1e-6)
-        np.testing.assert_allclose(estimate(quantiles[::-1]), estimate(quantiles), atol=1e-8)
-    assert (epistemic_variance(quantiles) >= 0).all()
-    same = np.repeat(quantiles[:1], 3, axis=0)
-    np.testing.assert_allclose(epistemic_variance(same), 0, atol=1e-9)
-    np.testing.assert_allclose(aleatoric_variance(same), quantile_variance(same[0]), atol=1e-8)
 
 
 def test_the_aleatoric_part_is_by_either_estimate_and_never_negative():

@@ -1,7 +1,9 @@
-"""Nodes of similar features, and uncertainty that is averaged over them."""
+"""Propagation over edges and similar nodes, against dense formulas and loops."""
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import sparse
 
 from benchmarks.evidential_methods import EvidentialGNN, LogitUncertainty
@@ -9,6 +11,58 @@ from skuq import EvidentialProbe
 from skuq.evidential import GraphClassifier, as_node_graph, propagate
 from skuq.evidential._propagation import diffuse, similar_nodes
 from tests.evidential.probes import new_probe
+
+
+def dense_vacuity(adjacency, alpha):
+    rows = np.where(adjacency.any(axis=1, keepdims=True), adjacency, np.eye(len(adjacency)))
+    step = 0.5 * np.eye(len(rows)) + 0.5 * rows / rows.sum(axis=1, keepdims=True)
+    start = alpha.shape[1] / alpha.sum(axis=1)
+    return (start / (step @ step @ start))[:, None] * alpha
+
+
+def dense_evidence(adjacency, alpha):
+    looped = adjacency + np.eye(len(adjacency))
+    root = np.diag(looped.sum(axis=1) ** -0.5)
+    result = alpha
+    for _ in range(10):
+        result = 0.9 * root @ looped @ root @ result + 0.1 * alpha
+    return result
+
+
+def dense_diffusion(adjacency, alpha):
+    """Personalised PageRank of the vacuity, as the sum over walks of each length."""
+    looped = adjacency + np.eye(len(adjacency))
+    walk = looped / looped.sum(axis=1, keepdims=True)
+    start = alpha.shape[1] / alpha.sum(axis=1)
+    ends = [np.linalg.matrix_power(0.9 * walk, length) @ start for length in range(11)]
+    return (start / (ends[10] + 0.1 * sum(ends[:10])))[:, None] * alpha
+
+
+DENSE = {
+    "diffusion": dense_diffusion,
+    "vacuity": dense_vacuity,
+    "evidence": dense_evidence,
+    "both": lambda a, alpha: dense_vacuity(a, dense_evidence(a, alpha)),
+}
+
+
+@pytest.mark.parametrize("scheme", DENSE)
+@settings(max_examples=25)
+@given(n=st.integers(1, 9), density=st.floats(0, 0.6), seed=st.integers(0))
+def test_schemes_are_the_dense_formulas_with_the_paper_s_settings(scheme, n, density, seed):
+    rng = np.random.default_rng(seed)
+    upper = np.triu(rng.random((n, n)) < density, 1)
+    upper[:, -1] = False  # the last node is alone
+    adjacency, alpha = (upper | upper.T).astype(float), rng.lognormal(2, 3, size=(n, 3))
+    matrix, before = sparse.csr_array(adjacency), alpha.copy()
+    result = propagate(matrix, alpha, scheme)
+    np.testing.assert_array_equal(matrix.toarray(), adjacency)
+    np.testing.assert_array_equal(alpha, before)
+    np.testing.assert_allclose(result, DENSE[scheme](adjacency, alpha), rtol=1e-10)
+    np.testing.assert_allclose(result[-1], alpha[-1])
+    assert (result > 0).all()
+    if scheme in ("diffusion", "vacuity"):  # these leave expected probabilities
+        np.testing.assert_allclose(*(a / a.sum(axis=1, keepdims=True) for a in (result, alpha)))
 
 
 def similar_by_hand(adjacency, features, n_similar=10):
