@@ -1,8 +1,8 @@
 """What tests share that takes long: commitments, keys and honest proofs, which are made once.
 
 `made_once` returns a folder with the files that a function writes. They are kept between runs, in
-`$SKUQ_TEST_CACHE` or else in `.tox/.proofs`, until skuq/zk, the sources named in the call, this
-module, `conftest.py` or ezkl change. With `SKUQ_TEST_CACHE=off` each run makes them anew.
+`$SKUQ_TEST_CACHE` or else in `.tox/.proofs`, until skuq/zk, the sources named in the call, what
+they share here or ezkl change. With `SKUQ_TEST_CACHE=off` each run makes them anew.
 """
 
 import hashlib
@@ -21,15 +21,13 @@ from sklearn.linear_model import LogisticRegression
 
 from skuq.zk import _commit as sizes
 from skuq.zk import _ezkl as backend
-from skuq.zk import attest, challenge, check, commit, prove, verify
+from skuq.zk import attest, challenge, check, commit, prove
+from tests.zk.tampering import TEST, Exchange, verified
 
-N, SAMPLE = 12, {"false_share": 0.3, "error": 0.1}
 TWO_BLOCKS = 30  # more rows than fit into the first block of columns
-ASKED, TEST = {"alpha": 0.2, "n_bins": 2}, {"allow_test_string": True}
-AUDITOR = {"classes": [0, 1], **TEST}
-
 ROOT = Path(__file__).parents[2]
-SOURCES = ROOT / "skuq" / "zk", Path(__file__), Path(__file__).with_name("conftest.py")
+SHARED = [Path(__file__).with_name(f"{name}.py") for name in ("exchange", "tampering", "conftest")]
+SOURCES = ROOT / "skuq" / "zk", *SHARED
 KEPT = 2  # versions of each folder in the cache
 
 
@@ -104,50 +102,41 @@ def reuse_keys(patch, private):
     patch.setattr(backend, "setup", copied)
 
 
-def make_exchange(folder):
-    """A commitment, honest proofs of it, and the auditor's keys."""
-    X, _, model = exchange_data()
-    table = pd.DataFrame(X, columns=["a", "b"])
-    with quick_commitments() as patch:
-        patch.setattr(sizes, "MANY_ROWS", TWO_BLOCKS)
-        allowed = {"n_bins": 2, "n_proofs": 3, "n_attestations": 3}
-        commit(model, table, folder, tolerance=0.02, **allowed)
-    made = Exchange(folder)
-    data = made.X, made.y
-    attest(made.public, made.X[0], made.attestation, nonce="1")
-    prove(made.public, *data, folder / "bins", level="bins", **ASKED)
-    reported = {"level": "predictions", **ASKED}
-    prove(made.public, *data, folder / "predictions", **reported)
-    challenge(folder / "predictions", made.public, *data, made.challenge, **SAMPLE)
-    prove(made.public, *data, folder / "predictions", challenge=made.challenge, **reported)
-    for level in ("bins", "predictions"):
-        made.verify(level)
-    check(made.attestation, made.public, x=made.X[0], nonce="1", keys=made.keys, **TEST)
+def prove_and_verify(made, levels):
+    """Prove audits and verify them, whereby the auditor's keys are made, too."""
+    for level in levels:
+        bundle, asked = made.folder / level, {**made.question, **made.settings[level]}
+        answer = asked.pop("challenge", None)
+        proven = prove(made.public, *made.data, bundle, **asked)
+        assert proven.complete == (answer is None)
+        if answer is not None:
+            challenge(bundle, made.public, *made.data, answer, **made.sample)
+            prove(made.public, *made.data, bundle, challenge=answer, **asked)
+        verified(made, level)
 
 
-def exchange_data():
+def attest_and_check(made, nonce):
+    attest(made.public, made.X_ref[0], made.attestation, nonce=nonce)
+    check(made.attestation, made.public, x=made.X_ref[0], nonce=nonce, keys=made.keys, **TEST)
+
+
+def small_exchange(folder):
+    """A commitment to a model of two classes, whose audits need a single proof."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 2))
     y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
-    return X, y, LogisticRegression().fit(X, y)
+    made = Exchange(folder, LogisticRegression().fit(X, y), X, y, slice(12))
+    made.question = {"alpha": 0.2, "n_bins": 2, "confidence_level": 0.95}
+    made.sample = {"false_share": 0.3, "error": 0.1}
+    return made
 
 
-class Exchange:
-    """A commitment and proofs of it, as `make_exchange` writes them."""
-
-    def __init__(self, folder):
-        X, y, _ = exchange_data()
-        self.X, self.y, self.folder, self.keys = X[:N], y[:N], folder, folder / "keys"
-        self.public, self.challenge = folder / "public", folder / "challenge.json"
-        self.ledger = folder / "private" / "ledger.json"
-        self.attestation = folder / "attestation.json"
-
-    def audit(self, level):
-        return self.folder / level
-
-    def verify(self, level, bundle=None, public=None, **settings):
-        asked = {"keys": self.keys, "level": level, "confidence_level": 0.95, **AUDITOR, **ASKED}
-        if level == "predictions":
-            asked["challenge"] = self.challenge
-        given = bundle or self.audit(level), self.X, self.y, public or self.public
-        return verify(*given, **{**asked, **settings})
+def make_exchange(folder):
+    made = small_exchange(folder)
+    table = pd.DataFrame(made.X, columns=["a", "b"])
+    with quick_commitments() as patch:
+        patch.setattr(sizes, "MANY_ROWS", TWO_BLOCKS)
+        allowed = {"n_bins": 2, "n_proofs": 3, "n_attestations": 3}
+        commit(made.model, table, folder, tolerance=0.02, **allowed)
+    attest_and_check(made, "1")
+    prove_and_verify(made, ["bins", "predictions"])

@@ -1,4 +1,4 @@
-"""One run of the protocol as an auditor verifies it, and ways to alter its files."""
+"""What parties exchange, as an auditor verifies it, and ways to alter the files."""
 
 import base64
 import importlib.util
@@ -10,31 +10,45 @@ from pathlib import Path
 import pytest
 
 from skuq.zk import VerificationError, verify
-from skuq.zk._files import read_json, write_json
+from skuq.zk._files import digest, digest_file, read_json, write_json, write_manifest
 from skuq.zk._fixed_point import CONFIDENCE_BITS
 
 ONE = 1 << CONFIDENCE_BITS
-N, N_BINS, ALPHA = 24, 4, 0.1
-SAMPLE, PROVEN = {"false_share": 0.1, "error": 0.2}, 16  # predictions that are proven
-COMMITTED = {"n_bins": N_BINS, "n_proofs": 12, "n_attestations": 4, "verdict_samples": 28}
-COMMITTED["tolerance"] = 0.02
 TEST = {"allow_test_string": True}
-QUESTION = {"classes": ["x", "y", "z"], "alpha": ALPHA, "n_bins": N_BINS, "confidence_level": 0.95}
-ASKED = {**QUESTION, **TEST}
-# At level "verdict", where so few rows could not fail at 0.95 whatever their labels are.
-VERDICT_LEVEL = 0.6
 LEVELS = ["bins", "verdict", "predictions"]
-FEW = 14  # rows that fit into one proof
 STATED, CHUNK, NEXT = "statement.json", "chunks/00000.json", "chunks/00001.json"
+N, PROVEN = 24, 16  # reference data of the run, and predictions of them that are proven
+COMMITTED = {"n_bins": 4, "n_proofs": 12, "n_attestations": 4, "verdict_samples": 28}
+COMMITTED["tolerance"] = 0.02
 # Reasons that most changes are refused for.
 NOT_HELD, OTHER_WEIGHTS = "does not hold", "different weights"
 
 
-def verified(run, level, bundle=None, *, X=None, y=None, commitment=None, **settings):
-    """Verify an audit of the fixture, or an altered copy of it, as its auditor does."""
-    data = run.X_ref if X is None else X, run.y_ref if y is None else y
-    asked = {**ASKED, **run.settings[level], **settings, "keys": run.keys}
-    return verify(bundle or getattr(run, level), *data, commitment or run.honest, **asked)
+class Exchange:
+    """A model, and the files in a folder that its provider and its auditor exchange about it."""
+
+    def __init__(self, folder, model, X, y, reference):
+        self.folder, self.model, self.X, self.y = folder, model, X, y
+        self.data = self.X_ref, self.y_ref = X[reference], y[reference]
+        self.public, self.keys = folder / "public", folder / "keys"
+        self.private, self.ledger = folder / "private", folder / "private" / "ledger.json"
+        self.challenge, self.attestation = folder / "challenge.json", folder / "attestation.json"
+        self.bins, self.verdict, self.predictions = (folder / level for level in LEVELS)
+        # What is asked at all levels, and at each.
+        self.question, self.sample = {}, {}
+        self.settings = {level: {"level": level} for level in LEVELS}
+        self.settings["predictions"]["challenge"] = self.challenge
+
+    def asked(self, level, **settings):
+        classes = self.model.classes_.tolist()
+        return {"classes": classes, **self.question, **self.settings[level], **settings}
+
+
+def verified(made, level, bundle=None, *, X=None, y=None, commitment=None, **settings):
+    """Verify an audit, or an altered copy of it, as its auditor does."""
+    data = made.X_ref if X is None else X, made.y_ref if y is None else y
+    asked = {"keys": made.keys, **TEST, **made.asked(level, **settings)}
+    return verify(bundle or made.folder / level, *data, commitment or made.public, **asked)
 
 
 @cache
@@ -46,20 +60,19 @@ def second_verifier():
     return module
 
 
-def published_to_second(run, commitment=None, keys=None):
+def published_to_second(made, commitment=None, keys=None):
     """The commitment as the second verifier reads it, with the keys that skuq made."""
-    own = run.folder / "own.srs"  # outside the provider's folder
+    own = made.folder / "own.srs"  # outside the provider's folder
     if not own.exists():
-        shutil.copy(run.honest / "srs", own)
-    return second_verifier().Commitment(commitment or run.honest, keys or run.keys, own)
+        shutil.copy(made.public / "srs", own)
+    return second_verifier().Commitment(commitment or made.public, keys or made.keys, own)
 
 
-def verified_again(run, level, bundle=None, *, commitment=None, y=None, **settings):
+def verified_again(made, level, bundle=None, *, commitment=None, y=None, **settings):
     """The same by the second verifier."""
-    data = run.X_ref.tolist(), (run.y_ref if y is None else y).tolist()
-    asked, bundle = {**QUESTION, **run.settings[level], **settings}, bundle or getattr(run, level)
-    published = published_to_second(run, commitment)
-    return second_verifier().verify_audit(bundle, published, *data, **asked)
+    data = made.X_ref.tolist(), (made.y_ref if y is None else y).tolist()
+    asked, published = made.asked(level, **settings), published_to_second(made, commitment)
+    return second_verifier().verify_audit(bundle or made.folder / level, published, *data, **asked)
 
 
 def refused_by_second():
@@ -67,11 +80,17 @@ def refused_by_second():
     return pytest.raises((second.Refused, *second.MALFORMED))
 
 
-def assert_both_refuse(reason, run, level, bundle=None, **given):
+def assert_both_refuse(reason, made, level, bundle=None, **given):
     with pytest.raises(VerificationError, match=reason):
-        verified(run, level, bundle, **given)
+        verified(made, level, bundle, **given)
     with refused_by_second():
-        verified_again(run, level, bundle, **given)
+        verified_again(made, level, bundle, **given)
+
+
+def assert_both_refuse_refitted(reason, made, level, bundle, **given):
+    """The same for an altered bundle whose manifest fits."""
+    write_manifest(bundle)
+    assert_both_refuse(reason, made, level, bundle, **given)
 
 
 def files_of(folder):
@@ -108,6 +127,24 @@ def edit_outputs(path, change):
     record = read_json(path)
     found = change([int(v) for v in record["outputs"]])
     write_json(path, {**record, "outputs": [str(value) for value in found]})
+
+
+def altered(made, folder, change=None, string=None, fitted=True):
+    """A changed commitment whose hashes fit, and an audit that states it or does not."""
+    public = shutil.copytree(made.public, folder / f"public {fitted}")
+    bundle = shutil.copytree(made.bins, folder / f"bins {fitted}")
+    record = read_json(public / "commitment.json")
+    if string is not None:
+        (public / "srs").write_bytes(string((public / "srs").read_bytes()))
+        record["reference_string"]["sha256"] = digest_file(public / "srs")
+    if change is not None:
+        change(record)
+    changed(public / "commitment.json", **record)
+    write_manifest(public)
+    if fitted:
+        changed(bundle / STATED, commitment_digest=digest(record))
+        write_manifest(bundle)
+    return public, bundle
 
 
 def never(*_, **__):

@@ -6,181 +6,168 @@ to hold, as those of a provider who makes them for the altered files: the form a
 """
 
 import base64
+import copy
 import json
 import os
 import shutil
+from functools import reduce
+from operator import getitem
 from pathlib import Path
-from string import ascii_lowercase, ascii_uppercase, digits
+from string import ascii_letters
 
 import numpy as np
 import pytest
 
-pytest.importorskip("ezkl")
-pytest.importorskip("onnx")
-
 from skuq.zk import _ezkl as backend
-from skuq.zk import check, load_commitment, verify
+from skuq.zk import check, load_commitment
 from skuq.zk._files import digest_file, read_json, write_json, write_manifest
 from skuq.zk._statements import encoded
-from tests.zk import exchange as small
-from tests.zk import tampering
-from tests.zk.tampering import changed
+from tests.zk import tampering as t
 
 EXAMPLES = json.loads(Path(__file__).with_name("alterations.json").read_text(encoding="utf-8"))
-ARABIC = str.maketrans("0123456789", "".join(map(chr, range(0x660, 0x66A))))
-FULL_WIDTH = str.maketrans("0123456789", "".join(map(chr, range(0xFF10, 0xFF1A))))
+
+
+def in_digits_from(zero):
+    return str.maketrans("0123456789", "".join(map(chr, range(zero, zero + 10))))
+
+
+def after_the_sign(more, value):
+    return f"-{more}{value[1:]}" if value[0] == "-" else more + value
+
+
+def of_bytes(change):
+    return lambda text: base64.b64encode(change(base64.b64decode(text))).decode()
+
+
+def with_other_unused_bits(text):
+    """Another text of the same bytes: the last letter has bits that stand for nothing."""
+    body, proof = text.rstrip("="), base64.b64decode(text)
+    others = (text.replace(body, body[:-1] + letter) for letter in ascii_letters)
+    return next(other for other in others if other != text and base64.b64decode(other) == proof)
+
+
 SPELLINGS = {
-    "arabic digits": lambda value: value.translate(ARABIC),
-    "full width": lambda value: value.translate(FULL_WIDTH),
+    "arabic digits": lambda value: value.translate(in_digits_from(0x660)),
+    "full width": lambda value: value.translate(in_digits_from(0xFF10)),
     "a plus": lambda value: "+" + value.lstrip("-"),
     "spaces": lambda value: f" {value} ",
-    "an underscore": lambda value: "0_" + value if value[0] != "-" else "-0_" + value[1:],
-    "a zero before it": lambda value: "0" + value if value[0] != "-" else "-0" + value[1:],
+    "an underscore": lambda value: after_the_sign("0_", value),
+    "a zero before it": lambda value: after_the_sign("0", value),
     "an integer": int,
     "a float": float,
     "float": float,
     "text": str,
     "capitals": str.upper,
     "other": lambda value: 1 - value,
-}
-PROOFS = {
-    "bytes after it": lambda proof: proof + b"xx",
-    "one byte less": lambda proof: proof[:-1],
-    "one bit changed": lambda proof: proof[:-9] + bytes([proof[-9] ^ 1]) + proof[-8:],
-    "zeros behind its head": lambda proof: proof[:64] + bytes(len(proof) - 64),
+    "a line break": lambda proof: proof[:76] + "\n" + proof[76:],
+    "other unused bits": with_other_unused_bits,
+    "bytes after it": of_bytes(lambda proof: proof + b"xx"),
+    "one byte less": of_bytes(lambda proof: proof[:-1]),
+    "one bit changed": of_bytes(lambda proof: t.flipped(proof, -9)),
+    "zeros behind its head": of_bytes(lambda proof: proof[:64] + bytes(len(proof) - 64)),
 }
 
 
-def alter(path, example):
-    """Make the one change of an example to a file, or put one there."""
-    operation = example["operation"]
-    if operation in ("set", "delete", "spell", "proof"):
-        record = read_json(path)
-        *parents, name = example.get("path", ["proof"])
-        entry = record
-        for parent in parents:
-            entry = entry[parent]
-        if operation == "delete":
-            del entry[name]
-        elif operation == "set":
-            entry[name] = example["value"]
-        elif operation == "spell":
-            entry[name] = SPELLINGS[example["how"]](entry[name])
-        else:
-            entry[name] = respelled_proof(entry[name], example["how"])
-        write_json(path, record)
-    elif operation == "create":
-        path.write_text("{}", encoding="utf-8")
-    elif operation == "folder":
-        path.mkdir()
-    elif operation == "remove":
-        path.unlink()
-    elif operation == "link":
-        path.rename(path.with_name("moved"))
-        shutil.move(path.with_name("moved"), path.parents[2] / "moved")
-        path.symlink_to(path.parents[2] / "moved")
+def alter_entry(path, example):
+    record = read_json(path)
+    *parents, name = example.get("path", ["proof"])
+    entry = reduce(getitem, parents, record)
+    if example["operation"] == "delete":
+        del entry[name]
+    elif "how" in example:
+        entry[name] = SPELLINGS[example["how"]](entry[name])
     else:
-        path.write_bytes(rewritten(path.read_bytes(), example))
+        entry[name] = example["value"]
+    write_json(path, record)
 
 
-LETTERS = f"{ascii_uppercase}{ascii_lowercase}{digits}+/"
-
-
-def respelled_proof(text, how):
-    if how == "a line break":
-        return text[:76] + "\n" + text[76:]
-    if how == "other unused bits":
-        body = text.rstrip("=")
-        assert body != text  # the last letter has bits that stand for nothing
-        other = LETTERS[LETTERS.index(body[-1]) + 1]
-        again = body[:-1] + other + text[len(body) :]
-        assert base64.b64decode(again) == base64.b64decode(text)
-        return again
-    return base64.b64encode(PROOFS[how](base64.b64decode(text))).decode()
-
-
-def rewritten(data, example):
-    """The bytes of a file after a change to its text."""
+def alter_text(path, example):
+    data, operation = path.read_bytes(), example["operation"]
     more = bytes.fromhex(example.get("bytes", "")) * example.get("times", 1)
-    if example["operation"] == "respell":
-        record = json.loads(data)
-        return json.dumps(dict(reversed(record.items())), indent=2, ensure_ascii=False).encode()
-    if example["operation"] == "replace":
-        old, new = example["old"].encode(), example["new"].encode()
-        assert old in data
-        return data.replace(old, new, 1)
-    if example["operation"] == "encode":
-        return data.decode().encode(example["encoding"])
-    return {"prepend": more + data, "append": data + more, "fill": more}[example["operation"]]
+    if operation == "respell":
+        record = dict(reversed(json.loads(data).items()))
+        data = json.dumps(record, indent=2, ensure_ascii=False).encode()
+    elif operation == "replace":
+        assert example["old"].encode() in data
+        data = data.replace(example["old"].encode(), example["new"].encode(), 1)
+    elif operation == "encode":
+        data = data.decode().encode(example["encoding"])
+    else:
+        data = {"prepend": more + data, "append": data + more, "fill": more}[operation]
+    path.write_bytes(data)
+
+
+def link(path, example):
+    path.symlink_to(shutil.move(path, path.parents[2] / "moved"))
+
+
+OPERATIONS = {
+    **dict.fromkeys(("set", "delete", "spell", "proof"), alter_entry),
+    "create": lambda path, example: path.write_text("{}", encoding="utf-8"),
+    "folder": lambda path, example: path.mkdir(),
+    "remove": lambda path, example: path.unlink(),
+    "link": link,
+}
 
 
 class Setting:
     """The honest files of a kind, as copies to be altered, and what their verifiers ask."""
 
     def __init__(self, kind, folder, request):
-        self.kind, self.folder = kind, folder
-        if kind == "verdict":
-            made = request.getfixturevalue("run")
-            public, (self.X, self.y), bundle = made.honest, made.data, made.verdict
-            self.question = {**tampering.QUESTION, **made.settings["verdict"]}
+        made = request.getfixturevalue("run" if kind == "verdict" else "exchange")
+        self.kind, self.made, self.asked = kind, copy.copy(made), {}
+        self.made.folder, self.bundle = folder, folder / kind
+        self.made.public = shutil.copytree(made.public, folder / "public")
+        shutil.copy(made.public / "srs", folder / "own.srs")
+        if kind in made.settings:
+            shutil.copytree(made.folder / kind, self.bundle)
         else:
-            made = request.getfixturevalue("exchange")
-            public, self.X, self.y, bundle = made.public, made.X, made.y, made.audit(kind)
-            self.question = {"level": kind, "classes": [0, 1], **small.ASKED}
-            self.question["confidence_level"] = 0.95
-        self.keys, self.own = made.keys, shutil.copy(public / "srs", folder / "own.srs")
-        self.public, self.bundle = shutil.copytree(public, folder / "public"), folder / "bundle"
-        if kind == "attestation":
             self.bundle.mkdir()
             shutil.copy(made.attestation, self.bundle)
-        elif kind != "commitment":
-            shutil.copytree(bundle, self.bundle)
         if kind == "predictions":
-            self.question["challenge"] = Path(shutil.copy(made.challenge, folder))
+            self.asked["challenge"] = Path(shutil.copy(made.challenge, folder))
 
     def alter(self, example):
         """Alter the files or the question, and let all else fit."""
-        asked = dict(example.get("asked", {}))
-        if asked.pop("one_class", False):
-            self.y = np.zeros_like(self.y)
-            committed = load_commitment(self.public)
-            data = encoded(committed.encoding, committed.classes, self.X, self.y)
-            changed(self.bundle / "statement.json", reference_digest=data.digest)
+        self.asked |= example.get("asked", {})
+        if self.asked.pop("one_class", False):
+            self.asked["y"] = np.zeros_like(self.made.y_ref)
+            committed = load_commitment(self.made.public)
+            data = committed.encoding, committed.classes, self.made.X_ref, self.asked["y"]
+            t.changed(self.bundle / t.STATED, reference_digest=encoded(*data).digest)
             write_manifest(self.bundle)
-        self.question |= asked
         if "file" not in example:
             return
-        folder = self.public if self.kind == "commitment" else self.bundle
+        folder = self.made.public if self.kind == "commitment" else self.bundle
         if example["file"] == "challenge.json":
-            folder = self.folder
-        alter(folder / example["file"], example)
-        if example["file"] == "reported.json" and self.kind == "predictions":
-            stated = {"reported_digest": digest_file(folder / "reported.json")}
-            changed(folder / "statement.json", **stated)
-            changed(self.question["challenge"], **stated)
-        if folder != self.folder and example["file"] != "manifest.json":
+            folder = self.made.folder
+        path = folder / example["file"]
+        OPERATIONS.get(example["operation"], alter_text)(path, example)
+        if path.name == "reported.json" and path.exists() and self.kind == "predictions":
+            for stated in (folder / t.STATED, self.asked["challenge"]):
+                t.changed(stated, reported_digest=digest_file(path))
+        if folder != self.made.folder and example["file"] != "manifest.json":
             write_manifest(folder)
 
     def first(self):
         """Have the package verify."""
-        trust = {"allow_test_string": True, "keys": self.keys}
+        made, path = self.made, self.bundle / "attestation.json"
         if self.kind == "commitment":
-            return load_commitment(self.public)
+            return load_commitment(made.public)
         if self.kind == "attestation":
-            path = self.bundle / "attestation.json"
-            return check(path, self.public, x=self.X[0], nonce="1", **trust)
-        return verify(self.bundle, self.X, self.y, self.public, **self.question, **trust)
+            return check(path, made.public, x=made.X_ref[0], nonce="1", keys=made.keys, **t.TEST)
+        return t.verified(made, self.kind, **self.asked)
 
-    def second(self, second):
+    def second(self):
         """Have the second verifier verify."""
-        published = second.Commitment(self.public, self.keys, Path(self.own))
+        made, path = self.made, self.bundle / "attestation.json"
+        if self.kind in made.settings:
+            return t.verified_again(made, self.kind, **self.asked)
+        published = t.published_to_second(made)
         if self.kind == "commitment":
             return published
-        if self.kind == "attestation":
-            path = self.bundle / "attestation.json"
-            return second.verify_attestation(path, published, self.X[0].tolist(), "1")
-        data = self.X.tolist(), self.y.tolist()
-        return second.verify_audit(self.bundle, published, *data, **self.question)
+        x = made.X_ref[0].tolist()
+        return t.second_verifier().verify_attestation(path, published, x, "1")
 
 
 def assume_proofs(monkeypatch, second):
@@ -206,7 +193,7 @@ def test_both_verifiers_give_the_expected_answer(second, example, tmp_path, requ
     setting.alter(example)
     assert answer(setting.first, ValueError) == example["expected"]
     refusals = second.Refused, *second.MALFORMED
-    assert answer(lambda: setting.second(second), *refusals) == example["expected"]
+    assert answer(setting.second, *refusals) == example["expected"]
 
 
 def test_the_examples_are_many_and_some_are_accepted():

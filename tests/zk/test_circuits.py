@@ -2,44 +2,20 @@
 
 import json
 from collections import Counter
-from itertools import pairwise, product
+from itertools import product
 
+import ezkl
 import numpy as np
 import pytest
 
-pytest.importorskip("ezkl")
-pytest.importorskip("onnx")
-
-import ezkl
-import onnx
-
 from skuq.zk import _ezkl as backend
-from skuq.zk._circuits import build, input_names
-from skuq.zk._fixed_point import (
-    PAD_BITS,
-    PAD_LIMBS,
-    Architecture,
-    IntegerNetwork,
-    IntegerPredictions,
-    digit_base,
-    digits_of,
-    integer_predictions,
-    largest_value,
-    tie_factor,
-)
+from skuq.zk import _fixed_point as fixed
+from skuq.zk import _statements as st
+from skuq.zk._circuits import build
 from skuq.zk._public_commitment import Column, Encoding
 from skuq.zk._quantisation import DenseNetwork, integer_network
-from skuq.zk._statements import (
-    bins_inputs,
-    chance_allowance,
-    known_outputs,
-    prediction_inputs,
-    prediction_outputs,
-    public_inputs,
-    signed_sums,
-    thresholds,
-)
 from tests.zk.tampering import ONE
+from tests.zk.test_fixed_point import random_network
 
 CONTEXT = 2**247 + 12345
 N_PADS, POINTS = 3, 6
@@ -52,14 +28,16 @@ class Circuits:
         rng = np.random.default_rng(0)
         self.folder, self.network = folder, network
         widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
-        digits = digits_of(largest_value(network, limits), 13)
+        digits = fixed.digits_of(fixed.largest_value(network, limits), 13)
         points = dict.fromkeys(("predictions", "bins", "padded_bins"), POINTS)
-        self.shape = Architecture(widths, network.logit_bits, digits, 4, n_pads, n_bins, 13, points)
+        self.shape = fixed.Architecture(
+            widths, network.logit_bits, digits, 4, n_pads, n_bins, 13, points
+        )
         layers = zip(network.weights, network.biases, strict=True)
         self.constants = [part for w, b in layers for part in (w, b[None])]
         self.constants.append(rng.integers(1 << 24, size=(1, 4)))
         if n_pads:
-            self.constants.append(rng.integers(1 << PAD_BITS, size=self.shape.shapes[-1]))
+            self.constants.append(rng.integers(1 << fixed.PAD_BITS, size=self.shape.shapes[-1]))
 
     def run(self, circuit, values):
         """Outputs of a circuit, but for the context and the number of most probable classes."""
@@ -70,7 +48,7 @@ class Circuits:
             backend.describe(model, settings, circuit, self.shape)
             numbers = [int(value) for part in self.constants for value in part.ravel()]
             backend.compile_circuit(model, settings, compiled, numbers)
-        inputs = public_inputs(circuit, self.shape, values, CONTEXT)
+        inputs = st.public_inputs(circuit, self.shape, values, CONTEXT)
         numbers = [[backend._hex(v) for v in part] for part in inputs]
         data.write_text(json.dumps({"input_data": numbers}), encoding="utf-8")
         witness = ezkl.gen_witness(str(data), str(compiled), str(self.folder / "witness.json"))
@@ -84,52 +62,44 @@ class Circuits:
         total = [0] * (3 * self.shape.n_bins)
         for chunk in chunks:
             limbs = [int(v) for v in self.constants[-1][chunk]]
-            assert len(limbs) == PAD_LIMBS * len(total)
+            assert len(limbs) == fixed.PAD_LIMBS * len(total)
             for i, limb in enumerate(limbs):
-                total[i % len(total)] += limb << PAD_BITS * (i // len(total))
+                total[i % len(total)] += limb << fixed.PAD_BITS * (i // len(total))
         return total
-
-
-def drawn_network(rng, widths, *, size=1.5):
-    weights = [rng.normal(scale=size / np.sqrt(a), size=(a, b)) for a, b in pairwise(widths)]
-    biases = [rng.normal(scale=size, size=b) for b in widths[1:]]
-    encoding = Encoding((Column(0, 0.0, 1.0, 8.0),) * widths[0], 8)
-    dense = DenseNetwork(weights, biases, (0,) * widths[0], np.arange(widths[-1]))
-    return encoding, integer_network(dense, encoding, 8)
 
 
 def assert_circuits_agree(made, rows, codes, n_bins, names=("predictions", "bins", "padded_bins")):
     """Compare one chunk with the arithmetic in the open."""
-    found = integer_predictions(made.network, rows)
-    sums = signed_sums(found, codes, n_bins, made.shape.n_bins)
+    found = fixed.integer_predictions(made.network, rows)
+    sums = st.signed_sums(found, codes, n_bins, made.shape.n_bins)
     for circuit in names:
-        values, expected = bins_inputs(made.shape, circuit, rows, codes, n_bins), sums
+        values, expected = st.bins_inputs(made.shape, circuit, rows, codes, n_bins), sums
         if circuit == "predictions":
-            values = prediction_inputs(made.shape, rows)
-            expected = prediction_outputs(made.shape, found)
+            values = st.prediction_inputs(made.shape, rows)
+            expected = st.prediction_outputs(made.shape, found)
         if circuit == "padded_bins":
             values["chunk"] = np.eye(made.shape.n_pads, dtype=int)[1]
             expected = [a + b for a, b in zip(sums, made.pad([1]), strict=True)]
         assert made.run(circuit, values) == expected, f"{circuit!r} is another function"
-        assert [made.tops] == (known_outputs(circuit, values) or [None])
+        assert [made.tops] == (st.known_outputs(circuit, values) or [None])
 
 
 @pytest.mark.parametrize("widths", [(3, 2), (1, 5), (2, 4, 5), (2, 3, 4, 3)])
 def test_circuits_of_random_networks_agree_with_arithmetic_in_the_open(tmp_path, widths):
     rng, seen = np.random.default_rng(sum(widths)), Counter()
-    encoding, network = drawn_network(rng, widths)
+    _, encoding, network = random_network(rng, widths, size=1.5)
     made = Circuits(tmp_path, network, encoding.limits())
     for n, n_bins in ((POINTS, 10), (POINTS, 4), (4, 10), (1, 1)):
         rows = encoding.encode(rng.normal(0, 2, size=(n, widths[0])))
         assert_circuits_agree(made, rows, rng.integers(widths[-1], size=n), n_bins)
-        seen.update(integer_predictions(network, rows).confidence.tolist())
+        seen.update(fixed.integer_predictions(network, rows).confidence.tolist())
     assert len(seen) > 5
 
 
 @pytest.mark.parametrize("n_bins", [10, 3])
 def test_circuits_without_pads_and_with_other_bins_agree(tmp_path, n_bins):
     rng = np.random.default_rng(0)
-    encoding, network = drawn_network(rng, (2, 3, 3))
+    _, encoding, network = random_network(rng, (2, 3, 3), size=1.5)
     made = Circuits(tmp_path, network, encoding.limits(), n_bins=n_bins, n_pads=0)
     rows, codes = encoding.encode(rng.normal(0, 2, size=(POINTS, 2))), rng.integers(3, size=POINTS)
     assert made.shape.circuits == ("attestation", "predictions", "bins")
@@ -139,7 +109,7 @@ def test_circuits_without_pads_and_with_other_bins_agree(tmp_path, n_bins):
 
 def test_circuits_agree_at_the_limits_of_the_inputs(tmp_path):
     rng = np.random.default_rng(3)
-    encoding, network = drawn_network(rng, (2, 6, 3), size=6.0)
+    _, encoding, network = random_network(rng, (2, 6, 3), size=6.0)
     made = Circuits(tmp_path, network, encoding.limits())
     rows = np.array([[1, 1], [1, -1], [-1, 1], [-1, -1], [0, 1], [0, 0]]) * encoding.limits()
     assert_circuits_agree(made, rows, rng.integers(3, size=6), 10)
@@ -149,22 +119,22 @@ def test_circuits_agree_at_the_limits_of_the_inputs(tmp_path):
 def test_digits_hold_the_largest_number_and_no_larger_one(tmp_path, n_classes):
     weight = np.zeros((1, n_classes), int)
     weight[0, 0], weight[0, -1] = 1, -1
-    network = IntegerNetwork([weight], [np.full(n_classes, 5)], 8, 8)
+    network = fixed.IntegerNetwork([weight], [np.full(n_classes, 5)], 8, 8)
     # Twice the largest difference of ordered logits, minus 1, is below the square of the base.
-    limit = (digit_base(13) ** 2 + 2 - 2 * n_classes) // (4 * tie_factor(n_classes))
+    limit = (fixed.digit_base(13) ** 2 + 2 - 2 * n_classes) // (4 * fixed.tie_factor(n_classes))
     made = Circuits(tmp_path, network, np.array([limit]))
     assert made.shape.digits == 2
     rows = np.array([[limit], [-limit]] * 3)
     assert_circuits_agree(made, rows, np.zeros(6, int), 10)
-    assert digits_of(largest_value(network, np.array([limit + 1])), 13) == 3
+    assert fixed.digits_of(fixed.largest_value(network, np.array([limit + 1])), 13) == 3
     with pytest.raises(RuntimeError, match="synthesis error"):
-        made.run("bins", bins_inputs(made.shape, "bins", rows + 1, np.zeros(6, int), 10))
+        made.run("bins", st.bins_inputs(made.shape, "bins", rows + 1, np.zeros(6, int), 10))
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])
 def test_circuits_agree_on_equal_logits(tmp_path, n_classes):
     weight = np.resize([3, -3], (1, n_classes))
-    network = IntegerNetwork([weight], [np.full(n_classes, 5)], 8, 8)
+    network = fixed.IntegerNetwork([weight], [np.full(n_classes, 5)], 8, 8)
     made = Circuits(tmp_path, network, np.array([4096]))
     rows = np.array([[0], [4096], [-4096], [1], [-1], [500]])
     for code in range(n_classes):
@@ -182,9 +152,9 @@ def test_equal_layers_without_a_bias_are_committed_to_as_any_others(tmp_path):
 
 def test_a_row_that_would_be_right_whatever_its_label_shows(tmp_path):
     """Weights that are no integers could make ordered logits equal; here the order is left out."""
-    network = IntegerNetwork([np.array([[3, 3, 3]])], [np.full(3, 5)], 8, 8)
+    network = fixed.IntegerNetwork([np.array([[3, 3, 3]])], [np.full(3, 5)], 8, 8)
     made = Circuits(tmp_path, network, np.array([4096]))
-    values = bins_inputs(made.shape, "bins", np.array([[7], [9]]), np.array([2, 1]), 10)
+    values = st.bins_inputs(made.shape, "bins", np.array([[7], [9]]), np.array([2, 1]), 10)
     made.run("bins", values)
     assert made.tops == 2
     made.run("bins", {**values, "order": np.zeros(3, int)})
@@ -193,10 +163,10 @@ def test_a_row_that_would_be_right_whatever_its_label_shows(tmp_path):
 
 @pytest.mark.parametrize("n_bins", [2, 10])
 def test_circuits_agree_on_confidences_that_are_on_an_edge(tmp_path, n_bins):
-    network = IntegerNetwork([np.array([[0, 64]])], [np.full(2, 5)], 6, 6)
+    network = fixed.IntegerNetwork([np.array([[0, 64]])], [np.full(2, 5)], 6, 6)
     rows = np.array([[0], [40_000], [-40_000], [0], [90], [-300]])
     made = Circuits(tmp_path, network, np.array([40_000]))
-    confidence = integer_predictions(made.network, rows).confidence
+    confidence = fixed.integer_predictions(made.network, rows).confidence
     assert (confidence[:4] == [ONE // 2, ONE, ONE, ONE // 2]).all()
     assert_circuits_agree(made, rows, np.array([0, 1, 1, 1, 0, 0]), n_bins)
 
@@ -223,7 +193,7 @@ def sums_of(bins, most):
 @pytest.fixture(scope="module")
 def judge(tmp_path_factory):
     """A verdict, which agrees with the rule; of its circuits, only the verdict is run."""
-    encoding, network = drawn_network(np.random.default_rng(0), (2, 3, 2))
+    _, encoding, network = random_network(np.random.default_rng(0), (2, 3, 2))
     made = Circuits(tmp_path_factory.mktemp("judge"), network, encoding.limits())
 
     def verdict(bins, alphas, chance, chunks=(0, 2)):
@@ -251,10 +221,10 @@ def drawn_bins(rng, n_bins, off):
 def test_sums_made_by_hand_are_those_of_predictions():
     rng = np.random.default_rng(0)
     right, confidence = rng.integers(2, size=200), rng.integers(1, ONE + 1, size=200)
-    found = IntegerPredictions(right, confidence)
+    found = fixed.IntegerPredictions(right, confidence)
     inside = [np.minimum(confidence * 4 // ONE, 3) == b for b in range(4)]
     bins = [(int(m.sum()), int(confidence[m].sum()), int(right[m].sum())) for m in inside]
-    assert sums_of(bins, 10) == signed_sums(found, np.ones(200, int), 4, 10)
+    assert sums_of(bins, 10) == st.signed_sums(found, np.ones(200, int), 4, 10)
 
 
 @pytest.mark.parametrize("n_bins", [10, 4, 1])
@@ -263,15 +233,15 @@ def test_a_verdict_follows_the_rule_in_integers(judge, n_bins, level):
     rng, seen = np.random.default_rng(n_bins), set()
     for off in (0.0, 0.04, 0.08, 0.12, 0.16, 0.2):
         bins = drawn_bins(rng, n_bins, off)
-        alphas = thresholds(float(rng.choice([0.02, 0.1, 0.2])), 0.03)
-        seen.add(tuple(judge(bins, alphas, chance_allowance(n_bins, level))))
+        alphas = st.thresholds(float(rng.choice([0.02, 0.1, 0.2])), 0.03)
+        seen.add(tuple(judge(bins, alphas, st.chance_allowance(n_bins, level))))
     assert len(seen) > 1
 
 
 def test_a_verdict_is_the_same_under_any_pads(judge):
     bins = drawn_bins(np.random.default_rng(1), 10, 0.1)
     for chunks in ((0,), (1, 2), (0, 1, 2)):
-        judge(bins, [20, 100, 300], chance_allowance(10, 0.95), chunks)
+        judge(bins, [20, 100, 300], st.chance_allowance(10, 0.95), chunks)
 
 
 def test_a_gap_of_exactly_alpha_passes_and_one_unit_more_fails_in_every_bin(judge):
@@ -295,19 +265,4 @@ def test_a_verdict_holds_for_bins_of_no_samples_and_of_thousands(judge):
     assert judge([(0, 0, 0)] * 9 + [(20, 19 * ONE, 19)], [0, 1, 2], 0) == [1, 1, 1]
     bins = [(3000, 3000 * ONE, 0)] * 10
     assert judge(bins, [0, 50, 999], 0) == [-1, -1, -1]
-    assert judge(bins, [0, 50, 1000], chance_allowance(10, 0.95)) == [-1, -1, 1]
-
-
-def test_graphs_take_inputs_in_their_order_and_depend_on_no_weight_but_in_constants():
-    rows = {"predictions": 2, "bins": 3, "padded_bins": 3}
-    shape = Architecture((2, 3, 2), 20, 3, 4, 2, 5, 13, rows)
-    for circuit in shape.circuits:
-        graphs = []
-        for value in (1, -7):
-            constants = [np.full(s, value) for s in shape.shapes]
-            graph = onnx.load_from_string(build(circuit, shape, constants)).graph
-            graphs.append(str([graph.node, graph.input, graph.output]))
-        assert graphs[0] == graphs[1]
-        dims = [(each.name, each.type.tensor_type.shape.dim) for each in graph.input]
-        found = [(name, tuple(d.dim_value for d in size)) for name, size in dims]
-        assert found == list(input_names(circuit, shape).items())
+    assert judge(bins, [0, 50, 1000], st.chance_allowance(10, 0.95)) == [-1, -1, 1]

@@ -9,9 +9,6 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("ezkl")
-pytest.importorskip("onnx")
-
 from skuq.zk import VerificationError, attest, check, commit, load_commitment, reported_predictions
 from skuq.zk import _commit as committing
 from skuq.zk import _ezkl as backend
@@ -19,7 +16,7 @@ from skuq.zk._files import read_json
 from skuq.zk._fixed_point import CIRCUITS, MAX_BLOCKS, Architecture
 from skuq.zk._keys import make_keys
 from tests.zk.tampering import COMMITTED, N, contents_of, files_of, never, verified
-from tests.zk.test_circuits import drawn_network
+from tests.zk.test_fixed_point import random_network
 
 
 def test_a_commitment_is_as_small_as_it_can_be_and_agrees_with_the_model(run):
@@ -27,7 +24,7 @@ def test_a_commitment_is_as_small_as_it_can_be_and_agrees_with_the_model(run):
     assert (shape.log_rows, shape.circuits, shape.n_pads) == (13, CIRCUITS, 2)
     for circuit in ("bins", "padded_bins"):
         assert N / 2 <= shape.rows_of(circuit) < N  # two chunks
-    labels, confidence = reported_predictions(run.honest, run.X)
+    labels, confidence = reported_predictions(run.public, run.X)
     proba = run.model.predict_proba(run.X)
     np.testing.assert_array_equal(labels, run.model.classes_[proba.argmax(axis=1)])
     np.testing.assert_allclose(confidence, proba.max(axis=1), atol=COMMITTED["tolerance"])
@@ -39,8 +36,8 @@ def test_a_commitment_is_as_small_as_it_can_be_and_agrees_with_the_model(run):
 
 def test_nothing_public_holds_a_weight_or_salt(run):
     names = {"commitment.json", "manifest.json", "srs"}
-    assert {path.name for path in run.honest.iterdir()} == names
-    private = run.honest.parent / "private"
+    assert {path.name for path in run.public.iterdir()} == names
+    private = run.private
     assert stat.S_IMODE(private.stat().st_mode) & 0o077 == 0  # nobody else may enter
     with np.load(private / "constants.npz") as arrays:
         heads = [arrays[name].ravel()[:3] for name in arrays.files if arrays[name].size > 1]
@@ -51,7 +48,7 @@ def test_nothing_public_holds_a_weight_or_salt(run):
     assert any(pattern in own for pattern in patterns)  # they are found where they are
     contents = [run.attestation.read_bytes(), run.challenge.read_bytes()]
     contents.append(base64.b64decode(read_json(run.attestation)["proof"]))
-    for folder in (run.honest, run.bins, run.verdict, run.predictions):
+    for folder in (run.public, run.bins, run.verdict, run.predictions):
         contents += contents_of(folder).values()
     assert not any(pattern in content for content in contents for pattern in patterns)
 
@@ -142,8 +139,8 @@ def test_without_the_proof_system_the_extra_is_named(run, tmp_path, monkeypatch)
     for call in (
         lambda: commit(run.model, run.X, tmp_path / "out"),
         lambda: verified(run, "bins"),
-        lambda: check(run.attestation, run.honest, x=run.X_ref[0], nonce="mine"),
-        lambda: attest(run.honest, run.X_ref[0], tmp_path / "a.json", nonce="mine"),
+        lambda: check(run.attestation, run.public, x=run.X_ref[0], nonce="mine"),
+        lambda: attest(run.public, run.X_ref[0], tmp_path / "a.json", nonce="mine"),
     ):
         with pytest.raises(ImportError, match=r"pip install 'skuq\[zk\]'"):
             call()
@@ -156,7 +153,7 @@ def filled(folder, shape, circuit):
 
 
 def test_a_proof_of_an_audit_has_blocks_for_many_rows_and_an_attestation_has_one(tmp_path):
-    network = drawn_network(np.random.default_rng(0), (2, 60, 2))
+    network = random_network(np.random.default_rng(0), (2, 60, 2), size=1.5)[1:]
     memories = backend.memory_estimate(13, 1), 8.0
     few, many = (committing.fit_shape(*network, 4, 20, 50, memory) for memory in memories)
     assert few.log_rows == many.log_rows == 13

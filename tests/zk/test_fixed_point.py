@@ -7,17 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from skuq.zk._fixed_point import (
-    EXP_BASE,
-    LOGIT_BITS,
-    REACH,
-    IntegerNetwork,
-    integer_logits,
-    integer_predictions,
-    largest_value,
-    logit_shift,
-    tie_factor,
-)
+from skuq.zk import _fixed_point as fixed
 from skuq.zk._public_commitment import Column, Encoding
 from skuq.zk._quantisation import DenseNetwork, fit_encoding, integer_network, probabilities
 from tests.zk.tampering import ONE
@@ -54,10 +44,10 @@ def by_hand(network, row):
         factor *= 2
     ordered = [factor * v - j for j, v in enumerate(values)]
     below = [v - ordered[label] for v in ordered]
-    unit, weights = Fraction(factor) * 2**network.logit_bits / 2**LOGIT_BITS, []
+    unit, weights = Fraction(factor) * 2**network.logit_bits / 2**fixed.LOGIT_BITS, []
     for v in below:
-        shifted = max(0, half_away_from_zero(v / unit + REACH))
-        power = mpmath.power(mpmath.mpf(EXP_BASE), mpmath.mpf(shifted - REACH) / ONE)
+        shifted = max(0, half_away_from_zero(v / unit + fixed.REACH))
+        power = mpmath.power(mpmath.mpf(fixed.EXP_BASE), mpmath.mpf(shifted - fixed.REACH) / ONE)
         weights.append(int(mpmath.nint(ONE * power)))
     confidence = half_away_from_zero(Fraction(ONE * ONE, sum(weights)))
     return label, confidence, seen + ordered + below
@@ -67,7 +57,7 @@ SHAPES = [(3, 2), (2, 3), (2, 6, 5), (3, 4, 4, 3), (1, 2, 3, 7)]
 
 
 def assert_exact(network, rows):
-    found = integer_predictions(network, rows)
+    found = fixed.integer_predictions(network, rows)
     expected = [by_hand(network, row)[:2] for row in rows]
     assert list(zip(found.label.tolist(), found.confidence.tolist(), strict=True)) == expected
     assert len({confidence for _, confidence in expected}) > 1
@@ -92,30 +82,24 @@ def test_predictions_with_category_codes_are_those_of_exact_arithmetic():
     np.testing.assert_allclose(found.confidence / ONE, floats.max(axis=1), atol=0.02)
 
 
-@pytest.mark.parametrize("widths", SHAPES)
-def test_logits_are_those_of_the_network_in_other_units(widths):
-    rng = np.random.default_rng(1)
-    network, encoding, rounded = random_network(rng, widths, bits=11)
-    X = rng.normal(0.5, 2, size=(30, widths[0]))
-    proba = np.exp(integer_logits(rounded, encoding.encode(X)) / 2.0**rounded.logit_bits)
-    proba /= proba.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(proba, probabilities(network, X), atol=0.01)
-
-
 @pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 8])
 def test_of_equal_logits_the_first_class_wins_with_a_share_of_one_by_the_number_of_them(n_classes):
     zeros = np.zeros((1, n_classes), np.int64)
-    found = integer_predictions(IntegerNetwork([zeros], [zeros[0]], 8, 8), np.array([[3], [-5]]))
+    found = fixed.integer_predictions(
+        fixed.IntegerNetwork([zeros], [zeros[0]], 8, 8), np.array([[3], [-5]])
+    )
     assert found.label.tolist() == [0, 0]
     np.testing.assert_allclose(found.confidence / ONE, 1 / n_classes, atol=1e-3)
-    assert tie_factor(n_classes) == {2: 2, 3: 4, 4: 4}.get(n_classes, 8)  # the least power of two
+    assert fixed.tie_factor(n_classes) == {2: 2, 3: 4, 4: 4}.get(
+        n_classes, 8
+    )  # the least power of two
 
 
 def test_of_two_equal_largest_logits_the_first_wins_and_certainty_is_one_and_no_more():
-    network = IntegerNetwork([np.array([[0, 70, 70]])], [np.zeros(3, np.int64)], 8, 8)
-    assert integer_predictions(network, np.array([[300], [-300]])).label.tolist() == [1, 0]
-    network = IntegerNetwork([np.array([[0, 1000]])], [np.zeros(2, np.int64)], 8, 8)
-    found = integer_predictions(network, np.array([[10**6], [-(10**6)]]))
+    network = fixed.IntegerNetwork([np.array([[0, 70, 70]])], [np.zeros(3, np.int64)], 8, 8)
+    assert fixed.integer_predictions(network, np.array([[300], [-300]])).label.tolist() == [1, 0]
+    network = fixed.IntegerNetwork([np.array([[0, 1000]])], [np.zeros(2, np.int64)], 8, 8)
+    found = fixed.integer_predictions(network, np.array([[10**6], [-(10**6)]]))
     assert found.label.tolist() == [1, 0]
     assert found.confidence.tolist() == [ONE, ONE]
 
@@ -124,7 +108,7 @@ def test_of_two_equal_largest_logits_the_first_wins_and_certainty_is_one_and_no_
 def test_no_number_of_any_accepted_input_is_larger_than_the_bound(widths):
     rng, largest = np.random.default_rng(2), 0
     _, encoding, rounded = random_network(rng, widths, size=2.0)
-    bound = largest_value(rounded, encoding.limits())
+    bound = fixed.largest_value(rounded, encoding.limits())
     for row in rng.choice([-1, 1], size=(60, widths[0])) * encoding.limits():
         seen = by_hand(rounded, row)[2]
         # The last ones are differences of ordered logits, whose sign is that of 2 x + 1.
@@ -136,16 +120,18 @@ def test_no_number_of_any_accepted_input_is_larger_than_the_bound(widths):
 def test_the_bound_of_one_layer_is_reached(n_classes):
     weight, limits = np.zeros((2, n_classes), int), np.array([8, 8])
     weight[:, 0], weight[:, -1] = 1000, -1000
-    network = IntegerNetwork([weight], [np.zeros(n_classes, int)], 6, 6)
+    network = fixed.IntegerNetwork([weight], [np.zeros(n_classes, int)], 6, 6)
     seen = by_hand(network, [8, 8])[2]
-    assert max(abs(2 * x + 1) for x in seen) == largest_value(network, limits)
+    assert max(abs(2 * x + 1) for x in seen) == fixed.largest_value(network, limits)
 
 
 def test_the_bound_includes_numbers_that_no_weight_makes_large():
-    nothing = IntegerNetwork([np.zeros((1, 3), int)], [np.zeros(3, int)], 8, 8)
-    assert largest_value(nothing, np.array([8])) == 2 * 3 * ONE
-    deep = IntegerNetwork([np.zeros((3, 3), int)] * 4, [np.zeros(3, int)] * 4, 8, 8)
-    assert largest_value(deep, np.array([8] * 3)) == 1 << logit_shift(deep.logit_bits, 3)
+    nothing = fixed.IntegerNetwork([np.zeros((1, 3), int)], [np.zeros(3, int)], 8, 8)
+    assert fixed.largest_value(nothing, np.array([8])) == 2 * 3 * ONE
+    deep = fixed.IntegerNetwork([np.zeros((3, 3), int)] * 4, [np.zeros(3, int)] * 4, 8, 8)
+    assert fixed.largest_value(deep, np.array([8] * 3)) == 1 << fixed.logit_shift(
+        deep.logit_bits, 3
+    )
 
 
 def test_limits_are_those_of_the_encoding_and_one_for_indicators():

@@ -9,12 +9,8 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from joblib import cpu_count
-
-pytest.importorskip("ezkl")
-pytest.importorskip("filelock")
-
 from filelock import FileLock
+from joblib import cpu_count
 
 from skuq.zk import _ezkl as backend
 from skuq.zk import _private_commitment as private_side

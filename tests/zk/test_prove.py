@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 from joblib import cpu_count
 
-pytest.importorskip("ezkl")
-pytest.importorskip("onnx")
-
 from skuq.zk import ProofSystemError, VerificationError, attest, challenge, prove
 from skuq.zk import _ezkl as backend
 from skuq.zk import _private_commitment as simultaneous
 from skuq.zk._files import read_json, write_json
-from tests.zk.tampering import ALPHA, CHUNK, N_BINS, STATED, VERDICT_LEVEL, N, contents_of, never
+from tests.zk.tampering import CHUNK, LEVELS, STATED, N, contents_of, never
 
-ASKED = {"alpha": ALPHA, "n_bins": N_BINS}
+ASKED = {"alpha": 0.1, "n_bins": 4}
 
 
 @pytest.fixture
@@ -34,51 +31,46 @@ def test_an_interrupted_audit_goes_on_where_it_was(run):
     assert left.items() <= contents_of(run.bins).items()
 
 
-@pytest.mark.parametrize("level", ["bins", "verdict"])
-def test_a_finished_audit_is_not_made_again(run, no_proof, level):
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_audit_that_was_proven_is_handed_out_again_without_a_proof(
+    run, tmp_path, no_proof, level
+):
     ledger = run.ledger.read_bytes()
-    prove(run.honest, *run.data, getattr(run, level), **ASKED, **run.settings[level])
+    prove(run.public, *run.data, tmp_path / "again", **ASKED, **run.settings[level])
+    assert contents_of(tmp_path / "again") == contents_of(run.folder / level)
     assert run.ledger.read_bytes() == ledger
 
 
-@pytest.mark.parametrize(
-    ("rows", "settings"),
-    [
-        (N, {"alpha": 0.2}),
-        (N, {"n_bins": 3}),
-        (N, {"confidence_level": None}),
-        (N, {"level": "verdict", "confidence_level": VERDICT_LEVEL}),
-        (N - 1, {}),
-    ],
-)
-def test_another_audit_into_the_same_folder_fails(run, rows, settings):
+def test_another_audit_into_the_same_folder_fails(run):
     before, ledger = contents_of(run.bins), run.ledger.read_bytes()
-    data = run.X_ref[:rows], run.y_ref[:rows]
-    with pytest.raises(ValueError, match="holds another audit"):
-        prove(run.honest, *data, run.bins, **{**ASKED, **settings})
+    fewer = run.X_ref[:-1], run.y_ref[:-1]
+    for data, settings in (
+        (run.data, {"alpha": 0.2}),
+        (run.data, {"n_bins": 3}),
+        (run.data, {"confidence_level": None}),
+        (run.data, run.settings["verdict"]),
+        (fewer, {}),
+    ):
+        with pytest.raises(ValueError, match="holds another audit"):
+            prove(run.public, *data, run.bins, **{**ASKED, **settings})
     assert run.ledger.read_bytes() == ledger
     assert contents_of(run.bins) == before
 
 
-def test_confidences_that_were_reported_of_other_data_are_not_proven(run, monkeypatch):
+def test_a_challenge_for_something_else_is_not_answered(run, tmp_path, monkeypatch):
     monkeypatch.setattr(backend, "witness", never)
-    other, arguments = run.folder / "other", {"level": "predictions", **ASKED}
-    prove(run.honest, *run.data, other, **arguments)
-    answer = challenge(other, run.honest, *run.data, run.folder / "other.json")
-    turned = run.X_ref[::-1], run.y_ref[::-1]
-    with pytest.raises(ValueError, match="drawn for a different commitment"):
-        prove(run.honest, *turned, other, challenge=answer, **arguments)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "message"),
-    [("reported_digest", "0" * 64, "different reported confidences"), ("nonce", 7, "'nonce'")],
-)
-def test_another_challenge_is_not_answered(run, tmp_path, name, value, message):
-    other, asked = tmp_path / "c.json", {"level": "predictions", **ASKED}
-    write_json(other, {**read_json(run.challenge), name: value})
-    with pytest.raises(ValueError, match=message):
-        prove(run.honest, *run.data, run.predictions, challenge=other, **asked)
+    turned, own = (run.X_ref[::-1], run.y_ref[::-1]), tmp_path / "c.json"
+    with pytest.raises(VerificationError, match=r"reported.json is missing"):
+        challenge(run.bins, run.public, *run.data, own)
+    for data, change, message in (
+        (turned, {}, "drawn for a different commitment"),
+        (run.data, {"reported_digest": "0" * 64}, "different reported confidences"),
+        (run.data, {"nonce": 7}, "'nonce'"),
+    ):
+        write_json(own, {**read_json(run.challenge), **change})
+        asked = {**ASKED, **run.settings["predictions"], "challenge": own}
+        with pytest.raises(ValueError, match=message):
+            prove(run.public, *data, tmp_path / "out", **asked)
 
 
 @pytest.mark.parametrize(
@@ -98,9 +90,9 @@ def test_another_challenge_is_not_answered(run, tmp_path, name, value, message):
     ],
 )
 def test_an_audit_that_cannot_be_made_fails(run, tmp_path, settings, message):
-    arguments = {"X_ref": run.X_ref, "y_ref": run.y_ref, "n_bins": N_BINS, **settings}
+    arguments = {"X_ref": run.X_ref, "y_ref": run.y_ref, "n_bins": 4, **settings}
     with pytest.raises(ValueError, match=message):
-        prove(run.honest, out=tmp_path / "out", **arguments)
+        prove(run.public, out=tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()
 
 
@@ -110,7 +102,7 @@ def test_proofs_and_pads_beyond_those_committed_to_fail_and_use_up_nothing(run, 
     turned, out = (run.X_ref[::-1], run.y_ref[::-1]), tmp_path / "out"
 
     def audit(level, data):
-        return lambda: prove(run.honest, *data, out, **ASKED, **run.settings[level])
+        return lambda: prove(run.public, *data, out, **ASKED, **run.settings[level])
 
     few = r"needs [23] of the 12 proofs .* but only 1 are left; .* larger `n_proofs`"
     for counts, call, message in (
@@ -118,7 +110,7 @@ def test_proofs_and_pads_beyond_those_committed_to_fail_and_use_up_nothing(run, 
         ((11, 0, 0), audit("verdict", turned), few),
         (
             (0, 4, 0),
-            lambda: attest(run.honest, run.X_ref[0], out, nonce="mine"),
+            lambda: attest(run.public, run.X_ref[0], out, nonce="mine"),
             "needs 1 of the 4 attestations",
         ),
         # Each pad serves once.
@@ -136,13 +128,13 @@ def test_no_attestation_is_used_up_by_a_wrong_question_or_a_file_that_cannot_be_
     run, tmp_path
 ):
     before, x, fine = run.ledger.read_bytes(), run.X_ref[0], tmp_path / "a.json"
-    shutil.copytree(run.honest, tmp_path / "public")
+    shutil.copytree(run.public, tmp_path / "public")
     for public, given, nonce, out, error, message in (
-        (run.honest, x, "", fine, ValueError, "`nonce`"),
-        (run.honest, [x], "a", fine, ValueError, "`x`"),
-        (run.honest, 0.0, "a", fine, ValueError, "`x`"),
-        (run.honest, x, "a", tmp_path / "absent" / "a.json", OSError, "absent"),
-        (run.honest, x, "a", tmp_path, OSError, "is a folder"),
+        (run.public, x, "", fine, ValueError, "`nonce`"),
+        (run.public, [x], "a", fine, ValueError, "`x`"),
+        (run.public, 0.0, "a", fine, ValueError, "`x`"),
+        (run.public, x, "a", tmp_path / "absent" / "a.json", OSError, "absent"),
+        (run.public, x, "a", tmp_path, OSError, "is a folder"),
         (tmp_path / "public", x, "a", fine, FileNotFoundError, "not hold the provider's keys"),
     ):
         with pytest.raises(error, match=message):
@@ -153,7 +145,7 @@ def test_no_attestation_is_used_up_by_a_wrong_question_or_a_file_that_cannot_be_
 def test_a_proof_that_takes_too_long_is_stopped_and_counted(run, tmp_path, ledger):
     before = read_json(ledger)["attestations"]
     with pytest.raises(ProofSystemError, match=r"did not finish 'prove' within 0.01 s"):
-        attest(run.honest, run.X_ref[0], tmp_path / "a.json", nonce="mine", timeout=0.01)
+        attest(run.public, run.X_ref[0], tmp_path / "a.json", nonce="mine", timeout=0.01)
     assert not (tmp_path / "a.json").exists()
     assert read_json(ledger)["attestations"] == before + 1
 
@@ -174,9 +166,9 @@ def test_proofs_at_once_are_counted_before_they_are_made_and_kept_one_by_one(
 
     monkeypatch.setattr(backend, "prove", fake)
     write_json(ledger, {"audits": 0, "attestations": 0, "pads": 0})
-    asked = {"alpha": 0.35, "n_bins": N_BINS, "n_jobs": 2}
+    asked = {"alpha": 0.35, "n_bins": 4, "n_jobs": 2}
     with pytest.raises(ProofSystemError, match="planted"):
-        prove(run.honest, *run.data, out, **asked)
+        prove(run.public, *run.data, out, **asked)
     assert len({witness for witness, _, _ in seen}) == 2
     assert [(used, threads) for _, used, threads in seen] == [(2, max(1, cpu_count() // 2))] * 2
     (kept,) = (out / "chunks").iterdir()
@@ -184,15 +176,10 @@ def test_proofs_at_once_are_counted_before_they_are_made_and_kept_one_by_one(
 
     failing.clear()
     both = threading.Barrier(1)
-    prove(run.honest, *run.data, out, **asked)
+    prove(run.public, *run.data, out, **asked)
     assert len(seen) == 3
     assert read_json(ledger)["audits"] == 3
     assert kept.read_bytes() == before
     for path in (run.bins / "chunks").iterdir():
         again = read_json(out / "chunks" / path.name)
         assert again["outputs"] == read_json(path)["outputs"]
-
-
-def test_a_challenge_needs_reported_confidences(run, tmp_path):
-    with pytest.raises(VerificationError, match=r"reported.json is missing"):
-        challenge(run.bins, run.honest, *run.data, tmp_path / "d.json")

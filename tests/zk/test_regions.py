@@ -2,46 +2,31 @@
 
 import math
 import shutil
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-pytest.importorskip("ezkl")
-
 from skuq.calibration import BinSums, audit_sums
-from skuq.zk import VerificationError, choose_regions, commit, load_commitment, prove, verify
-from skuq.zk import challenge as draw_challenge
-from skuq.zk._files import FORMAT, read_json, write_json, write_manifest
+from skuq.zk import VerificationError, choose_regions, commit, load_commitment
+from skuq.zk._files import FORMAT, read_json, write_json
 from skuq.zk._regions import KIND, MAX_REGIONS, Regions, load_regions, rows_of_chunks, valid_tree
 from skuq.zk._results import audited, judged
 from skuq.zk._statements import read_statement
-from tests.zk.exchange import made_once, quick_commitments, reuse_keys
-from tests.zk.tampering import ONE, STATED, changed, second_verifier
+from tests.zk import tampering as t
+from tests.zk.exchange import made_once, prove_and_verify, quick_commitments, reuse_keys
+from tests.zk.tampering import LEVELS, ONE, Exchange
 
-ASKED = {"alpha": 0.05, "n_bins": 1}
-LEVELS = {"bins": 0.95, "verdict": None, "predictions": 0.95}  # and the confidence level of each
-REGIONS = Regions([0, 0.5, None, None])
-
-
-def region_by_walking(tree, row, first=0):
-    """Number of the region of a row, by descending; and how many there are."""
-    if tree is None:
-        return first, 1
-    column, threshold, below, above = tree
-    found, n_below = region_by_walking(below, row, first)
-    other, n_above = region_by_walking(above, row, first + n_below)
-    return (found if row[column] <= threshold else other), n_below + n_above
+TREE = [0, 0.5, None, None]
 
 
-def test_regions_are_leaves_from_the_left():
+def test_regions_are_leaves_from_the_left(second):
     X = np.random.default_rng(0).normal(size=(500, 3))
     X[:9, 1] = 0.0  # at a threshold
     tree = [1, 0.0, [0, -0.5, None, [2, 0.25, None, None]], [0, 1.0, None, None]]
     regions = Regions(tree)
-    assert regions.assign(X).tolist() == [region_by_walking(tree, row)[0] for row in X]
+    assert regions.assign(X).tolist() == [second.region_of(tree, row) for row in X.tolist()]
     rule = "income <= 0 and age > -0.5 and size <= 0.25"
     assert regions.rules(["age", "income", "size"])[1] == rule
     assert regions.rules()[-1] == "x1 > 0 and x0 > 1"
@@ -128,34 +113,26 @@ def balanced_in(folder):
     model = LogisticRegression().fit(X, np.arange(40) % 2)
     model.coef_, model.intercept_ = np.full((1, 2), 1e-3), np.array([math.log(3)])  # 3/4 for 1
     y = np.where(X[:, 0] > 0.5, 1, np.arange(40) % 4 == 1)  # all right, and half of them
-    made = SimpleNamespace(folder=folder, X=X, y=y, model=model, public=folder / "public")
-    made.keys, made.own, made.regions = (folder / n for n in ("keys", "own.srs", "regions.json"))
+    made = Exchange(folder, model, X, y, slice(None))
+    made.question = {"alpha": 0.05, "n_bins": 1, "confidence_level": 0.95}
+    for settings in made.settings.values():
+        settings["regions"] = folder / "regions.json"
+    made.settings["verdict"]["confidence_level"] = None
+    made.settings["whole"] = {"level": "predictions", "challenge": folder / "whole.json"}
     return made
 
 
 def make_balanced(folder):
-    """A commitment to the model, and audits of it with and without regions."""
+    """A commitment to the model, and audits of it with regions and of the whole."""
     made = balanced_in(folder)
     table = pd.DataFrame(made.X, columns=["income", "age"])
     settings = {"n_bins": 1, "n_proofs": 40, "n_attestations": 2, "tolerance": 0.02}
-    with quick_commitments():
+    with quick_commitments() as patch:
         commit(made.model, table, folder, verdict_samples=80, **settings)
-    shutil.copy(made.public / "srs", made.own)
-    write_json(made.regions, {"kind": KIND, "format": FORMAT, "tree": REGIONS.tree})
-    given = made.public, made.X, made.y
-    for level, divided in [*((level, True) for level in LEVELS), ("predictions", False)]:
-        bundle, challenge = bundle_of(made, level, divided)
-        asked = {"level": level, "confidence_level": LEVELS[level], **ASKED}
-        asked["regions"] = made.regions if divided else None
-        prove(*given, bundle, **asked)
-        if challenge is not None:
-            draw_challenge(bundle, *given, challenge)
-            prove(*given, bundle, challenge=challenge, **asked)
-    with pytest.MonkeyPatch.context() as patch:
+        write_json(folder / "regions.json", {"kind": KIND, "format": FORMAT, "tree": TREE})
         # That the auditor's own keys are equal to these is tested with other commitments.
-        reuse_keys(patch, folder / "private")
-        for level in LEVELS:
-            verified(made, level)
+        reuse_keys(patch, made.private)
+        prove_and_verify(made, [*LEVELS, "whole"])
 
 
 @pytest.fixture(scope="module")
@@ -163,37 +140,9 @@ def balanced(tmp_path_factory):
     return balanced_in(made_once(tmp_path_factory, "balanced", make_balanced, __file__))
 
 
-def bundle_of(balanced, level, divided=True):
-    """The bundle of a level with or without regions, and its challenge."""
-    name = f"{level}-{divided}"
-    challenge = balanced.folder / f"{name}.json" if level == "predictions" else None
-    return balanced.folder / name, challenge
-
-
-def asked_of(balanced, level, divided, bundle):
-    """The bundle that was made for a question, or an altered one; and the question."""
-    made, challenge = bundle_of(balanced, level, divided or bundle is not None)
-    asked = {"level": level, "confidence_level": LEVELS[level], "classes": [0, 1], **ASKED}
-    regions = balanced.regions if divided else None
-    return bundle or made, {**asked, "regions": regions, "challenge": challenge}
-
-
-def verified(balanced, level, divided=True, bundle=None):
-    bundle, asked = asked_of(balanced, level, divided, bundle)
-    data, trust = (balanced.X, balanced.y), {"keys": balanced.keys, "allow_test_string": True}
-    return verify(bundle, *data, balanced.public, **asked, **trust)
-
-
-def verified_by_the_second(balanced, level, bundle=None):
-    bundle, asked = asked_of(balanced, level, True, bundle)
-    commitment = second_verifier().Commitment(balanced.public, balanced.keys, balanced.own)
-    data = balanced.X.tolist(), list(map(str, balanced.y))
-    return second_verifier().verify_audit(bundle, commitment, *data, **asked)
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level):
-    found, second = verified(balanced, level), verified_by_the_second(balanced, level)
+    found, second = t.verified(balanced, level), t.verified_again(balanced, level)
     assert not found.passed
     # Half of 20 right at a confidence of 3/4 may be chance, all of them right may not.
     verdicts = [level != "verdict", False]
@@ -204,19 +153,18 @@ def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level
     assert "No region was audited" not in " ".join(found.notes)
     if level == "verdict":
         assert second == {"passed": False, "regions": [False, False]}
-        n_chunks = len(list((balanced.folder / "verdict-True" / "chunks").iterdir()))
-        assert found.n_proofs == n_chunks + 3
+        assert found.n_proofs == len(list((balanced.verdict / "chunks").iterdir())) + 3
         assert found.sums is None
-        together = read_json(balanced.folder / "verdict-True" / "verdict.json")
+        together = read_json(balanced.verdict / "verdict.json")
         assert together["outputs"] == ["1", "1", "1"]  # all samples pass
         return
     assert found.result.passed
-    parts = [(part["count"], part["correct"]) for part in second["regions"]]
-    assert parts == [([20], [10]), ([20], [20])]
-    for part, correct in zip(found.regions, (10, 20), strict=True):
-        assert (part.sums.count.tolist(), part.sums.correct.tolist()) == ([20], [correct])
+    sums = [([20], [10]), ([20], [20])]
+    assert [(part["count"], part["correct"]) for part in second["regions"]] == sums
+    mine = [part.sums for part in found.regions]
+    assert [(part.count.tolist(), part.correct.tolist()) for part in mine] == sums
     assert found.sums.correct.tolist() == [30]
-    assert (found.sums.confidence == sum(part.sums.confidence for part in found.regions)).all()
+    assert (found.sums.confidence == sum(part.confidence for part in mine)).all()
     # One joint level, of all samples and of two regions.
     for part in (found, *found.regions):
         single = audit_sums(part.sums, alpha=0.05, confidence_level=1 - 0.05 / 3)
@@ -224,32 +172,20 @@ def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level
 
 
 def test_an_audit_without_regions_passes_and_says_that_there_were_none(balanced):
-    together = verified(balanced, "predictions", divided=False)
+    together = t.verified(balanced, "whole")
     assert together.passed
     assert together.regions is None
     assert "No region was audited" in " ".join(together.notes)
 
 
-def refused_by_both(balanced, level, bundle, message):
-    write_manifest(bundle)
-    with pytest.raises(VerificationError, match=message):
-        verified(balanced, level, bundle=bundle)
-    with pytest.raises(second_verifier().Refused):
-        verified_by_the_second(balanced, level, bundle)
-
-
-def copied(balanced, level, tmp_path):
-    return shutil.copytree(bundle_of(balanced, level)[0], tmp_path / "copy")
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_an_audit_of_other_regions_than_the_auditors_is_refused(balanced, tmp_path, level):
-    bundle = copied(balanced, level, tmp_path)
-    with pytest.raises(VerificationError, match="different regions from yours"):
-        verified(balanced, level, False, bundle)
+    bundle, message = tmp_path / "copy", "different regions from yours"
+    shutil.copytree(balanced.folder / level, bundle)
+    t.assert_both_refuse(message, balanced, level, bundle, regions=None)
     for tree in (None, [0, 0.25, None, None]):
-        changed(bundle / STATED, regions=tree)
-        refused_by_both(balanced, level, bundle, "different regions from yours")
+        t.changed(bundle / t.STATED, regions=tree)
+        t.assert_both_refuse_refitted(message, balanced, level, bundle)
 
 
 FIRST = "verdicts/00001.json"
@@ -276,7 +212,7 @@ def put_all(bundle):
 
 
 def claim(bundle):
-    changed(bundle / FIRST, outputs=["1", "1", "1"])
+    t.changed(bundle / FIRST, outputs=["1", "1", "1"])
 
 
 CHANGES = [("verdict", change) for change in (swap, leave_out, add, put_all, claim)]
@@ -286,14 +222,14 @@ CHANGES = [("verdict", change) for change in (swap, leave_out, add, put_all, cla
 def test_no_proof_of_a_region_can_be_moved_left_out_added_or_changed(
     balanced, tmp_path, level, change
 ):
-    bundle = copied(balanced, level, tmp_path)
+    bundle = shutil.copytree(balanced.folder / level, tmp_path / "copy")
     change(bundle)
-    refused_by_both(balanced, level, bundle, r"a verdict for|does not hold")
+    t.assert_both_refuse_refitted(r"a verdict for|does not hold", balanced, level, bundle)
 
 
 def test_a_region_with_too_few_samples_to_fail_is_named(balanced):
     committed = load_commitment(balanced.public)
-    statement = read_json(bundle_of(balanced, "bins")[0] / STATED)
+    statement = read_json(balanced.bins / t.STATED)
     statement = read_statement(statement, committed, "bins", "s")
     few, many = (
         BinSums(np.array([0, ONE]), *(np.array([v]) for v in (n, n // 2, n * ONE // 2)), ONE)

@@ -12,14 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-pytest.importorskip("ezkl")
-pytest.importorskip("onnx")
-
 from skuq.calibration import BinSums
 from skuq.zk import REFERENCE_STRINGS
 from skuq.zk._results import judge
 from skuq.zk._statements import too_few_to_fail
-from tests.zk.tampering import changed, published_to_second
+from tests.zk.tampering import changed, published_to_second, verified
 from tests.zk.test_statements import question
 
 
@@ -31,10 +28,10 @@ def test_it_uses_nothing_of_the_package(second):
 
 def test_it_trusts_the_ceremony_or_an_own_copy(second, run, tmp_path):
     other = tmp_path / "srs"
-    other.write_bytes((run.honest / "srs").read_bytes()[:-1])
+    other.write_bytes((run.public / "srs").read_bytes()[:-1])
     for own, reason in ((None, "not the ceremony's"), (other, "nor yours")):
         with pytest.raises(second.Refused, match=reason):
-            second.Commitment(run.honest, run.keys, own)
+            second.Commitment(run.public, run.keys, own)
 
 
 def test_no_file_of_its_own_is_the_providers(second, exchange, tmp_path):
@@ -56,28 +53,23 @@ def test_no_file_of_its_own_is_the_providers(second, exchange, tmp_path):
         with pytest.raises(second.Refused, match="must come from elsewhere"):
             second.Commitment(folder, keys, srs)
     assert second.Commitment(public, tmp_path / "keys", copied).trust == "supplied"
-    bundle = exchange.audit("predictions")
+    bundle = exchange.predictions
     with pytest.raises(second.Refused, match="must come from elsewhere"):
         second.Commitment(public, bundle, copied).check_own(bundle, keys=bundle)
 
 
-@pytest.mark.parametrize(
-    ("position", "change", "message"),
-    [
-        (-128, bytes(128), "degenerate"),
-        (-256, bytes(256), "other generators"),
-        (4, bytes(64), "other generators"),
-        (-1, b"\xff", "out of range"),
-    ],
-)
-def test_it_refuses_degenerate_reference_strings(second, exchange, position, change, message):
+def test_it_refuses_degenerate_reference_strings(second, exchange):
     data = (exchange.public / "srs").read_bytes()
     second.check_string(data, data[0])
-    position %= len(data)
-    altered = data[:position] + change + data[position + len(change) :]
-    for each, reason in ((altered, message), (data[:-32], "another size")):
-        with pytest.raises(second.Refused, match=reason):
-            second.check_string(each, data[0])
+    for altered, message in (
+        (data[:-128] + bytes(128), "degenerate"),
+        (data[:-256] + bytes(256), "other generators"),
+        (data[:4] + bytes(64) + data[68:], "other generators"),
+        (data[:-1] + b"\xff", "out of range"),
+        (data[:-32], "another size"),
+    ):
+        with pytest.raises(second.Refused, match=message):
+            second.check_string(altered, data[0])
 
 
 @pytest.mark.parametrize(
@@ -115,10 +107,7 @@ def test_it_needs_keys_of_the_same_architecture(second, run, tmp_path):
 
 def test_its_command_line(second, exchange, tmp_path, capsys):
     table, own = tmp_path / "ref.csv", shutil.copy(exchange.public / "srs", tmp_path / "own")
-    honest, frame = (
-        exchange.audit("bins"),
-        pd.DataFrame(exchange.X, columns=["a", "b"]).assign(y=exchange.y),
-    )
+    frame = pd.DataFrame(exchange.X_ref, columns=["a", "b"]).assign(y=exchange.y_ref)
     frame.to_csv(table, index=False, float_format="%.17g")
 
     def asked(alpha, bundle, data=table):
@@ -128,15 +117,15 @@ def test_its_command_line(second, exchange, tmp_path, capsys):
         parts = [str(part) for name, value in given.items() for part in (f"--{name}", value)]
         return second.main(["audit", str(bundle), *parts])
 
-    assert asked(0.2, honest) == 0
+    assert asked(0.2, exchange.bins) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["count"] == exchange.verify("bins").sums.count.tolist()
+    assert found["count"] == verified(exchange, "bins").sums.count.tolist()
     assert found["reference_string"] == "supplied"
     assert found["trust"] == REFERENCE_STRINGS["supplied"]
     assert "leaves no margin for sampling error" in found["note"]
-    assert asked(0.3, honest) == 2
+    assert asked(0.3, exchange.bins) == 2
     assert "another alpha" in capsys.readouterr().err
-    planted = shutil.copytree(honest, tmp_path / "theirs")
+    planted = shutil.copytree(exchange.bins, tmp_path / "theirs")
     shutil.copy(table, planted)
     assert asked(0.2, planted, planted / "ref.csv") == 2
     assert "must come from elsewhere" in capsys.readouterr().err

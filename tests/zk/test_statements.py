@@ -7,79 +7,43 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip("ezkl")
-
 from skuq.calibration import BinSums, bin_sums
 from skuq.calibration import TopLabelPredictions as Recorded
-from skuq.zk import VerificationError
-from skuq.zk import _ezkl as backend
+from skuq.zk import _statements as st
 from skuq.zk._files import FORMAT
 from skuq.zk._fixed_point import Architecture, IntegerPredictions
 from skuq.zk._results import judge
 from skuq.zk._spot_check import chosen_rows, sample_size
-from skuq.zk._statements import (
-    AuditStatement,
-    ReferenceData,
-    chance_allowance,
-    prediction_outputs,
-    read_predictions,
-    read_statement,
-    read_sums,
-    signed_sums,
-    thresholds,
-    too_few_to_fail,
-)
 from tests.zk.tampering import ONE
 
 TREE = [0, 0.5, None, [1, 0.5, None, None]]  # three regions
 COMMITTED = SimpleNamespace(
-    digest="c0" * 32,
-    shape=Architecture((2, 3), 20, 3, 5, 6, 10, 13, dict.fromkeys(("bins", "padded_bins"), 4)),
+    shape=Architecture((2, 3), 20, 3, 5, 6, 10, 13, {"padded_bins": 4}),
     encoding=SimpleNamespace(columns=[None] * 2),
-    classes=["a", "b", "c"],
-    record={"n_attestations": 8},
 )
-COMMON = {"format": FORMAT, "versions": {"skuq": "0.1.0", "ezkl": backend.VERSION}}
-COMMON["commitment_digest"] = COMMITTED.digest
-AUDIT = {**COMMON, "alpha": 0.05, "n_bins": 10, "confidence_level": 0.95, "n_samples": 7}
-AUDIT |= {"reference_digest": "4e" * 32, "regions": None}
-ANSWER = {"x": [0.5, 1.0], "label": 2, "confidence": ONE, "nonce": "ab", "number": 8}
-STATEMENTS = {
-    "bins": AUDIT,
-    "verdict": {**AUDIT, "pads": [2, 0]},
-    "predictions": {**AUDIT, "reported_digest": "d5" * 32, "nonce": "ab", "n_proven": 7},
-    "attestation": {**COMMON, **ANSWER},
-}
-LIMITS = [  # level, entry, impossible values, possible ones
-    ("bins", "alpha", [1.1, -0.1], [0.0, 1.0]),
-    ("bins", "n_bins", [11, 0], [1, 10]),
-    ("bins", "confidence_level", [1.0, 0.0], [None, 0.5]),
-    ("bins", "n_samples", [0], [1]),
-    ("verdict", "alpha", [0.0505, 1e306], [0.999]),
-    ("verdict", "n_samples", [4, 9], [5, 8]),
-    ("verdict", "pads", [[0], [1, 1], [0, 6], [0, -1], [0, 1, 2]], [[5, 0]]),
-    ("predictions", "n_proven", [8, 0], [1, 7]),
-    ("attestation", "label", [3, -1], [0, 2]),
-    ("attestation", "confidence", [0, ONE + 1], [1, ONE]),
-    ("attestation", "number", [0, 9], [1, 8]),
+COMMON = {"format": FORMAT, "versions": {}, "commitment_digest": "c", "reference_digest": "r"}
+AUDIT = {"alpha": 0.05, "n_bins": 10, "confidence_level": 0.95, "n_samples": 7, "regions": None}
+LIMITS = [  # entry, impossible values, possible ones
+    ("alpha", [1.001, -0.001, 0.0505, 1e306], [0.0, 0.999, 1.0]),
+    ("n_bins", [11, 0], [1, 10]),
+    ("confidence_level", [1.0, 0.0], [None, 0.5]),
+    ("n_samples", [0, 4, 9], [5, 8]),
+    ("pads", [[0], [1, 1], [0, 6], [0, -1], [0, 1, 2]], [[5, 0]]),
 ]
 
 
-@pytest.mark.parametrize(("level", "name", "impossible", "possible"), LIMITS)
-def test_impossible_values_are_refused_and_the_limits_accepted(level, name, impossible, possible):
-    def checked(value, **others):
-        record = {**STATEMENTS[level], "level": level, name: value, **others}
-        return read_statement(record, COMMITTED, level, "s.json").record()[name]
+@pytest.mark.parametrize(("name", "impossible", "possible"), LIMITS)
+def test_impossible_values_are_refused_and_the_limits_accepted(name, impossible, possible):
+    def found(**settings):
+        record = {**COMMON, **AUDIT, "level": "verdict", "pads": [2, 0], **settings}
+        return st.VerdictStatement.of(record).impossible(COMMITTED) or "possible"
 
     for value in impossible:
-        with pytest.raises(VerificationError, match=f"{name}.* is impossible|pads is impossible"):
-            checked(value)
-    assert [checked(value) for value in possible] == possible
-    if name == "pads":  # 7 samples in chunks of 4, of three regions: 2 to 4 chunks
-        for n in (2, 3, 4):
-            assert checked(list(range(n)), regions=TREE)
-        with pytest.raises(VerificationError, match="pads is impossible"):
-            checked([0, 1, 2, 3, 4], regions=TREE)
+        assert name in found(**{name: value}) or found(**{name: value}) == "the list of pads"
+    assert [found(**{name: value}) for value in possible] == ["possible"] * len(possible)
+    # 7 samples in chunks of 4, of three regions: 2 to 4 chunks.
+    pads = [found(pads=list(range(n)), regions=TREE) for n in range(1, 6)]
+    assert pads == ["the list of pads", *["possible"] * 3, "the list of pads"]
 
 
 def drawn(rng, n, n_classes=3):
@@ -94,8 +58,8 @@ def test_sums_that_were_read_are_those_of_the_auditor_in_the_open(n_bins, most):
     edge = -(-ONE * np.arange(1, n_bins) // n_bins)  # they belong to the upper bins
     found.confidence[2 : 2 + len(edge)] = edge
     found.confidence[20 : 20 + len(edge)] = edge - 1
-    totals = signed_sums(found, codes, n_bins, most)
-    sums = read_sums(totals, n_bins, most)
+    totals = st.signed_sums(found, codes, n_bins, most)
+    sums = st.read_sums(totals, n_bins, most)
     limits = np.array([math.ceil(b * ONE / n_bins) for b in range(n_bins + 1)])
     np.testing.assert_array_equal(sums.edges, limits)
     right = found.label == codes
@@ -107,39 +71,22 @@ def test_sums_that_were_read_are_those_of_the_auditor_in_the_open(n_bins, most):
         np.testing.assert_array_equal(getattr(sums, name), (inside * values).sum(axis=1))
     assert sums.scale == ONE
     parts = [slice(start, start + 125) for start in range(0, 300, 125)]
-    chunks = [signed_sums(found.of(part), codes[part], n_bins, most) for part in parts]
+    chunks = [st.signed_sums(found.of(part), codes[part], n_bins, most) for part in parts]
     assert np.sum(chunks, axis=0).tolist() == totals
 
 
-@pytest.mark.parametrize("n_classes", [2, 3, 4, 5])
-def test_outputs_of_predictions_are_read_as_they_were_written(n_classes):
-    shape = Architecture((2, n_classes), 12, 3, 5, 0, 10, 13, {"bins": 4, "predictions": 4})
-    found, _ = drawn(np.random.default_rng(n_classes), 3, n_classes)
-    outputs = prediction_outputs(shape, found)
-    assert len(outputs) == 8
-    assert outputs[6:] == outputs[4:6]  # the last row fills the chunk
-    np.testing.assert_array_equal(read_predictions(shape, outputs, 3), found)
-
-
-@pytest.mark.parametrize(
-    ("alpha", "tolerance", "expected"),
-    [
-        (0.05, 0.005, [45, 50, 55]),
-        (0.05, 0.0041, [45, 50, 55]),
-        (0.05, 0.004, [46, 50, 54]),
-        (0.0, 0.01, [0, 0, 10]),
-        (1.0, 0.2, [800, 1000, 1000]),
-    ],
-)
-def test_a_verdict_is_about_alpha_and_alpha_minus_and_plus_tolerance(alpha, tolerance, expected):
-    assert thresholds(alpha, tolerance) == expected
+def test_a_verdict_is_about_alpha_and_alpha_minus_and_plus_tolerance():
+    assert st.thresholds(0.05, 0.005) == st.thresholds(0.05, 0.0041) == [45, 50, 55]
+    assert st.thresholds(0.05, 0.004) == [46, 50, 54]
+    assert st.thresholds(0.0, 0.01) == [0, 0, 10]
+    assert st.thresholds(1.0, 0.2) == [800, 1000, 1000]
 
 
 @pytest.mark.parametrize(("n_bins", "level"), [(1, 0.5), (10, 0.95), (10, 0.99), (3, 0.05)])
 def test_chance_is_the_bound_of_hoeffding_in_quarters_of_millionths(n_bins, level):
     bound = math.log(2 * n_bins / (1 - level)) / 2
-    assert 0 <= chance_allowance(n_bins, level) / 4e6 - bound < 1 / 4e6
-    assert chance_allowance(n_bins, None) == 0
+    assert 0 <= st.chance_allowance(n_bins, level) / 4e6 - bound < 1 / 4e6
+    assert st.chance_allowance(n_bins, None) == 0
 
 
 def passes(count, confidence, correct, alpha, chance):
@@ -153,12 +100,12 @@ def test_a_model_within_alpha_passes_at_least_as_often_as_the_level_says():
     confidence = (np.arange(n_bins) + 0.5) / n_bins
     right = np.clip(confidence + alpha, 0, 1)
     correct = np.random.default_rng(0).binomial(n, right, size=(2000, n_bins))
-    found = passes(n, n * confidence, correct, alpha, chance_allowance(n_bins, 0.8))
+    found = passes(n, n * confidence, correct, alpha, st.chance_allowance(n_bins, 0.8))
     assert 0.8 < found.all(axis=1).mean() <= 1
 
 
 def question(**settings):
-    return AuditStatement.of({**AUDIT, "level": "bins", **settings})
+    return st.AuditStatement.of({**COMMON, **AUDIT, "level": "bins", **settings})
 
 
 def asking(n_bins, alpha, confidence_level):
@@ -214,13 +161,6 @@ def test_no_row_is_chosen_more_often_than_chance_allows():
     assert 190 < counts.min() <= counts.max() < 310
 
 
-def test_the_digest_of_reference_data_depends_on_every_number_and_on_the_shape():
-    rows, codes = np.arange(12).reshape(6, 2), np.arange(6)
-    pairs = [(rows, codes), (rows + (rows == 7), codes), (rows, codes[::-1]), (rows[::-1], codes)]
-    pairs += [(rows.reshape(3, 4), codes), (rows[:5], codes[:5])]
-    assert len({ReferenceData(*pair, codes).digest for pair in pairs}) == 6
-
-
 @pytest.mark.parametrize("n_pads", [2, 2**61, 10**30])
 def test_committed_numbers_are_counted_exactly_however_many(n_pads):
     shape = Architecture((4, 3), 21, 3, 5, n_pads, 8, 13, {})
@@ -234,7 +174,7 @@ def always_passes(bins, alpha, chance):
 
 
 def needed_by(n_classes, *asked):
-    found = too_few_to_fail(0, n_classes, asking(*asked))
+    found = st.too_few_to_fail(0, n_classes, asking(*asked))
     return int(found.split("at least ")[1].split()[0])
 
 
@@ -248,9 +188,9 @@ def needed_by(n_classes, *asked):
 def test_with_the_needed_samples_some_labels_fail_a_verdict_wherever_confidences_are(
     n_classes, n_bins, alpha, confidence_level
 ):
-    chance = chance_allowance(n_bins, confidence_level)
+    chance = st.chance_allowance(n_bins, confidence_level)
     needed = needed_by(n_classes, n_bins, alpha, confidence_level)
-    assert not too_few_to_fail(needed, n_classes, asking(n_bins, alpha, confidence_level))
+    assert not st.too_few_to_fail(needed, n_classes, asking(n_bins, alpha, confidence_level))
     rng = np.random.default_rng(0)
     for spread in np.repeat([0.1, 1.0, 10.0], 60):
         drawn = rng.multinomial(needed, rng.dirichlet(np.full(200, spread)))
@@ -266,7 +206,7 @@ def test_with_the_needed_samples_some_labels_fail_a_verdict_wherever_confidences
     ("n_classes", "n_bins", "alpha"), [(2, 10, 0.05), (2, 1, 0.0), (4, 4, 0.1), (2, 4, 0.2)]
 )
 def test_with_one_sample_less_all_labels_may_pass_a_verdict(n_classes, n_bins, alpha):
-    chance, total = chance_allowance(n_bins, 0.95), 0
+    chance, total = st.chance_allowance(n_bins, 0.95), 0
     for b in range(n_bins):
         low, high = max(b / n_bins, 1 / n_classes - 0.0009), (b + 1) / n_bins - 1e-9
         mean = min(max(0.5, low), high)
@@ -279,5 +219,5 @@ def test_with_one_sample_less_all_labels_may_pass_a_verdict(n_classes, n_bins, a
 
 def test_the_default_question_needs_the_samples_that_the_guide_names():
     assert needed_by(2, 10, 0.05, 0.95) == 54
-    assert "use a smaller alpha." in too_few_to_fail(10**9, 2, asking(10, 0.5, 0.95))
-    assert too_few_to_fail(10**9, 2, asking(10, 0.499, 0.95)) == ""
+    assert "use a smaller alpha." in st.too_few_to_fail(10**9, 2, asking(10, 0.5, 0.95))
+    assert st.too_few_to_fail(10**9, 2, asking(10, 0.499, 0.95)) == ""

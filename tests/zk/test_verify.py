@@ -7,9 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip("ezkl")
-pytest.importorskip("onnx")
-
 from skuq import CalibrationAuditor
 from skuq.zk import VerificationError, challenge, check, reported_predictions, verify
 from skuq.zk import _ezkl as backend
@@ -17,31 +14,15 @@ from skuq.zk._files import REPORTED, digest_file, read_json, write_json, write_m
 from skuq.zk._keys import verifying_key
 from skuq.zk._statements import ReferenceData, VerdictStatement, encoded
 from skuq.zk._verify import _verify_verdict
-from tests.zk.tampering import (
-    ASKED,
-    LEVELS,
-    N_BINS,
-    NOT_HELD,
-    ONE,
-    PROVEN,
-    STATED,
-    TEST,
-    N,
-    assert_both_refuse,
-    changed,
-    never,
-    published_to_second,
-    verified,
-    verified_again,
-)
+from tests.zk import tampering as t
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", t.LEVELS)
 def test_both_verifiers_agree_on_an_honest_audit_which_is_that_in_the_open(run, level):
-    result, again = verified(run, level), verified_again(run, level)
+    result, again = t.verified(run, level), t.verified_again(run, level)
     assert (result.passed, result.robust, result.level) == (True, True, level)
     assert result.n_proofs == {"bins": 2, "verdict": 3, "predictions": 1}[level]
-    assert result.statement["n_samples"] == N
+    assert result.statement["n_samples"] == t.N
     assert result.reference_string == "test"
     assert result.classes == ["x", "y", "z"]
     record, sums = result.as_record(), result.sums
@@ -50,7 +31,7 @@ def test_both_verifiers_agree_on_an_honest_audit_which_is_that_in_the_open(run, 
         assert again == {"passed": True}
         assert (sums, result.result, record.get("bins")) == (None, None, None)
         chunks = [read_json(path)["outputs"] for path in (run.verdict / "chunks").iterdir()]
-        assert min(abs(int(v)) for outputs in chunks for v in outputs) > 2**40 > N * ONE
+        assert min(abs(int(v)) for outputs in chunks for v in outputs) > 2**40 > t.N * t.ONE
         return
     assert again["count"] == sums.count.tolist()
     assert again["correct"] == sums.correct.tolist()
@@ -58,10 +39,10 @@ def test_both_verifiers_agree_on_an_honest_audit_which_is_that_in_the_open(run, 
     gaps = abs(sums.deviation) <= 0.1 * sums.count * sums.scale
     assert again["within_alpha"] == bool(gaps.all())
 
-    labels, confidence = reported_predictions(run.honest, run.X_ref)
+    labels, confidence = reported_predictions(run.public, run.X_ref)
     classes = run.model.classes_
     proba = np.where(labels[:, None] == classes, confidence[:, None], (1 - confidence[:, None]) / 2)
-    settings = {"classes": classes, "n_bins": N_BINS, "strategy": "uniform"}
+    settings = {"classes": classes, "n_bins": 4, "strategy": "uniform"}
     plain = CalibrationAuditor.from_predictions(run.y_ref, proba, **settings).sums_
     np.testing.assert_array_equal(sums.count, plain.count)
     np.testing.assert_array_equal(sums.correct, plain.correct)
@@ -71,35 +52,35 @@ def test_both_verifiers_agree_on_an_honest_audit_which_is_that_in_the_open(run, 
     assert (sums.count > 0).sum() >= 2
     if level == "predictions":
         notes = " ".join(result.notes)
-        assert f"{PROVEN} of {N} reported predictions were proven" in notes
-        assert f"5 % ({0.95**PROVEN:.2g})" in notes
+        assert f"{t.PROVEN} of {t.N} reported predictions were proven" in notes
+        assert f"5 % ({0.95**t.PROVEN:.2g})" in notes
 
 
 def test_a_verdict_that_could_pass_whatever_the_labels_are_is_refused(run):
-    stated = {**read_json(run.verdict / STATED), "confidence_level": 0.95}
-    zeros = np.zeros(N, np.int64)
-    data = ReferenceData(np.zeros((N, 2), np.int64), zeros, zeros)
+    stated = {**read_json(run.verdict / t.STATED), "confidence_level": 0.95}
+    zeros = np.zeros(t.N, np.int64)
+    data = ReferenceData(np.zeros((t.N, 2), np.int64), zeros, zeros)
     checker = SimpleNamespace(committed=run.committed)
     with pytest.raises(VerificationError, match=r"at least 37 reference samples instead of 24"):
         _verify_verdict(checker, VerdictStatement.of(stated), run.verdict, data)
 
 
 def test_a_model_that_shrinks_its_confidence_fails(run):
-    asked = {**ASKED, "n_bins": 1}
-    result = verify(run.shrunk, *run.few, run.dishonest, keys=run.keys, level="bins", **asked)
+    X, y = run.few
+    result = t.verified(run, "bins", run.shrunk, X=X, y=y, commitment=run.dishonest, n_bins=1)
     assert not result.passed
     assert result.result.bins.direction[0] == "underconfident"
     count, correct, confidence = (v[0] for v in result.sums[1:4])
-    assert correct / count > confidence / count / ONE + 0.3
+    assert correct / count > confidence / count / t.ONE + 0.3
 
 
 def test_keys_are_made_once(run, monkeypatch):
-    monkeypatch.setattr(backend, "setup", never)
-    assert verified(run, "bins").passed
-    answer = {"x": run.X_ref[0], "nonce": "mine", **TEST}
-    assert check(run.attestation, run.honest, keys=run.keys, **answer).label in "xyz"
+    monkeypatch.setattr(backend, "setup", t.never)
+    assert t.verified(run, "bins").passed
+    answer = {"x": run.X_ref[0], "nonce": "mine", **t.TEST}
+    assert check(run.attestation, run.public, keys=run.keys, **answer).label in "xyz"
     with pytest.raises(AssertionError, match="a key or a proof was made"):
-        verify(run.bins, *run.data, run.honest, level="bins", **ASKED)
+        t.verified(run, "bins", keys=None)
     with (
         pytest.raises(VerificationError, match="no circuit for 'other'"),
         verifying_key(run.committed, "other", run.keys),
@@ -108,10 +89,10 @@ def test_keys_are_made_once(run, monkeypatch):
 
 
 def other_labels(run):
-    return np.where(np.arange(N) == 7, np.where(run.y_ref == "x", "y", "x"), run.y_ref)
+    return np.where(np.arange(t.N) == 7, np.where(run.y_ref == "x", "y", "x"), run.y_ref)
 
 
-@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("level", t.LEVELS)
 def test_an_audit_of_other_data_fails_even_if_its_hash_was_stated(run, tmp_path, level):
     labels, features = other_labels(run), run.X_ref.copy()
     features[7, 1] += 0.5
@@ -121,61 +102,46 @@ def test_an_audit_of_other_data_fails_even_if_its_hash_was_stated(run, tmp_path,
         (run.X_ref[:-1], run.y_ref[:-1]),
     ):
         with pytest.raises(VerificationError, match="different reference data from yours"):
-            verified(run, level, X=X, y=y)
-    assert_both_refuse("different reference data", run, level, y=labels)
+            t.verified(run, level, X=X, y=y)
+    t.assert_both_refuse("different reference data", run, level, y=labels)
 
     other = encoded(run.committed.encoding, run.committed.classes, run.X_ref, labels).digest
     bundle = shutil.copytree(getattr(run, level), tmp_path / level)
     settings, stated = {}, {"reference_digest": other}
     if level == "predictions":
-        changed(bundle / REPORTED, **stated)
+        t.changed(bundle / REPORTED, **stated)
         stated["reported_digest"] = digest_file(bundle / REPORTED)
         settings = {"challenge": tmp_path / "own.json"}
         write_json(tmp_path / "own.json", {**read_json(run.challenge), **stated})
-    changed(bundle / STATED, **stated)
+    t.changed(bundle / t.STATED, **stated)
     write_manifest(bundle)
-    assert_both_refuse(NOT_HELD, run, level, bundle, y=labels, **settings)
-
-
-@pytest.mark.parametrize("level", LEVELS)
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("alpha", 0.05), ("n_bins", 10), ("confidence_level", 0.5), ("confidence_level", None)],
-)
-def test_another_question_than_was_asked_is_named(run, level, name, value):
-    assert_both_refuse(f"{name}=.*, but you asked for {value}", run, level, **{name: value})
+    t.assert_both_refuse(t.NOT_HELD, run, level, bundle, y=labels, **settings)
 
 
 def test_an_audit_at_no_level_or_of_another_commitment_fails(run):
+    asked = {**t.TEST, **run.asked("bins"), "level": "attestation"}
     with pytest.raises(ValueError, match="`level` must be"):
-        verify(run.bins, *run.data, run.honest, level="attestation", **ASKED)
-    assert_both_refuse("different commitment", run, "bins", commitment=run.dishonest)
+        verify(run.bins, *run.data, run.public, **asked)
+    t.assert_both_refuse("different commitment", run, "bins", commitment=run.dishonest)
     with pytest.raises(VerificationError, match="different commitment"):
-        verify(run.shrunk, *run.few, run.honest, keys=run.keys, level="bins", **ASKED)
+        t.verified(run, "bins", run.shrunk)
 
 
 def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
-    again = challenge(run.predictions, run.honest, *run.data, tmp_path / "again.json")
+    again = challenge(run.predictions, run.public, *run.data, tmp_path / "again.json")
     assert read_json(again)["nonce"] != read_json(run.challenge)["nonce"]
-    write_json(tmp_path / "more.json", {**read_json(run.challenge), "n_proven": 228})
-    for own, reason in (
-        (None, "`challenge`"),
-        (again, "different challenge"),
-        (tmp_path / "none.json", r"none.json is missing"),
-        (tmp_path / "more.json", f"Only {PROVEN} predictions were proven, but {N} are needed"),
-    ):
-        assert_both_refuse(reason, run, "predictions", challenge=own)
+    t.assert_both_refuse("different challenge", run, "predictions", challenge=again)
 
 
 def test_both_verifiers_agree_on_a_prediction(run, second):
     x = run.X_ref[0].tolist()
-    found = check(run.attestation, run.honest, x=x, nonce="mine", keys=run.keys, **TEST)
-    labels, confidence = reported_predictions(run.honest, run.X_ref[:1])
+    found = check(run.attestation, run.public, x=x, nonce="mine", keys=run.keys, **t.TEST)
+    labels, confidence = reported_predictions(run.public, run.X_ref[:1])
     assert (found.label, found.confidence) == (labels[0], confidence[0])
     assert (found.x, found.statement["nonce"]) == (x, "mine")
-    again = second.verify_attestation(run.attestation, published_to_second(run), x, "mine")
+    again = second.verify_attestation(run.attestation, t.published_to_second(run), x, "mine")
     assert again == {"label": found.label, "confidence": found.confidence}
-    given = {"commitment": run.honest, "x": run.X_ref[0], "nonce": "mine"}
+    given = {"commitment": run.public, "x": run.X_ref[0], "nonce": "mine"}
     for other, reason in (
         ({"x": run.X_ref[0] + 1e-9}, "different input"),
         ({"x": run.X_ref[:1]}, "different input"),
@@ -184,4 +150,4 @@ def test_both_verifiers_agree_on_a_prediction(run, second):
         ({"nonce": ""}, "`nonce`"),
     ):
         with pytest.raises(ValueError, match=reason):
-            check(run.attestation, **{**given, **other}, **TEST)
+            check(run.attestation, **{**given, **other}, **t.TEST)
