@@ -12,17 +12,14 @@ FILES = {
     "skuq/__init__.py": "if TYPE_CHECKING:\n    from skuq.method import Model\n",
     "skuq/base.py": "from skuq.files import write\n",
     "skuq/files.py": "def write(): ...\n",
-    "skuq/method/__init__.py": (
-        "from skuq.method._model import Model\nfrom skuq.method._other import Other\n"
-    ),
-    "skuq/method/_model.py": (
-        '"""Not skuq.method._other."""\n'
-        "from skuq.base import Mixin\n"
-        "class Model(Mixin):\n"
-        "    def fit(self):\n"
-        "        from skuq.shared import helper\n"
-        '        import_module("_lazy")\n'
-    ),
+    "skuq/method/__init__.py": "from skuq.method._model import Model\n"
+    "from skuq.method._other import Other\n",
+    "skuq/method/_model.py": '"""Not skuq.method._other."""\n'
+    "from skuq.base import Mixin\n"
+    "class Model(Mixin):\n"
+    "    def fit(self):\n"
+    "        from skuq.shared import helper\n"
+    '        import_module("_lazy")\n',
     "skuq/method/_lazy.py": "",
     "skuq/method/_other.py": "class Other: ...\n",
     "skuq/shared/__init__.py": "from skuq.shared._helpers import helper\n",
@@ -93,24 +90,19 @@ def test_comments_and_docstrings_are_not_code(tree):
         assert code_parts("benchmarks.x", tree) == before
 
 
-def test_a_string_that_is_used_is_code(tree):
-    before = code_parts("benchmarks.x", tree)
-    base = tree / "skuq/base.py"
-    base.write_text(base.read_text(encoding="utf-8") + 'MESSAGE = "one"\n', encoding="utf-8")
-    between = code_parts("benchmarks.x", tree)
-    base.write_text(base.read_text(encoding="utf-8").replace("one", "# two"), encoding="utf-8")
-    assert (
-        len({parts["base"] for parts in (before, between, code_parts("benchmarks.x", tree))}) == 3
-    )
-
-
-def test_a_moved_definition_counts_as_another(tree):
-    before = code_parts("benchmarks.x", tree)
-    (tree / "skuq/shared/_helpers.py").rename(tree / "skuq/shared/_tools.py")
-    (tree / "skuq/shared/__init__.py").write_text(
-        "from skuq.shared._tools import helper\n", encoding="utf-8"
-    )
-    assert code_parts("benchmarks.x", tree)["shared"] != before["shared"]
+def test_a_string_that_is_used_is_code_and_a_moved_definition_another(tree):
+    changes = [
+        ("skuq/base.py", 'MESSAGE = "one"\n'),
+        ("skuq/base.py", 'MESSAGE = "# two"\n'),
+        ("skuq/shared/_tools.py", FILES["skuq/shared/_helpers.py"]),
+        ("skuq/shared/__init__.py", "from skuq.shared._tools import helper\n"),
+    ]
+    found = [code_parts("benchmarks.x", tree)]
+    for name, text in changes:
+        (tree / name).write_text(text, encoding="utf-8")
+        found.append(code_parts("benchmarks.x", tree))
+    assert len({parts["base"] for parts in found}) == 3
+    assert found[0]["shared"] == found[3]["shared"] != found[4]["shared"]
 
 
 def test_every_benchmark_uses_parts_of_the_package():

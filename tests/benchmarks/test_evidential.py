@@ -1,5 +1,7 @@
 """Summaries of the benchmarks of the evidential probe."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
@@ -33,18 +35,13 @@ def test_differences_are_paired_and_their_intervals_count_splits():
     rng = np.random.default_rng(0)
     gains = rng.normal(0.02, 0.01, (2, 4, 2))  # graphs, splits, starts
     rows = []
-    for i, graph in enumerate(("coraml", "citeseer_full")):
-        for split in range(4):
-            for init in range(2):
-                for setting in ("OS-1", "OS-2"):  # a common level tells nothing
-                    level = rng.uniform(0.5, 0.9)
-                    cell = (f"{graph} {setting}", split, init)
-                    rows.append(row("energy", *cell, level))
-                    rows.append(row("epn", *cell, level + gains[i, split, init]))
-    found = {
-        (each["dataset"], each["metric"]): each["value"]
-        for each in evidential.differences(rows, "auroc", "energy")
-    }
+    cells = product(("coraml", "citeseer_full"), range(4), range(2), ("OS-1", "OS-2"))
+    for k, (graph, split, init, setting) in enumerate(cells):
+        level, cell = rng.uniform(0.5, 0.9), (f"{graph} {setting}", split, init)
+        rows.append(row("energy", *cell, level))  # a common level tells nothing
+        rows.append(row("epn", *cell, level + gains.flat[k // 2]))
+    differences = evidential.differences(rows, "auroc", "energy")
+    found = {(each["dataset"], each["metric"]): each["value"] for each in differences}
     for name, values in (("coraml", gains[0]), ("all", gains.mean(axis=0))):
         splits = values.mean(axis=1)
         low, high = ttest_1samp(splits, 0).confidence_interval()

@@ -1,6 +1,7 @@
 """What all benchmarks share."""
 
 import json
+from unittest.mock import Mock
 
 from benchmarks import harness
 
@@ -26,16 +27,13 @@ def recorded(folder, *options, code, **settings):
     return json.loads((folder / "x.json").read_text(encoding="utf-8"))
 
 
-def test_figures_that_are_only_summed_up_keep_the_code_they_were_measured_with(
-    tmp_path, monkeypatch
-):
+def test_figures_that_are_only_summed_up_keep_the_code_they_had(tmp_path, monkeypatch):
     monkeypatch.setattr(harness, "RESULTS", tmp_path)
     assert recorded(tmp_path, code="1", is_new=False)["code"] == "1"  # nothing is known of earlier
     older = recorded(tmp_path, code="2")
     assert older["code"] == "2"
-    (tmp_path / "x.json").write_text(
-        json.dumps({**older, "date": "2020-01-01", "seconds": 99}), encoding="utf-8"
-    )
+    kept = json.dumps({**older, "date": "2020-01-01", "seconds": 99})
+    (tmp_path / "x.json").write_text(kept, encoding="utf-8")
     again = recorded(tmp_path, code="3", is_new=False)
     assert (again["code"], again["date"], again["seconds"]) == ("2", "2020-01-01", 99)
     assert recorded(tmp_path, code="3")["code"] == "3"
@@ -51,15 +49,11 @@ def test_the_length_of_a_run_whose_parts_were_kept_is_that_of_all(tmp_path, monk
 
 
 def test_runs_that_were_kept_are_those_of_this_code(tmp_path):
-    done = []
-
-    def run(task, args):
-        done.append((task, args.code_parts["gpc"]))
-        return {"score": len(done)}
-
     args = harness.parser("Doc.").parse_args(["--out", str(tmp_path)])
-    args.code_parts = {"gpc": "1"}
-    assert [harness.kept_run(run, "a", args=args)["score"] for _ in range(2)] == [1, 1]
-    args.code_parts = {"gpc": "2"}
-    assert harness.kept_run(run, "a", args=args)["score"] == 2
-    assert done == [("a", "1"), ("a", "2")]
+    run = Mock(side_effect=[{"score": 1}, {"score": 2}])
+    found = []
+    for code in ("1", "1", "2"):
+        args.code_parts = {"gpc": code}
+        found.append(harness.kept_run(run, "a", args=args)["score"])
+    assert found == [1, 1, 2]
+    assert run.call_count == 2

@@ -20,10 +20,8 @@ def one_run(history, steps, **run):
 def test_early_scores_are_of_all_episodes_and_late_ones_of_the_second_half():
     history = pd.DataFrame({"step": [10_000, 20_000, 30_000, 90_000], "score": [1.0, 2, 4, 8]})
     curve = binned(history, 200_000)
-    assert scores_of(curve, 50_000) == {
-        "score_50000": pytest.approx(7 / 3),
-        "late_score_50000": 4.0,
-    }
+    scores = {"score_50000": pytest.approx(7 / 3), "late_score_50000": 4.0}
+    assert scores_of(curve, 50_000) == scores
     assert scores_of(curve, 100_000)["late_score_100000"] == 8.0
     assert scores_of(curve, 200_000).keys() == {"score_200000"}
 

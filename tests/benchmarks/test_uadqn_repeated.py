@@ -12,21 +12,17 @@ RECORDED = pd.DataFrame({"episodes": [448, 0, 211, 126], "score": [0.5045, np.na
 AGAIN = {"episodes": [448, 0, 211], "score": [0.504464, np.nan, 1.67773]}
 
 
-def changed(**points):
-    return {name: points.get(name, values) for name, values in AGAIN.items()}
-
-
 def test_points_are_the_same_in_the_digits_that_were_recorded():
     assert same_points(AGAIN, RECORDED) == 3
 
 
 @pytest.mark.parametrize(
-    "points",
+    ("name", "values"),
     [
-        {"score": [0.504464, np.nan, 1.6787]},
-        {"score": [0.504464, 0.0, 1.67773]},
-        {"episodes": [448, 0, 210]},
+        ("score", [0.504464, np.nan, 1.6787]),
+        ("score", [0.504464, 0.0, 1.67773]),
+        ("episodes", [448, 0, 210]),
     ],
 )
-def test_another_score_or_number_of_episodes_is_another_point(points):
-    assert same_points(changed(**points), RECORDED) == 2
+def test_another_score_or_number_of_episodes_is_another_point(name, values):
+    assert same_points({**AGAIN, name: values}, RECORDED) == 2
