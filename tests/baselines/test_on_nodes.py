@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.fixes import parse_version
 
-from skuq import EvidentialProbe
 from skuq.baselines import DeepEnsembleClassifier, MCDropoutClassifier, ReferenceClassifier
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier
@@ -23,36 +22,26 @@ from tests.baselines.oracles import PickledJobs, assert_as_by_hand
 NODES, OTHERS = np.arange(60), np.arange(60, 150)
 
 
-@pytest.fixture(scope="module")
-def data():
-    return make_node_classes(150, n_classes=3, n_features=6, random_state=0)
+DATA = make_node_classes(150, n_classes=3, n_features=6, random_state=0)
+Y = DATA.labels[NODES]
+CLASSIFIER = GraphClassifier(DATA.graph, hidden_sizes=(8,), max_epochs=15, random_state=0)
 
 
 @pytest.fixture(scope="module")
-def y(data):
-    return data.labels[NODES]
-
-
-@pytest.fixture(scope="module")
-def classifier(data):
-    return GraphClassifier(data.graph, hidden_sizes=(8,), max_epochs=15, random_state=0)
-
-
-@pytest.fixture(scope="module")
-def gcn(classifier, y):
+def gcn():
     """A fitted classifier; nothing may change it."""
-    return clone(classifier).fit(NODES, y)
+    return clone(CLASSIFIER).fit(NODES, Y)
 
 
 @pytest.fixture(scope="module")
-def ensemble(classifier, y):
-    return DeepEnsembleClassifier(classifier, n_members=3, random_state=0).fit(NODES, y)
+def ensemble():
+    return DeepEnsembleClassifier(CLASSIFIER, n_members=3, random_state=0).fit(NODES, Y)
 
 
 @pytest.fixture(scope="module")
-def dropout(gcn, y):
+def dropout(gcn):
     model = MCDropoutClassifier(FrozenEstimator(gcn), n_samples=20, random_state=0)
-    return model.fit(NODES, y)
+    return model.fit(NODES, Y)
 
 
 @pytest.mark.parametrize("setting", ["selected", "expected"])
@@ -67,58 +56,58 @@ def test_members_are_compared_as_the_equations_say(ensemble, setting):
 
 
 @pytest.mark.parametrize("given", [True, False])
-def test_members_take_masks_of_nodes(data, classifier, gcn, y, given):
+def test_members_take_masks_of_nodes(gcn, given):
     mask = np.isin(np.arange(150), NODES)
-    ensemble = DeepEnsembleClassifier(classifier, n_members=2, random_state=0)
+    ensemble = DeepEnsembleClassifier(CLASSIFIER, n_members=2, random_state=0)
     if given:
         ensemble = DeepEnsembleClassifier(members=[gcn, gcn])
-    expected = ensemble.fit(NODES, y).predict_proba(OTHERS)
-    for labels in (y, data.labels):
+    expected = ensemble.fit(NODES, Y).predict_proba(OTHERS)
+    for labels in (Y, DATA.labels):
         np.testing.assert_array_equal(ensemble.fit(mask, labels).predict_proba(~mask), expected)
 
 
-def test_the_reference_scores_nodes_and_masks_of_them(data, gcn, y):
+def test_the_reference_scores_nodes_and_masks_of_them(gcn):
     mask = np.isin(np.arange(150), OTHERS)
-    reference = ReferenceClassifier(FrozenEstimator(gcn)).fit(NODES, y)
-    expected = (gcn.predict(OTHERS) == data.labels[OTHERS]).mean()
-    others = data.labels[OTHERS]
-    for given in ((mask, data.labels), (mask, others), (OTHERS, others)):
+    reference = ReferenceClassifier(FrozenEstimator(gcn)).fit(NODES, Y)
+    expected = (gcn.predict(OTHERS) == DATA.labels[OTHERS]).mean()
+    others = DATA.labels[OTHERS]
+    for given in ((mask, DATA.labels), (mask, others), (OTHERS, others)):
         assert reference.score(*given) == expected
     p = gcn.predict_proba(OTHERS)
     total = reference.predict_uncertainty(OTHERS).total
     np.testing.assert_allclose(total, -(p * np.log(p)).sum(axis=1), rtol=1e-6)
-    assert cross_val_score(reference, NODES, y, cv=3).shape == (3,)
+    assert cross_val_score(reference, NODES, Y, cv=3).shape == (3,)
 
 
-def test_same_members_in_processes_on_one_graph(ensemble, y, monkeypatch):
+def test_same_members_in_processes_on_one_graph(ensemble, monkeypatch):
     monkeypatch.setattr("skuq.baselines._deep_ensemble.Parallel", PickledJobs)
-    parallel = clone(ensemble).set_params(n_jobs=2).fit(NODES, y)
+    parallel = clone(ensemble).set_params(n_jobs=2).fit(NODES, Y)
     expected = ensemble.predict_proba(OTHERS)
     np.testing.assert_allclose(parallel.predict_proba(OTHERS), expected, atol=1e-6)
     assert len({id(member.graph) for member in parallel.members_}) == 1
 
 
-def test_weights_and_validation_reach_the_members(classifier, y):
-    weight = (y == y[0]).astype(float) * 20 + 0.01
-    ensemble = DeepEnsembleClassifier(classifier, n_members=2, random_state=0)
-    share = (ensemble.fit(NODES, y).predict(OTHERS) == y[0]).mean()
-    leaning = clone(ensemble).fit(NODES, y, weight).predict(OTHERS)
-    assert (leaning == y[0]).mean() > share + 0.2
+def test_weights_and_validation_reach_the_members():
+    weight = (Y[0] == Y).astype(float) * 20 + 0.01
+    ensemble = DeepEnsembleClassifier(CLASSIFIER, n_members=2, random_state=0)
+    share = (ensemble.fit(NODES, Y).predict(OTHERS) == Y[0]).mean()
+    leaning = clone(ensemble).fit(NODES, Y, weight).predict(OTHERS)
+    assert (leaning == Y[0]).mean() > share + 0.2
     with pytest.raises(ValueError, match="Node ids"):
-        clone(ensemble).fit(NODES, y, X_val=[150], y_val=[0])
+        clone(ensemble).fit(NODES, Y, X_val=[150], y_val=[0])
 
 
-def test_nodes_share_dropout_masks_and_the_network_without_them_may_be_selected(dropout, gcn, y):
+def test_nodes_share_dropout_masks_and_the_network_without_them_may_be_selected(dropout, gcn):
     whole = dropout.predict_uncertainty(OTHERS)
     assert (whole.epistemic > 0).all()
     one = dropout.predict_uncertainty(OTHERS[[7]])
     np.testing.assert_allclose(np.array(one)[0], np.array(whole)[7])
-    proba = clone(dropout).set_params(setting="selected").fit(NODES, y).predict_proba(OTHERS)
+    proba = clone(dropout).set_params(setting="selected").fit(NODES, Y).predict_proba(OTHERS)
     np.testing.assert_allclose(proba, gcn.predict_proba(OTHERS), rtol=1e-6)
 
 
 @pytest.mark.parametrize("name", ["ensemble", "dropout"])
-def test_columns_of_ids_pickles_and_text_labels(request, name, y):
+def test_columns_of_ids_pickles_and_text_labels(request, name):
     model = request.getfixturevalue(name)
     expected = model.predict_uncertainty(OTHERS[:5])
     np.testing.assert_array_equal(model.predict_uncertainty(OTHERS[:5, None]), expected)
@@ -126,7 +115,7 @@ def test_columns_of_ids_pickles_and_text_labels(request, name, y):
     np.testing.assert_array_equal(again.predict_proba(OTHERS), model.predict_proba(OTHERS))
     with pytest.raises(ValueError, match="Node ids"):
         model.predict_uncertainty([150])
-    text = np.array(["ant", "bee", "cat"])[y]
+    text = np.array(["ant", "bee", "cat"])[Y]
     trained = clone(model)
     if name == "dropout":
         trained.set_params(estimator=clone(model.estimator.estimator))
@@ -134,50 +123,31 @@ def test_columns_of_ids_pickles_and_text_labels(request, name, y):
     assert set(trained.predict(NODES)) <= set(trained.classes_) == {"ant", "bee", "cat"}
 
 
-def test_anyones_graph_network_through_an_estimator_that_reads_it(data, gcn, y):
-    reader = EvidentialProbe(gcn.network_, graph=data.graph, max_epochs=1)
-    model = MCDropoutClassifier(reader, n_samples=20, random_state=0).fit(NODES, y)
-    direct = MCDropoutClassifier(FrozenEstimator(gcn), n_samples=20, random_state=0).fit(NODES, y)
-    np.testing.assert_array_equal(
-        model.predict_uncertainty(OTHERS), direct.predict_uncertainty(OTHERS)
-    )
-
-
 @pytest.mark.parametrize("wrap", ["search", "frozen search", "pipeline", "pipelines"])
-def test_wrappers_keep_the_graph(classifier, y, wrap):
-    mine = GridSearchCV(classifier, {"dropout": [0.5]}, cv=2)
+def test_wrappers_keep_the_graph(wrap):
+    mine = GridSearchCV(CLASSIFIER, {"dropout": [0.5]}, cv=2)
     if wrap == "frozen search":
-        mine = FrozenEstimator(mine.fit(NODES, y))
+        mine = FrozenEstimator(mine.fit(NODES, Y))
     elif wrap != "search":
-        mine = make_pipeline("passthrough", clone(classifier))
+        mine = make_pipeline("passthrough", clone(CLASSIFIER))
         mine = make_pipeline(mine) if wrap == "pipelines" else mine
     nodes = NODES[:, None] if "pipeline" in wrap else NODES
-    reference = ReferenceClassifier(mine).fit(nodes, y)
-    expected = clone(classifier).fit(NODES, y).predict_proba(OTHERS)
+    reference = ReferenceClassifier(mine).fit(nodes, Y)
+    expected = clone(CLASSIFIER).fit(NODES, Y).predict_proba(OTHERS)
     others = OTHERS[:, None] if "pipeline" in wrap else OTHERS
     np.testing.assert_allclose(reference.predict_proba(others), expected, atol=1e-6)
 
 
-@pytest.mark.skipif(
-    parse_version(sklearn.__version__) < parse_version("1.8"), reason="no temperature scaling"
-)
-def test_temperature_scaling_keeps_the_graph(gcn, y):
-    scaled = CalibratedClassifierCV(FrozenEstimator(gcn), method="temperature").fit(NODES, y)
+def test_transformers_before_node_ids_are_refused():
+    pipeline = make_pipeline(FunctionTransformer(), clone(CLASSIFIER))
+    with pytest.raises(TypeError, match="transformer"):
+        ReferenceClassifier(pipeline).fit(NODES[:, None], Y)
+
+
+@pytest.mark.skipif(parse_version(sklearn.__version__) < parse_version("1.8"), reason="too old")
+def test_temperature_scaling_keeps_the_graph(gcn):
+    scaled = CalibratedClassifierCV(FrozenEstimator(gcn), method="temperature").fit(NODES, Y)
     adopted = adopt(scaled)
     found = adopted.outputs(adopted.inputs(OTHERS)).softmax(-1)
     np.testing.assert_allclose(found, scaled.predict_proba(OTHERS), atol=1e-6)
     assert abs(found.numpy() - gcn.predict_proba(OTHERS)).max() > 1e-3
-
-
-def test_transformers_before_node_ids_are_refused(classifier, y):
-    pipeline = make_pipeline(FunctionTransformer(), clone(classifier))
-    with pytest.raises(TypeError, match="transformer"):
-        ReferenceClassifier(pipeline).fit(NODES[:, None], y)
-
-
-def test_classifier_is_not_changed(gcn, dropout, y):
-    before = {name: value.clone() for name, value in gcn.network_.state_dict().items()}
-    DeepEnsembleClassifier(FrozenEstimator(gcn), n_members=2).fit(NODES, y)
-    dropout.predict_uncertainty(OTHERS)
-    assert all((value == before[name]).all() for name, value in gcn.network_.state_dict().items())
-    assert not any(module._forward_hooks for module in gcn.network_.modules())

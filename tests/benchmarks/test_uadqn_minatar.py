@@ -1,4 +1,4 @@
-"""How scores on MinAtar are averaged, and how the authors' logs are read."""
+"""How scores on MinAtar are averaged and compared, and how the authors' logs are read."""
 
 import pickle
 
@@ -8,9 +8,15 @@ import pytest
 
 pytest.importorskip("stable_baselines3")
 
+import pytest
+
 from benchmarks import uadqn_minatar
 from benchmarks.uadqn_minatar import binned, records, scores_of
 from benchmarks.uadqn_released import logged
+
+pytest.importorskip("stable_baselines3")
+
+from benchmarks.uadqn_repeated import same_points
 
 
 def one_run(history, steps, **run):
@@ -47,3 +53,23 @@ def test_logs_are_read_as_numbers_and_nothing_else(tmp_path):
     path.write_bytes(pickle.dumps({"Episode_score": [[print, 9]]}))
     with pytest.raises(pickle.UnpicklingError, match="print where numbers"):
         logged(path)
+
+
+RECORDED = pd.DataFrame({"episodes": [448, 0, 211, 126], "score": [0.5045, np.nan, 1.678, 3.103]})
+AGAIN = {"episodes": [448, 0, 211], "score": [0.504464, np.nan, 1.67773]}
+
+
+def test_points_are_the_same_in_the_digits_that_were_recorded():
+    assert same_points(AGAIN, RECORDED) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("score", [0.504464, np.nan, 1.6787]),
+        ("score", [0.504464, 0.0, 1.67773]),
+        ("episodes", [448, 0, 210]),
+    ],
+)
+def test_another_score_or_number_of_episodes_is_another_point(name, values):
+    assert same_points({**AGAIN, name: values}, RECORDED) == 2

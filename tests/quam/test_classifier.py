@@ -25,7 +25,7 @@ from skorch import NeuralNetBinaryClassifier, NeuralNetClassifier
 from torch import nn
 
 from skuq import QUAMClassifier
-from skuq._networks import MLP, LeNet
+from skuq._networks import MLP
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
 
 
@@ -150,17 +150,6 @@ def test_estimators_are_cloned_and_trained_without_a_trace(iris, labels, mine):
     assert np.isfinite(quam.predict_uncertainty(X[:4]).total).all()
 
 
-def test_images_need_not_be_flattened():
-    X = np.random.default_rng(0).random((20, 1, 16, 16)).astype(np.float32)
-    torch.manual_seed(0)
-    quam = QUAMClassifier(FrozenEstimator(LeNet(3, image_shape=(1, 16, 16))), **quick(n_steps=2))
-    totals = [
-        quam.fit(rows, np.arange(20) % 3).predict_uncertainty(rows[:3]).total
-        for rows in (X, X.reshape(20, -1))
-    ]
-    np.testing.assert_allclose(*totals, rtol=1e-5)
-
-
 def test_models_may_know_classes_that_the_data_lack(iris, module):
     X, y = iris[0][iris[1] < 2].astype(np.float32), iris[1][iris[1] < 2]
     net = NeuralNetClassifier(MLP(4, 3), criterion=nn.CrossEntropyLoss, max_epochs=20, **SKORCH)
@@ -179,37 +168,19 @@ def test_batch_size_does_not_change_the_result(iris, module, capsys):
     np.testing.assert_allclose(pieces.epistemic, whole.epistemic, rtol=1e-9)
 
 
-@pytest.mark.parametrize("prior", [0.0, 20.0])
-def test_a_weight_of_zero_removes_a_sample_and_one_of_two_repeats_it(iris, module, prior):
-    X, y = iris
-    weight = np.arange(len(X)) % 3
-    search = quick(prior_precision=prior, train_batch_size=4 * len(X))
-    quam = QUAMClassifier(FrozenEstimator(module), **search)
-    once = quam.fit(X, y).predict_uncertainty(X[:5]).epistemic
-    weighted = quam.fit(X, y, sample_weight=weight).predict_uncertainty(X[:5]).epistemic
-    loss = quam.reference_loss_
-    quam.fit(X.repeat(weight, axis=0), y.repeat(weight))
-    assert quam.reference_loss_ == pytest.approx(loss)
-    np.testing.assert_allclose(weighted, quam.predict_uncertainty(X[:5]).epistemic, rtol=1e-6)
-    assert np.abs(weighted / once - 1).max() > 0.01
-
-
 def test_adversarial_models_honour_gamma(iris, module):
     rows = iris[0][::10]
     quam = QUAMClassifier(module, gamma=0.02, **quick(n_steps=15)).fit(*iris)
     found = quam.adversarial_models(rows)
-    assert found.proba.shape == (8, 3, 3)
-    assert found.proba.sum(-1) == pytest.approx(1)
+    assert found.proba.sum(-1) == pytest.approx(np.ones((8, 3)))
     assert (found.excess_loss[found.feasible] <= 0.02).all()
     strict = quam.set_params(gamma=0.0).adversarial_models(rows)
     assert strict.feasible.sum() <= found.feasible.sum()
     both = strict.feasible & found.feasible
     assert (strict.divergence[both] <= found.divergence[both]).all()
-    frozen, cold, hot = (
-        quam.set_params(temperature=t).predict_uncertainty(rows) for t in (1e-300, 1e-4, 10.0)
-    )
+    cold, hot = (quam.set_params(temperature=t).predict_uncertainty(rows) for t in (1e-300, 10.0))
     assert (hot.epistemic > cold.epistemic).all()  # worse models count, too
-    assert np.isfinite(frozen.total).all()
+    assert np.isfinite(cold.total).all()
 
 
 class InPlace(nn.Module):

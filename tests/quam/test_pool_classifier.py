@@ -29,9 +29,10 @@ from skuq.validation import to_dense
 # Few bins: with sample weights, scikit-learn computes the quantile of each bin on its own.
 boosting = partial(ensemble.HistGradientBoostingClassifier, max_iter=8, max_bins=32, random_state=0)
 BOOSTING = boosting()
+FOREST = ensemble.RandomForestClassifier
 LEARNERS = {
     "boosting": BOOSTING,
-    "forest": ensemble.RandomForestClassifier(15, random_state=0),
+    "forest": FOREST(15, random_state=0),
     "extra trees": ensemble.ExtraTreesClassifier(20, random_state=0),
     "bayes": GaussianNB(),
 }
@@ -41,6 +42,11 @@ SEARCHES = {
     "networks": (LogisticRegression(tol=0.1), PoolSearch(n_steps=10, pool=SMALL_POOL)),
     "learners": (DecisionTreeClassifier(max_depth=3), RefitSearch(pool=SMALL_POOL)),
 }
+
+
+def refitted(learner, *data, shares=(0.3,), pool="auto", **params):
+    search = RefitSearch(shares=shares, pool=pool)
+    return QUAMClassifier(learner, search=search, random_state=0, **params).fit(*data)
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +78,7 @@ def test_any_learner_with_weights_is_unsure_of_rows_unlike_its_data(iris, name):
     X, y = iris
     strange = make_pool(X, kinds=["shuffled"], n_inputs=100, random_state=1)
     strange[:, 3] += 8.0
-    search = RefitSearch(shares=(0.3,))
-    quam = QUAMClassifier(LEARNERS[name], search=search, random_state=0).fit(X, y)
+    quam = refitted(LEARNERS[name], X, y)
     given = quam.model_.estimator
     np.testing.assert_allclose(quam.predict_proba(X), given.predict_proba(X), atol=1e-11)
     u = quam.predict_uncertainty(np.r_[X, strange])
@@ -83,21 +88,14 @@ def test_any_learner_with_weights_is_unsure_of_rows_unlike_its_data(iris, name):
     assert roc_auc_score(np.arange(250) >= 150, u.epistemic) > 0.75
 
 
-@pytest.mark.parametrize(
-    "member", [None, DecisionTreeClassifier(), ensemble.RandomForestClassifier(3)]
-)
+@pytest.mark.parametrize("member", [None, DecisionTreeClassifier(), FOREST(3)])
 def test_bagged_trees_are_refitted_with_leaves_that_cannot_hold_a_single_sample(iris, member):
-    given = ensemble.BaggingClassifier(member, n_estimators=3, random_state=0)
-    shallow = ensemble.BaggingClassifier(DecisionTreeClassifier(max_depth=2), n_estimators=3)
-    search = RefitSearch(shares=(0.1,), pool=SMALL_POOL)
-    quam, plain = (
-        QUAMClassifier(each, search=search, n_targets=1, random_state=0).fit(*iris)
-        for each in (given, shallow)
-    )
-    assert quam.model_.estimator.estimators_[0].min_samples_leaf == 1  # the given model stays
-    refitted = quam._found.models[0][0].estimator
-    assert [each.min_samples_leaf for each in refitted.estimators_] == [2, 2, 2]
-    assert plain._found.models[0][0].estimator.estimators_[0].min_samples_leaf == 1
+    for each, least in ((member, 2), (DecisionTreeClassifier(max_depth=2), 1)):
+        bagging = ensemble.BaggingClassifier(each, n_estimators=3, random_state=0)
+        quam = refitted(bagging, *iris, shares=(0.1,), pool=SMALL_POOL, n_targets=1)
+        assert quam.model_.estimator.estimators_[0].min_samples_leaf == 1  # the given model stays
+        trees = quam._found.models[0][0].estimator.estimators_
+        assert [each.min_samples_leaf for each in trees] == [least] * 3
 
 
 def test_categories_that_no_row_has_are_unusual_and_rows_are_explained_by_columns(table, people):
@@ -119,7 +117,7 @@ def test_missing_values_and_categories_are_the_learners_business(table):
     X, y = table
     X = X.assign(age=X["age"].where(X["age"] > 25), town=X["town"].astype("category"))
     X["trade"] = X["trade"].astype("category")
-    quam = QUAMClassifier(BOOSTING, search=RefitSearch(shares=[0.3]), random_state=0).fit(X, y)
+    quam = refitted(BOOSTING, X, y)
     assert np.isfinite(quam.predict_uncertainty(X).epistemic).all()
     # New rows may have few of the categories, or others.
     few = X[X["town"] == "Ulm"].astype({"town": str}).astype({"town": "category"})
@@ -187,24 +185,20 @@ def test_the_search_is_that_of_the_fit(iris):
 
 def test_learners_that_cut_their_samples_into_parts_see_each_class_in_all_of_them():
     X, y = make_classification(400, 6, n_informative=5, n_redundant=0, random_state=1)
-    learner = CalibratedClassifierCV(ensemble.RandomForestClassifier(20, random_state=0), cv=3)
-    search = RefitSearch(shares=(0.1,))
-    quam = QUAMClassifier(learner, search=search, random_state=0).fit(X, y)
+    learner = CalibratedClassifierCV(FOREST(20, random_state=0), cv=3)
+    quam = refitted(learner, X, y, shares=(0.1,))
     # With the pool in one part, models that had not seen the class cost .1 to .27 nats.
     assert quam._found.excess_loss.max() < 0.08
 
 
 def test_a_frozen_forest_without_a_seed_is_reproducible(iris):
-    given = FrozenEstimator(ensemble.RandomForestClassifier(5).fit(*iris))
-    search = RefitSearch(shares=[0.1], pool=SMALL_POOL)
-    quam = QUAMClassifier(given, search=search, random_state=0)
-    found = [quam.fit(*iris).predict_uncertainty(iris[0]).epistemic for _ in range(2)]
-    np.testing.assert_array_equal(*found)
+    given = FrozenEstimator(FOREST(5).fit(*iris))
+    quam = refitted(given, *iris, shares=(0.1,), pool=SMALL_POOL)
+    expected = quam.predict_uncertainty(iris[0]).epistemic
+    np.testing.assert_array_equal(quam.fit(*iris).predict_uncertainty(iris[0]).epistemic, expected)
 
 
 COUNTS = np.random.default_rng(0).integers(1, 9, size=(200, 2))
-
-
 MODELS = {
     "codes": (preprocessing.OneHotEncoder(), preprocessing.FunctionTransformer(to_dense), BOOSTING),
     "dense codes": (preprocessing.OneHotEncoder(sparse_output=False), BOOSTING),
@@ -217,33 +211,26 @@ MODELS = {
 
 @pytest.mark.parametrize("steps", MODELS.values(), ids=MODELS)
 def test_models_that_refuse_unknown_categories_or_numbers_get_none(steps):
-    search = RefitSearch(shares=[0.3])
-    quam = QUAMClassifier(make_pipeline(*steps), search=search, n_targets=1, random_state=0)
-    quam.fit(COUNTS, COUNTS[:, 0] > 4)
+    quam = refitted(make_pipeline(*steps), COUNTS, COUNTS[:, 0] > 4, n_targets=1)
     assert np.isfinite(quam.predict_uncertainty(COUNTS).epistemic).all()
 
 
 def test_classes_of_weights_are_no_reason_for_a_warning():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(1000, 2)), rng.uniform(size=1000) < 0.02
-    search = RefitSearch(shares=[0.1], pool=SMALL_POOL)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for learner in (GaussianNB(), DecisionTreeClassifier(max_depth=2, class_weight="balanced")):
-            QUAMClassifier(learner, search=search, random_state=0).fit(X, y)
+            refitted(learner, X, y, shares=(0.1,), pool=SMALL_POOL)
 
 
-@pytest.mark.parametrize(
-    "learner", [ensemble.ExtraTreesClassifier, ensemble.RandomForestClassifier]
-)
+@pytest.mark.parametrize("learner", [ensemble.ExtraTreesClassifier, FOREST])
 def test_what_a_forest_has_memorised_is_no_uncertainty(learner):
     """Of a given model that memorises, training rows must not be less certain than others."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 3))
     y = (X[:, 0] + rng.normal(size=600) > 0).astype(int)
-    search = RefitSearch(shares=[0.3])
-    quam = QUAMClassifier(learner(30, random_state=0), search=search, setting="selected")
-    quam.set_params(random_state=0).fit(X[:400], y[:400])
+    quam = refitted(learner(30, random_state=0), X[:400], y[:400], setting="selected")
     known, new, far = (
         quam.predict_uncertainty(rows).epistemic for rows in (X[:200], X[400:], 5 * X[400:])
     )
@@ -288,7 +275,7 @@ def test_codes_that_do_not_exist_are_not_made_of_declared_categories(table):
 
 RANKED = {
     "boosting": boosting(max_iter=15),
-    "forest": ensemble.RandomForestClassifier(20, random_state=0),
+    "forest": FOREST(20, random_state=0),
     "logistic": LogisticRegression(),
     "network": MLPClassifier((20,), max_iter=40, learning_rate_init=0.01, random_state=0),
 }

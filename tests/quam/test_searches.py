@@ -105,19 +105,10 @@ def network():
     return MLP(4, 3, hidden_sizes=(10,)).double()
 
 
-def test_only_chosen_weights_move(iris, network, monkeypatch):
-    spy = Mock(wraps=gradient_module.stack_parameters)
-    monkeypatch.setattr(gradient_module, "stack_parameters", spy)
-    found = [
-        QUAMClassifier(network, search=PointwiseSearch(n_steps=3, parameters=parameters))
-        .fit(*iris)
-        .predict_uncertainty(iris[0][:3])
-        .epistemic
-        for parameters in (lambda name, _: name.endswith("bias"), "all")
-    ]
-    moved = [set(call.args[2]) for call in spy.call_args_list]
-    assert moved == [{"0.bias", "2.bias"}, {"0.weight", "0.bias", "2.weight", "2.bias"}]
-    assert not np.allclose(*found)
+def test_only_chosen_weights_move(iris, network):
+    search = PointwiseSearch(n_steps=3, parameters=lambda name, _: name.endswith("bias"))
+    quam = QUAMClassifier(network, search=search).fit(*iris)
+    assert quam._problem.problem.parameters == ("0.bias", "2.bias")
 
 
 def test_penalty_ends_at_the_sum_of_the_sample_weights(iris, network):
