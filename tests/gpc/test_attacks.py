@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from .bounds.oracles import KERNELS, fit_model, probabilities
 
@@ -25,14 +26,14 @@ def test_attacks_stay_in_the_region_and_lower_the_probability(model, method, nor
     assert (np.linalg.norm(found.points - X, ORDERS[norm], axis=1) <= 0.05 * (1 + 1e-12)).all()
     assert (limits[0] <= found.points).all()
     assert (found.points <= limits[1]).all()
-    np.testing.assert_array_equal(found.points[:, 1], X[:, 1])
+    assert_array_equal(found.points[:, 1], X[:, 1])
     labels = model.predict_proba(X).argmax(axis=1)
     rows = np.arange(len(X))
     before, after = (probabilities(model, points)[rows, labels] for points in (X, found.points))
-    np.testing.assert_allclose(after, found.proba, atol=1e-7)
+    assert_allclose(after, found.proba, atol=1e-7)
     assert (after < before + 1e-4).mean() > 0.8
     assert (after < before - 1e-4).mean() > 0.5
-    np.testing.assert_array_equal(found.success, model.predict(found.points) != model.predict(X))
+    assert_array_equal(found.success, model.predict(found.points) != model.predict(X))
 
 
 def test_many_steps_are_no_worse_than_none(model):
@@ -46,10 +47,10 @@ def test_many_steps_are_no_worse_than_none(model):
 def test_one_step_of_the_sign_ends_in_a_corner(model):
     X = np.random.default_rng(0).normal(size=(4, 3))
     found = model.attack(X, radius=0.2, method="fgsm")
-    np.testing.assert_allclose(np.abs(found.points - X), 0.2)
+    assert_allclose(np.abs(found.points - X), 0.2)
     small = model.attack(X, radius=1e-5, method="fgsm")
     direction = np.sign(small.points - X)
-    np.testing.assert_array_equal(np.sign(found.points - X), direction)
+    assert_array_equal(np.sign(found.points - X), direction)
     labels = model.predict_proba(X).argmax(axis=1)
     for j, step in enumerate(1e-4 * np.eye(3)):
         slope = probabilities(model, X + step) - probabilities(model, X - step)
@@ -62,7 +63,7 @@ def test_the_attacked_class_can_be_chosen(model):
     for k, label in enumerate(model.classes_):
         found = model.attack(X, y=[label], radius=0.3)
         assert found.proba[0] <= model.predict_proba(X)[0, k] + 1e-4
-        np.testing.assert_allclose(found.proba[0], model.predict_proba(found.points)[0, k])
+        assert_allclose(found.proba[0], model.predict_proba(found.points)[0, k])
 
 
 def test_restarts_never_find_less_and_are_reproducible(model):
@@ -73,4 +74,4 @@ def test_restarts_never_find_less_and_are_reproducible(model):
     assert (more.proba <= alone.proba + 1e-9).all()
     assert (more.proba < alone.proba - 1e-4).any()
     assert (np.linalg.norm(more.points - X, ORDERS[norm], axis=1) <= 1.5 * (1 + 1e-12)).all()
-    np.testing.assert_array_equal(more.points, again.points)
+    assert_array_equal(more.points, again.points)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_iris
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
@@ -82,7 +83,7 @@ def test_wrong_labels_are_unsafe_at_the_point_itself(model):
     assert unsafe.sum() >= len(X) - 1
     assert (np.abs(found.counterexample - X)[unsafe] <= 1e-3 * (1 + 1e-9)).all()
     radii = model.certified_radius(X[:3], y=wrong[:3], precision=0.1, max_regions=10)
-    np.testing.assert_array_equal(radii.lower, 0)
+    assert_array_equal(radii.lower, 0)
     assert (radii.upper <= 0.1).all()
 
 
@@ -91,9 +92,7 @@ def test_allowed_changes_agree_with_the_ranges(model):
     ranges = model.predict_proba_bounds(X, radius, tol=0.03)
     lower, upper = deviation(ranges, model.predict_proba(X))
     assert (lower <= upper).all()
-    np.testing.assert_array_equal(
-        (ranges.lower, ranges.upper), (ranges.min_lower, ranges.max_upper)
-    )
+    assert_array_equal((ranges.lower, ranges.upper), (ranges.min_lower, ranges.max_upper))
     for delta in (0.05, 0.2):
         found = model.certify(X, radius=radius, delta=delta, max_regions=40)
         assert (found.status[upper < delta] != "unsafe").all()
@@ -137,7 +136,7 @@ def test_searches_that_run_out_prove_nothing(model):
     assert set(found.status) <= {"undecided", "unsafe"}
     assert (found.margin_lower < 0).all()
     radii = model.certified_radius(X, max_time=0)
-    np.testing.assert_array_equal(radii.lower, 0)
+    assert_array_equal(radii.lower, 0)
 
 
 def test_a_tie_is_undecided():
@@ -161,7 +160,7 @@ def test_the_witness_is_of_the_objective_that_its_band_decides():
         Known(), around_zero, np.zeros((1, 2, 2)), np.zeros((1, 2)), error, 0.0, Limits()
     )
     assert found.status[0] == "unsafe"
-    np.testing.assert_array_equal(found.counterexample, [[2.0]])
+    assert_array_equal(found.counterexample, [[2.0]])
 
 
 def test_what_is_left_of_an_allowed_change_counts_that_the_point_is_known_up_to_an_error():
@@ -193,7 +192,7 @@ def test_a_safe_radius_is_as_close_to_a_counterexample_as_was_asked_for():
     assert (found.upper - found.lower <= 0.01)[near].all()
     assert (found.lower[~near] == 1.0).all()
     distance = np.abs(found.counterexample - points()).max(axis=1)
-    np.testing.assert_array_equal(distance[near], found.upper[near])
+    assert_array_equal(distance[near], found.upper[near])
     assert (model.predict(found.counterexample[near]) != model.predict(points()[near])).all()
     assert np.isnan(found.counterexample[~near]).all()
 
@@ -248,7 +247,7 @@ def test_other_points_neither_widen_a_bound_nor_change_a_decision(likelihood, n_
         assert alone.n_regions[0] == together.n_regions[i]
         for name in ("min_lower", "min_upper", "max_lower", "max_upper"):
             mine, whole = getattr(alone, name)[0], getattr(together, name)[i]
-            np.testing.assert_allclose(mine, whole, atol=1e-9)
+            assert_allclose(mine, whole, atol=1e-9)
         assert model.certify(X[i : i + 1], **request).status[0] == decided.status[i]
 
 
@@ -261,8 +260,8 @@ def test_rounds_of_more_boxes_than_fit_at_once_are_divided(monkeypatch):
     monkeypatch.setattr(_branch_and_bound, "_BATCH", 2)
     in_parts = model.predict_proba_bounds(X, **request)
     assert (at_once.n_regions > 3).all()
-    np.testing.assert_allclose(in_parts.min_lower, at_once.min_lower, atol=1e-6)
-    np.testing.assert_allclose(in_parts.max_upper, at_once.max_upper, atol=1e-6)
+    assert_allclose(in_parts.min_lower, at_once.min_lower, atol=1e-6)
+    assert_allclose(in_parts.max_upper, at_once.max_upper, atol=1e-6)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -319,8 +318,8 @@ def test_effects_are_those_of_a_dense_grid(likelihood):
         exact = by_grid(model, X, 0.5, k)
         assert (np.abs(found.local - exact) <= found.error + 1e-4).all()
         assert (found.error <= 4 * 1e-3 / 2 + 1e-9).all()
-        np.testing.assert_allclose(found.overall, found.local.mean(axis=0))
-    np.testing.assert_allclose(model.explain(X, 0.5, tol=1e-3).local, found.local, atol=1e-9)
+        assert_allclose(found.overall, found.local.mean(axis=0))
+    assert_allclose(model.explain(X, 0.5, tol=1e-3).local, found.local, atol=1e-9)
 
 
 def test_monotone_data_give_effects_of_the_gradients_sign():
@@ -339,7 +338,7 @@ def test_domains_clip_and_other_features_have_no_effect():
     model = fit_model(np.random.default_rng(0), KERNELS["rbf"](2))
     X = np.array([[0.0, 0.1], [-0.2, 0.1]])  # the second lies on the border
     found = model.explain(X, 0.5, features=[0], domain=(-0.2, 0.3))
-    np.testing.assert_array_equal(found.local[:, 1], 0)
+    assert_array_equal(found.local[:, 1], 0)
     exact = by_grid(model, X, 0.5, 1, domain=(-0.2, 0.3))
     assert (np.abs(found.local - exact)[:, 0] <= found.error[:, 0] + 1e-4).all()
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 
 from .bounds.oracles import around
 
@@ -11,16 +12,16 @@ X = np.array([[0.1, 0.5, 0.9], [0.4, 0.2, 0.0]])
 
 def test_balls_boxes_features_and_domains_combine():
     one = around(X, radius=[0.1, 0.2], features=[-3, -1], domain=(0.0, 1.0))
-    np.testing.assert_allclose(one.lower, [[0.0, 0.5, 0.8], [0.2, 0.2, 0.0]])
-    np.testing.assert_allclose(one.upper, [[0.2, 0.5, 1.0], [0.6, 0.2, 0.2]])
-    np.testing.assert_array_equal(one.free, [0, 2])
+    assert_allclose(one.lower, [[0.0, 0.5, 0.8], [0.2, 0.2, 0.0]])
+    assert_allclose(one.upper, [[0.2, 0.5, 1.0], [0.6, 0.2, 0.2]])
+    assert_array_equal(one.free, [0, 2])
     assert one.radius is None
     two = around(X, radius=0.3, norm="l1", features=[False, True, False])
-    np.testing.assert_array_equal(two.free, [1])
-    np.testing.assert_array_equal(two.radius, [0.3, 0.3])
+    assert_array_equal(two.free, [1])
+    assert_array_equal(two.radius, [0.3, 0.3])
     three = around(X, region=(X - [0.0, 1.0, 0.0], 2.0), domain=([0, -0.5, 0], np.inf))
-    np.testing.assert_allclose(three.lower, [[0.1, -0.5, 0.9], [0.4, -0.5, 0.0]])
-    np.testing.assert_allclose(three.upper, 2.0)
+    assert_allclose(three.lower, [[0.1, -0.5, 0.9], [0.4, -0.5, 0.0]])
+    assert_allclose(three.upper, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -34,8 +35,8 @@ def test_balls_boxes_features_and_domains_combine():
 )
 def test_none_is_an_open_end_of_a_domain(given, same):
     one, two = (around(X[:1], radius=0.3, domain=domain) for domain in (given, same))
-    np.testing.assert_array_equal(one.lower, two.lower)
-    np.testing.assert_array_equal(one.upper, two.upper)
+    assert_array_equal(one.lower, two.lower)
+    assert_array_equal(one.upper, two.upper)
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2", "l1"])
@@ -60,5 +61,5 @@ def test_projections_and_steps_end_in_the_region(norm):
         "l2": np.array([1, 0, 2]) * 0.5 / np.sqrt(5),
         "l1": [0.0, 0.0, 0.5],
     }
-    np.testing.assert_allclose(step[0], expected[norm])
-    np.testing.assert_array_equal(step[1], 0)
+    assert_allclose(step[0], expected[norm])
+    assert_array_equal(step[1], 0)

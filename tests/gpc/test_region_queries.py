@@ -7,6 +7,7 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
@@ -94,7 +95,7 @@ def test_no_point_of_a_region_leaves_its_range(seed):
                 assert (np.linalg.norm(ends[i] - X[i], ORDERS[norm], axis=1) <= r).all()
             attained = np.diagonal(probabilities(model, ends[i]))
             error = 5e-5 if likelihood == "softmax" else 1e-8
-            np.testing.assert_allclose(attained, values[i], atol=error)
+            assert_allclose(attained, values[i], atol=error)
         if found.converged[i]:
             assert (found.min_upper - found.min_lower)[i].max() <= 0.02 + 1e-12
             assert (found.max_upper - found.max_lower)[i].max() <= 0.02 + 1e-12
@@ -159,9 +160,9 @@ def test_a_region_of_one_point_is_that_point(model, arguments):
     request = {"region": (X, X)} if "box" in arguments else arguments
     found = model.predict_proba_bounds(X, **request)
     for part in found[:4]:
-        np.testing.assert_allclose(part, model.predict_proba(X), atol=0.01)
+        assert_allclose(part, model.predict_proba(X), atol=0.01)
     assert found.converged.all()
-    np.testing.assert_array_equal(found.argmin, np.repeat(X[:, None], 2, axis=1))
+    assert_array_equal(found.argmin, np.repeat(X[:, None], 2, axis=1))
 
 
 def test_the_papers_bounds_agree():
@@ -175,7 +176,7 @@ def test_the_papers_bounds_agree():
     for found in (ours, theirs):
         assert enclosed(found, proba, 0)
         for k in range(2):
-            np.testing.assert_allclose(
+            assert_allclose(
                 probabilities(model, found.argmin[0, k][None])[0, k],
                 found.min_upper[0, k],
                 atol=1e-8,
@@ -213,7 +214,7 @@ def test_workers_and_pickles_change_nothing(model):
     with joblib.parallel_config(backend="threading"):
         same = parallel.predict_proba_bounds(X, 0.01, tol=0.05)
     for ours, theirs in zip(found, same, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+        assert_array_equal(ours, theirs)
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit", "softmax"])
@@ -250,7 +251,7 @@ def test_later_changes_of_the_training_data_do_not_reach_the_model():
     model = RobustGPC(RBF(), optimizer=None).fit(X, X[:, 0] > 0)
     before = model.predict_proba([[0.3, 0.1]])
     X += 5
-    np.testing.assert_array_equal(model.predict_proba([[0.3, 0.1]]), before)
+    assert_array_equal(model.predict_proba([[0.3, 0.1]]), before)
 
 
 def test_numbers_that_overflow_leave_the_trivial_bounds(model):
@@ -267,7 +268,7 @@ def test_a_precision_below_rounding_ends_the_bisection(model):
 def test_a_wrong_label_has_the_point_itself_as_its_counterexample(model):
     X = np.array([[0.4, 0.1]])
     wrong = 1 - model.predict(X)
-    np.testing.assert_array_equal(model.certify(X, y=wrong, radius=0.3).counterexample, X)
+    assert_array_equal(model.certify(X, y=wrong, radius=0.3).counterexample, X)
     assert model.certified_radius(X, y=wrong).upper[0] == 0
 
 
@@ -276,7 +277,7 @@ def test_features_may_be_named():
     model = RobustGPC(RBF(), optimizer=None, device="cpu").fit(X, X["dose"] > 0)
     named = model.certify(X[:3], radius=0.5, features=["dose"])
     indexed = model.certify(X[:3], radius=0.5, features=[1])
-    np.testing.assert_array_equal(named.margin_lower, indexed.margin_lower)
+    assert_array_equal(named.margin_lower, indexed.margin_lower)
     with pytest.raises(ValueError, match="height"):
         model.certify(X[:3], radius=0.5, features=["dose", "height"])
 

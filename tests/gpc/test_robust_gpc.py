@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr
 from sklearn.base import clone
 from sklearn.datasets import load_iris, make_moons
@@ -57,9 +58,9 @@ def test_two_classes_are_told_apart_and_weight_two_is_the_sample_twice(
     gpc.set_params(max_iter=3)
     weighted = clone(gpc).fit(X, y, sample_weight=weight)
     repeated = clone(gpc).fit(X.repeat(weight, axis=0), y.repeat(weight))
-    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-5)
+    assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=1e-5)
     values = [each.log_marginal_likelihood_ for each in (weighted, repeated)]
-    np.testing.assert_allclose(*values, rtol=1e-6)
+    assert_allclose(*values, rtol=1e-6)
 
 
 def test_logit_laplace_agrees_with_scikit_learn(moons):
@@ -68,9 +69,9 @@ def test_logit_laplace_agrees_with_scikit_learn(moons):
     ours = RobustGPC(KERNEL, likelihood="logit", optimizer=None).fit(X, y)
     theirs = GaussianProcessClassifier(KERNEL, optimizer=None).fit(X, y)
     # They stop Newton's method early, and integrate by five error functions.
-    np.testing.assert_allclose(ours.predict_proba(grid), theirs.predict_proba(grid), atol=2e-3)
+    assert_allclose(ours.predict_proba(grid), theirs.predict_proba(grid), atol=2e-3)
     value = theirs.log_marginal_likelihood(KERNEL.theta)
-    np.testing.assert_allclose(ours.log_marginal_likelihood_, value, rtol=1e-6)
+    assert_allclose(ours.log_marginal_likelihood_, value, rtol=1e-6)
 
 
 def test_probit_ep_agrees_with_gpy(moons):
@@ -80,7 +81,7 @@ def test_probit_ep_agrees_with_gpy(moons):
     kernel = gpy.kern.RBF(2, variance=4.0, lengthscale=0.7)
     theirs = gpy.models.GPClassification(X, y[:, None], kernel=kernel).predict(grid)[0][:, 0]
     ours = RobustGPC(likelihood="probit", inference="ep", **FIXED).fit(X, y)
-    np.testing.assert_allclose(ours.predict_proba(grid)[:, 1], theirs, atol=1e-3)
+    assert_allclose(ours.predict_proba(grid)[:, 1], theirs, atol=1e-3)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -90,7 +91,7 @@ def test_parts_of_uncertainty_are_those_of_sampled_functions(iris, n_classes):
     at = np.r_[X[:1], X[-1:], X[:1] + 2.0]
     mean, covariance = gpc.posterior_.moments(at)
     rng, u = np.random.default_rng(0), gpc.predict_uncertainty(at)
-    np.testing.assert_allclose(u.total, u.aleatoric + u.epistemic)
+    assert_allclose(u.total, u.aleatoric + u.epistemic)
     for i in range(len(at)):
         f = rng.multivariate_normal(mean[i], covariance[i], size=100_000)
         if n_classes == 2:
@@ -100,11 +101,11 @@ def test_parts_of_uncertainty_are_those_of_sampled_functions(iris, n_classes):
             p /= p.sum(1, keepdims=True)
         average = p.mean(0)
         conditional = -(p * np.log(np.maximum(p, 1e-300))).sum(1).mean()
-        np.testing.assert_allclose(gpc.predict_proba(at[i : i + 1])[0], average, atol=5e-3)
+        assert_allclose(gpc.predict_proba(at[i : i + 1])[0], average, atol=5e-3)
         assert u.aleatoric[i] == pytest.approx(conditional, abs=5e-3)
         assert u.total[i] == pytest.approx(-(average * np.log(average)).sum(), abs=5e-3)
     far = gpc.predict_proba([[1e3] * 4, [-1e9] * 4])  # far points have the prior
-    np.testing.assert_allclose(far, 1 / n_classes, atol=1e-9)
+    assert_allclose(far, 1 / n_classes, atol=1e-9)
 
 
 def test_classes_without_weight_are_not_known(iris):
@@ -124,9 +125,9 @@ def test_certificates_are_not_pickled_and_refitting_forgets_them(moons):
     stored = pickle.dumps(gpc)
     assert len(stored) < 1.5 * before
     again = pickle.loads(stored)
-    np.testing.assert_array_equal(again.certify(X[:3], radius=0.05).status, first)
+    assert_array_equal(again.certify(X[:3], radius=0.05).status, first)
     flipped = gpc.fit(X, 1 - y).certify(X[:3], y=1 - y[:3], radius=0.05).status
-    np.testing.assert_array_equal(flipped, again.certify(X[:3], y=y[:3], radius=0.05).status)
+    assert_array_equal(flipped, again.certify(X[:3], y=y[:3], radius=0.05).status)
 
 
 def test_hyperparameters_stay_without_optimizer_and_move_with_it(moons):
@@ -146,7 +147,7 @@ def test_default_kernel_does_not_depend_on_units_or_origin(moons):
     plain = RobustGPC(max_iter=10).fit(X, y).predict_proba(X)
     for moved in (1e4 * X, 1e-5 * X, X + [100.0, -3000.0]):
         proba = RobustGPC(max_iter=10).fit(moved, y).predict_proba(moved)
-        np.testing.assert_allclose(proba, plain, atol=1e-3)
+        assert_allclose(proba, plain, atol=1e-3)
 
 
 def test_inducing_points_are_chosen_in_units_of_the_length_scales(moons):
@@ -158,7 +159,7 @@ def test_inducing_points_are_chosen_in_units_of_the_length_scales(moons):
         .predict_proba(rows)
         for rows, scale in ((X, [0.5, 0.7]), (X * units, [0.5, 0.7] * units))
     ]
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-9)
+    assert_allclose(found[1], found[0], rtol=1e-9)
 
 
 def test_inducing_points_represent_large_data():
@@ -194,7 +195,7 @@ def test_probabilities_do_not_depend_on_far_points_asked_for_with_them(moons, n_
     X, y = moons
     model = RobustGPC(10.0 * RBF(0.5), optimizer=None, n_inducing=n_inducing, random_state=0)
     together = model.fit(X, y).predict_proba(np.vstack([X[:5], [[1e9, 0.0]]]))
-    np.testing.assert_allclose(together[:5], model.predict_proba(X[:5]), rtol=0, atol=1e-9)
+    assert_allclose(together[:5], model.predict_proba(X[:5]), rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("inference", ["laplace", "ep"])

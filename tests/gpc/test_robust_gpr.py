@@ -5,6 +5,7 @@ import pickle
 import joblib
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
@@ -46,10 +47,8 @@ def test_predictions_are_those_of_scikit_learn(case):
         for own, other in zip(
             ours.predict(Z, **{option: True}), theirs.predict(Z, **{option: True}), strict=True
         ):
-            np.testing.assert_allclose(own, other, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(
-        ours.log_marginal_likelihood_, theirs.log_marginal_likelihood_value_, rtol=1e-6
-    )
+            assert_allclose(own, other, rtol=1e-6, atol=1e-6)
+    assert_allclose(ours.log_marginal_likelihood_, theirs.log_marginal_likelihood_value_, rtol=1e-6)
 
 
 def test_hyperparameters_are_found_as_scikit_learn_finds_them():
@@ -58,7 +57,7 @@ def test_hyperparameters_are_found_as_scikit_learn_finds_them():
     theirs = GaussianProcessRegressor(kernel, normalize_y=True).fit(X, y)
     ours = RobustGPRegressor(kernel).fit(X, y)
     assert ours.log_marginal_likelihood_ >= theirs.log_marginal_likelihood_value_ - 1e-4
-    np.testing.assert_allclose(ours.kernel_.theta, theirs.kernel_.theta, atol=0.02)
+    assert_allclose(ours.kernel_.theta, theirs.kernel_.theta, atol=0.02)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1e6])
@@ -67,15 +66,15 @@ def test_results_do_not_depend_on_units(unit):
     Z = X[:3] + 0.1
     one = RobustGPRegressor(random_state=0).fit(X, y)
     other = RobustGPRegressor(random_state=0).fit(unit * X, y / unit)
-    np.testing.assert_allclose(other.predict(unit * Z), one.predict(Z) / unit, rtol=1e-4)
+    assert_allclose(other.predict(unit * Z), one.predict(Z) / unit, rtol=1e-4)
     found, again = one.predict_bounds(Z, 0.2), other.predict_bounds(unit * Z, 0.2 * unit)
-    np.testing.assert_allclose(again.mean.upper, found.mean.upper / unit, rtol=1e-2)
+    assert_allclose(again.mean.upper, found.mean.upper / unit, rtol=1e-2)
     scale = unit, 1 / unit
     radii = [
         each.certified_radius(u * Z, tolerance=0.5 * v).lower / u
         for each, u, v in ((one, 1.0, 1.0), (other, *scale))
     ]
-    np.testing.assert_allclose(*radii, rtol=0.05)
+    assert_allclose(*radii, rtol=0.05)
 
 
 def test_uncertainty_is_variance_of_function_and_noise():
@@ -84,12 +83,12 @@ def test_uncertainty_is_variance_of_function_and_noise():
     model = fixed(kernel, alpha=0.03).fit(X, y)
     _, std = model.predict(X, return_std=True)
     found, scale = model.predict_uncertainty(X), y.std()
-    np.testing.assert_allclose(found.aleatoric, 0.05 * scale**2)
-    np.testing.assert_allclose(found.epistemic, std**2 - 0.02 * scale**2, atol=1e-12)
+    assert_allclose(found.aleatoric, 0.05 * scale**2)
+    assert_allclose(found.epistemic, std**2 - 0.02 * scale**2, atol=1e-12)
     by_row = fixed(kernel, alpha=np.full(20, 0.03)).fit(X, y)
-    np.testing.assert_allclose(by_row.predict_uncertainty(X).aleatoric, 0.02 * scale**2)
+    assert_allclose(by_row.predict_uncertainty(X).aleatoric, 0.02 * scale**2)
     far = model.predict_uncertainty(X + 50.0)
-    np.testing.assert_allclose(far.epistemic, 2.0 * scale**2)
+    assert_allclose(far.epistemic, 2.0 * scale**2)
 
 
 def check_ranges(found, i, mean, std, scale):
@@ -185,7 +184,7 @@ def test_certificates_agree_with_dense_grids(model, norm):
             there = model.predict(found.counterexample[i : i + 1])
             moved = np.abs(there - model.predict(Z[i : i + 1]))[0]
             assert moved > tolerance[i]
-            np.testing.assert_allclose(tolerance[i] - moved, found.margin_upper[i], atol=1e-6)
+            assert_allclose(tolerance[i] - moved, found.margin_upper[i], atol=1e-6)
             assert (np.abs(found.counterexample[i] - Z[i]) <= 0.3 + 1e-12).all()
     radii = model.certified_radius(Z, tolerance=tolerance, norm=norm, max_radius=2.0)
     assert (radii.lower[found.status == "unsafe"] < 0.3).all()
@@ -202,7 +201,7 @@ def test_covariances_do_not_cancel_where_noise_is_next_to_nothing(n_inducing):
     gpr.fit(x, np.sin(x[:, 0]) + 7)
     Z = np.linspace(0, 6, 7)[:, None]
     cov = gpr.predict(Z, return_cov=True)[1]
-    np.testing.assert_allclose(np.diag(cov), gpr.predict(Z, return_std=True)[1] ** 2, rtol=1e-9)
+    assert_allclose(np.diag(cov), gpr.predict(Z, return_std=True)[1] ** 2, rtol=1e-9)
     assert np.linalg.eigvalsh(cov).min() > -1e-12
 
 
@@ -225,8 +224,8 @@ def test_workers_batches_and_pickles_give_the_same(model):
         shared = pickle.loads(pickle.dumps(model)).predict_bounds(Z, 0.1, tol=0.3)
     alone = model.predict_bounds(Z[66:67], 0.1, tol=0.3)
     for one, other in ((whole.mean, shared.mean), (whole.std, shared.std)):
-        np.testing.assert_allclose(one.upper, other.upper, rtol=1e-12)
-    np.testing.assert_allclose(alone.mean.lower, whole.mean.lower[66:67], rtol=1e-9)
+        assert_allclose(one.upper, other.upper, rtol=1e-12)
+    assert_allclose(alone.mean.lower, whole.mean.lower[66:67], rtol=1e-9)
 
 
 def test_weights_are_numbers_of_samples():
@@ -241,7 +240,7 @@ def test_weights_are_numbers_of_samples():
     for own, theirs in zip(
         one.predict(X, return_std=True), other.predict(X, return_std=True), strict=True
     ):
-        np.testing.assert_allclose(own, theirs, rtol=1e-3)
+        assert_allclose(own, theirs, rtol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +250,7 @@ def test_weights_are_numbers_of_samples():
 def test_small_data(X, y):
     model = RobustGPRegressor(random_state=0).fit(X, y)
     mean, std = model.predict([[1.0]], return_std=True)
-    np.testing.assert_allclose(mean, 5.0, atol=0.1)
+    assert_allclose(mean, 5.0, atol=0.1)
     bounds = model.predict_bounds([[1.0]], 0.5)
     assert bounds.mean.lower[0] <= mean[0] <= bounds.mean.upper[0]
     assert bounds.std.lower[0] <= std[0] <= bounds.std.upper[0]

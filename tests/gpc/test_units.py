@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
@@ -86,7 +87,7 @@ def test_powers_of_two_change_no_digit(case):
     before = answers(fitted(kernel, kind, np.ones(2), search=search), norm, np.ones(2))
     after = answers(fitted(kernel, kind, unit, search=search), norm, unit)
     for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
+        assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("case", range(4))
@@ -103,12 +104,12 @@ def test_no_factor_changes_a_verdict(case):
         models.append((decided, ranges))
         for k in range(ranges.min_upper.shape[1]):  # attained where it is said
             at = gpc.predict_proba(ranges.argmin[:, k])[:, k]
-            np.testing.assert_allclose(at, ranges.min_upper[:, k], atol=2e-5)  # of "softmax"
+            assert_allclose(at, ranges.min_upper[:, k], atol=2e-5)  # of "softmax"
     (before, old), (after, new) = models
     near = np.minimum(abs(before.margin_lower), abs(before.margin_upper)) < 1e-6
-    np.testing.assert_array_equal(before.status[~near], after.status[~near])
+    assert_array_equal(before.status[~near], after.status[~near])
     for one, other in zip(old[:4], new[:4], strict=True):
-        np.testing.assert_allclose(one, other, atol=0.01)  # the width that was asked for
+        assert_allclose(one, other, atol=0.01)  # the width that was asked for
 
 
 def test_radii_are_tried_up_to_the_deviations_of_the_training_rows():
@@ -118,10 +119,10 @@ def test_radii_are_tried_up_to_the_deviations_of_the_training_rows():
         as_given = {"norm": norm, "max_regions": 5, "precision": 0.2}
         found = gpc.certified_radius(X[:4], **as_given)
         given_length = gpc.certified_radius(X[:4], max_radius=length, **as_given)
-        np.testing.assert_allclose(found.lower, given_length.lower, rtol=1e-12)
+        assert_allclose(found.lower, given_length.lower, rtol=1e-12)
     one = gpc.certified_radius(X[:4], features=[1], max_regions=5)
     alone = gpc.certified_radius(X[:4], features=[1], max_regions=5, max_radius=spread[1])
-    np.testing.assert_allclose(one.lower, alone.lower, rtol=1e-12)
+    assert_allclose(one.lower, alone.lower, rtol=1e-12)
 
 
 def test_features_without_deviation_are_moved_by_that_of_the_others():
@@ -130,7 +131,7 @@ def test_features_without_deviation_are_moved_by_that_of_the_others():
     options = {"features": [1], "max_regions": 5}
     found = gpc.certified_radius(inputs[:2], **options)
     alone = gpc.certified_radius(inputs[:2], max_radius=inputs[:, 0].std(), **options)
-    np.testing.assert_allclose(found.lower, alone.lower, rtol=1e-12)
+    assert_allclose(found.lower, alone.lower, rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [0.0, 3e-7, 2e30])

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from mpmath import mpf
+from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
 from skuq.gpc.bounds._latent_bounds import Expander, Expansion, _form_reach
@@ -163,9 +164,9 @@ def test_remainders_shrink_with_the_order_of_the_kernel(name, power):
         expansion = expand(posterior, np.full(2, -half), np.full(2, half))
         rests.append([float(part.rest) for part in expansion[:2]])
         gradients.append([part.gradient_rest.numpy() for part in expansion[:2]])
-    np.testing.assert_allclose(np.log10(np.divide(*rests)), power, atol=0.15)
+    assert_allclose(np.log10(np.divide(*rests)), power, atol=0.15)
     if name == "rbf":  # those of others are infinite
-        np.testing.assert_allclose(np.log10(np.divide(*gradients)), 3, atol=0.15)
+        assert_allclose(np.log10(np.divide(*gradients)), 3, atol=0.15)
 
 
 @pytest.mark.parametrize("norm", [None, 1, 2])
@@ -183,8 +184,8 @@ def test_boxes_are_expanded_together_as_each_by_itself(norm):
         alone = expander.expand(region[[b]], owner[[b]])
         for whole, part in zip(together[:2], alone[:2], strict=True):
             for found, wanted in zip(whole[:5], part[:5], strict=True):
-                np.testing.assert_allclose(found[b], wanted[0], rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(together.contrast_rest[b], alone.contrast_rest[0], rtol=1e-9)
+                assert_allclose(found[b], wanted[0], rtol=1e-9, atol=1e-12)
+        assert_allclose(together.contrast_rest[b], alone.contrast_rest[0], rtol=1e-9)
 
 
 def test_quadratic_forms_over_a_ball_are_bounded_by_their_length():
@@ -399,9 +400,9 @@ def test_families_combine_with_absolute_remainders():
     combined = mean.combine(torch.tensor([[[1.0, -2.0, 0.5]]]).double())
     for part, weight in zip(range(5), [(1, -2, 0.5)] * 3 + [(1, 2, 0.5)] * 2, strict=True):
         expected = np.tensordot(weight, mean[part][0].numpy(), 1)
-        np.testing.assert_allclose(combined[part][0, 0], expected, atol=1e-12)
+        assert_allclose(combined[part][0, 0], expected, atol=1e-12)
     doubled = mean.plus(mean)
-    np.testing.assert_allclose(doubled.rest, 2 * mean.rest)
+    assert_allclose(doubled.rest, 2 * mean.rest)
 
 
 def random_families(rng, b, k, ball=None):
@@ -424,12 +425,12 @@ def test_families_are_chosen_and_taken_apart_with_their_balls():
     for part, whole in zip(chosen[:5], family[:5], strict=True):
         assert part.equal(whole[rows])
     for found, whole in zip(chosen.range(), (low, high), strict=True):
-        np.testing.assert_allclose(found, whole[rows])
+        assert_allclose(found, whole[rows])
     apart = family.flatten()
     for part, whole in zip(apart[:5], family[:5], strict=True):
         assert part.equal(whole.reshape(6, 1, *whole.shape[2:]))
     for found, whole in zip(apart.range(), (low, high), strict=True):
-        np.testing.assert_allclose(found[:, 0], whole.flatten())
+        assert_allclose(found[:, 0], whole.flatten())
 
 
 def test_a_family_and_half_of_it_have_half_as_much_more_range():
@@ -437,8 +438,8 @@ def test_a_family_and_half_of_it_have_half_as_much_more_range():
     half = family._each(lambda part: part / 2, family.ball)
     both = family.plus(half)
     for found, once in zip(both.range(), family.range(), strict=True):
-        np.testing.assert_allclose(found, 1.5 * once)
-    np.testing.assert_allclose(both.gradient_rest, 1.5 * family.gradient_rest)
+        assert_allclose(found, 1.5 * once)
+    assert_allclose(both.gradient_rest, 1.5 * family.gradient_rest)
 
 
 def test_quadratic_parts_over_a_ball_are_bounded_by_their_length():
@@ -460,4 +461,4 @@ def test_covariances_of_a_box_do_not_depend_on_other_boxes():
     whole = expansion.covariances(weights)
     for b in range(4):
         alone = expansion.select(torch.tensor([b])).covariances(weights[[b]])
-        np.testing.assert_allclose(whole.rest[b], alone.rest[0])
+        assert_allclose(whole.rest[b], alone.rest[0])

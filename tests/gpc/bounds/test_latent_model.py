@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
 from skuq import RobustGPC
@@ -42,8 +43,8 @@ def test_constants_of_whitened_rows_are_those_of_their_matrices(eigenvalues, by_
     assert excess == pytest.approx(4, rel=1e-9)
     assert model.varsigma == pytest.approx(by_excess * excess + constant, abs=1e-12)
     both = posterior.matrices + posterior.matrices.swapaxes(1, 2)
-    np.testing.assert_allclose(model.reduction, both / 2, rtol=1e-12)
-    np.testing.assert_allclose(model.row_sums, np.abs(both / 2).sum(axis=2), rtol=1e-12)
+    assert_allclose(model.reduction, both / 2, rtol=1e-12)
+    assert_allclose(model.row_sums, np.abs(both / 2).sum(axis=2), rtol=1e-12)
     lengths = np.array([5.0, 2.0])
     for values, exact in (
         (found.coefficients, lengths),
@@ -52,7 +53,7 @@ def test_constants_of_whitened_rows_are_those_of_their_matrices(eigenvalues, by_
         (found.frobenius, np.linalg.norm(posterior.matrices, axis=(1, 2))),
     ):
         assert (values.numpy() > exact).all()
-        np.testing.assert_allclose(values, exact, rtol=1e-8)
+        assert_allclose(values, exact, rtol=1e-8)
 
 
 @pytest.mark.parametrize("eigenvalues", [[0.1, 0.2, 0.3, 0.6], [-0.6, -0.3, -0.2, -0.1]])
@@ -100,7 +101,7 @@ def test_norms_and_rounding_of_plain_rows_are_those_of_their_equations():
     model = LatentModel.from_posterior(joint_posterior([-0.1, 0.2, 0.3, 0.5]), CPU)
     assert model.varsigma == pytest.approx(0.5 + 0.6 + 2 * 3 * unit, abs=1e-12)
     squares = np.array([75.0, 12.0])
-    np.testing.assert_allclose(model.norms.numpy() ** 2 - squares, squares * unit, rtol=1e-3)
+    assert_allclose(model.norms.numpy() ** 2 - squares, squares * unit, rtol=1e-3)
     assert [part.tolist() for part in model.pairs] == [[0, 0, 1], [0, 1, 1]]
 
 
@@ -203,6 +204,6 @@ def test_whitened_and_plain_forms_are_the_same_posterior(model):
     posterior = model.posterior_
     X = np.random.default_rng(4).normal(size=(5, 3))
     cross = posterior.kernel(X, posterior.inputs)
-    np.testing.assert_allclose(cross @ posterior.weights.T, posterior.moments(X)[0], atol=1e-4)
+    assert_allclose(cross @ posterior.weights.T, posterior.moments(X)[0], atol=1e-4)
     value = WIDE.diag(X) - np.einsum("ij,ij->i", cross @ posterior.reduction()[0], cross)
-    np.testing.assert_allclose(value, posterior.moments(X)[1][:, 0, 0], atol=1e-2)
+    assert_allclose(value, posterior.moments(X)[1][:, 0, 0], atol=1e-2)

@@ -5,6 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr
 
 from skuq.gpc.bounds import _links as links
@@ -102,7 +103,7 @@ def test_evaluations_are_within_their_error_and_slopes_are_derivatives(case):
                 parts = [part.clone() for part in centre]
                 parts[moved][:, k] += sign
                 ends.append(link.evaluate(tensor(objective), *parts).value)
-            np.testing.assert_allclose((ends[0] - ends[1]) / (2 * step), slopes[:, k], atol=2e-4)
+            assert_allclose((ends[0] - ends[1]) / (2 * step), slopes[:, k], atol=2e-4)
 
 
 @BOTH
@@ -136,8 +137,8 @@ def test_nothing_is_claimed_about_averages_that_would_take_too_many_nodes():
     mean, covariance = rng.normal(size=(2, 4)), np.cov(1e3 * rng.normal(size=(4, 9)))
     objective = tensor([[0.0, 1.0, 0.0, 0.0], [-1.0, 0.0, 3.0, 0.0]])
     found = link.evaluate(objective, tensor(mean), tensor([covariance[pairs]] * 2))
-    np.testing.assert_array_equal(found.value, [0.5, 1.0])
-    np.testing.assert_array_equal(found.error, [0.5, 2.0])
+    assert_array_equal(found.value, [0.5, 1.0])
+    assert_array_equal(found.error, [0.5, 2.0])
     assert not found.mean_slope.any()
     assert not found.covariance_slope.any()
 
@@ -154,9 +155,9 @@ def test_bounds_over_a_box_do_not_depend_on_other_boxes(case):
         rows = torch.tensor([b])
         alone = link.minimum(objective[rows], expansion.select(rows), target[rows])
         for whole, part in zip(together[:4], alone[:4], strict=True):
-            np.testing.assert_allclose(whole[b], part[0], rtol=1e-9, atol=1e-9)
+            assert_allclose(whole[b], part[0], rtol=1e-9, atol=1e-9)
         for whole, part in zip(together.slopes, alone.slopes, strict=True):
-            np.testing.assert_allclose(whole[b], part[0], rtol=1e-9, atol=1e-9)
+            assert_allclose(whole[b], part[0], rtol=1e-9, atol=1e-9)
 
 
 @BOTH
@@ -324,8 +325,8 @@ def test_minima_are_exact_where_the_moments_move_together_or_apart(case):
     assert (gap >= -1e-10).all()
     sag = 1e-9 if case == "probit" else 2e-5  # between nodes, where the variance is small
     assert (gap <= np.repeat([0.02, 2e-3, sag, sag], 10)).all()
-    np.testing.assert_allclose(found.rest, rest, rtol=1e-12)
-    np.testing.assert_allclose(found.curvature, 0, atol=1e-12)
+    assert_allclose(found.rest, rest, rtol=1e-12)
+    assert_allclose(found.curvature, 0, atol=1e-12)
     spread = np.abs(slope)
     for size in (0.5, 3.0):
         parts = (sign * mean, zero + 0.3 * size, sign * -0.4 * size, zero + 0.5 * size)
@@ -334,15 +335,15 @@ def test_minima_are_exact_where_the_moments_move_together_or_apart(case):
         extreme = np.where(lowest >= 0, v + spread, np.maximum(v - spread, 0))
         found = link.minimum(tensor(pairs), apart, tensor(low + 0 * v))
         exact = low + span * second_class(case, lowest, extreme)
-        np.testing.assert_allclose(found.bound, exact, atol=1e-10)
-        np.testing.assert_allclose(found.curvature[:, 0], 0.4 * size, rtol=1e-9)
+        assert_allclose(found.bound, exact, atol=1e-10)
+        assert_allclose(found.curvature[:, 0], 0.4 * size, rtol=1e-9)
     # No more variance than the prior's, whatever is not known of it
     unknown = one_latent((sign * np.abs(mean), zero, zero, zero), (v, zero, zero, zero + 1e3))
     found = link.minimum(tensor(pairs), unknown, tensor(low + 0 * v))
     exact = low + span * second_class(case, np.abs(mean), zero + 50.0)
-    np.testing.assert_allclose(found.bound, exact, atol=1e-10)
+    assert_allclose(found.bound, exact, atol=1e-10)
     error = link.evaluate(tensor(pairs), tensor(mean[:, None]), tensor(v[:, None])).error
-    np.testing.assert_allclose(error, span * (case == "logit") * 1e-11 + 1e-13, rtol=1e-9)
+    assert_allclose(error, span * (case == "logit") * 1e-11 + 1e-13, rtol=1e-9)
 
 
 def second_class(case, mean, variance):
@@ -362,7 +363,7 @@ def test_minima_over_balls_are_exact_for_linear_means(case):
     target = tensor([0.5, 0.5])
     found = CASES[case][0]().minimum(tensor([[0, 1], [0, 1]]), expansion, target)
     exact = second_class(case, 1 - np.array([0.25, 0.4]), np.ones(2))
-    np.testing.assert_allclose(found.bound, exact, atol=1e-9)
+    assert_allclose(found.bound, exact, atol=1e-9)
     # The same with a variance that changes together with the mean, in the other feature
     link = CASES[case][0]()
     tilt, change = 1 / (2 * np.sqrt(link.widening + 1)), 0.2
@@ -375,11 +376,11 @@ def test_minima_over_balls_are_exact_for_linear_means(case):
     variance = 1 + change * np.array([[0.5], [0.8]]) * np.linspace(-1, 1, 101)
     start = 2 * tilt * (link.widening + 1) - np.array([[0.15], [0.4]])
     line = second_class(case, start + tilt * (variance - 1), variance).min(axis=1)
-    np.testing.assert_allclose(bound, line, atol=2e-5)
+    assert_allclose(bound, line, atol=2e-5)
     for part, all_parts in zip(found.select(tensor([1]).long())[:4], found, strict=False):
-        np.testing.assert_array_equal(part, all_parts[1:])
+        assert_array_equal(part, all_parts[1:])
     for part, all_parts in zip(found.select(tensor([1]).long()).slopes, found.slopes, strict=True):
-        np.testing.assert_array_equal(part, all_parts[1:])
+        assert_array_equal(part, all_parts[1:])
 
 
 @pytest.mark.parametrize("case", ["probit", "logit"])
@@ -396,8 +397,8 @@ def test_ranges_of_slopes_are_those_of_their_formulas(case):
     objective = np.eye(2)[np.arange(n) % 2]
     sign = np.where(np.arange(n) % 2, 1, -1)
     slopes = link.minimum(tensor(objective), box, tensor(zero)).slopes
-    np.testing.assert_array_equal(slopes.mean[:, 0], sign)
-    np.testing.assert_array_equal(slopes.mean_radius[:, 0], 0)
+    assert_array_equal(slopes.mean[:, 0], sign)
+    assert_array_equal(slopes.mean_radius[:, 0], 0)
     mean, edges = sign * mean, (-1, 1)
     least, most = np.maximum(v - spread, 0), v + spread
     if case == "probit":
@@ -417,8 +418,8 @@ def test_ranges_of_slopes_are_those_of_their_formulas(case):
         np.minimum(lowest, 0)[missing],
         np.maximum(highest, 0)[missing],
     )
-    np.testing.assert_allclose(slopes.covariance[:, 0], -(lowest + highest) / 2, atol=1e-8)
-    np.testing.assert_allclose(slopes.covariance_radius[:, 0], (highest - lowest) / 2, atol=1e-8)
+    assert_allclose(slopes.covariance[:, 0], -(lowest + highest) / 2, atol=1e-8)
+    assert_allclose(slopes.covariance_radius[:, 0], (highest - lowest) / 2, atol=1e-8)
 
 
 @BOTH
@@ -461,19 +462,19 @@ def test_no_value_along_a_line_of_moments_is_below_the_least(link):
     values = link._value(tensor(mean.ravel()), tensor(variance.ravel())).numpy().reshape(200, 201)
     assert (found <= values.min(axis=1) + 1e-10).all()
     if isinstance(link, ProbitLink):
-        np.testing.assert_allclose(found, values.min(axis=1), atol=1e-4)
+        assert_allclose(found, values.min(axis=1), atol=1e-4)
     narrow = link._least_on_line(*map(tensor, (start, tilt, least, least + 0.1))).numpy()
     ends = [link._value(tensor(start + tilt * v), tensor(v)).numpy() for v in (least, least + 0.1)]
-    np.testing.assert_allclose(narrow, np.min(ends, axis=0), atol=1e-4)
+    assert_allclose(narrow, np.min(ends, axis=0), atol=1e-4)
     half = link._least_on_line(*map(tensor, ([0.0, 0.0], [0.0, 0.0], [0.0, 1.0], [2.0, 1.0])))
     # Eq. 20: there is no value below a half, but what a curve might sag between two nodes
     sag = 0.0 if isinstance(link, ProbitLink) else links._FOURTH / 4 * 0.25**2 / 8
-    np.testing.assert_allclose(half, [0.5 - sag, 0.5], rtol=1e-12)
+    assert_allclose(half, [0.5 - sag, 0.5], rtol=1e-12)
     if isinstance(link, LogitLink):
         least = link._least_on_line(*map(tensor, ([1.0, 4.0], [0.5, -1.5], [0.0, 0.0], [2.0, 2.0])))
         ends = link._value(tensor([1.0, 1.0]), tensor([0.0, 2.0])).numpy()
         bend = [links._SECOND * b**2 + links._THIRD * b + links._FOURTH / 4 for b in (0.5, 1.5)]
-        np.testing.assert_allclose(least, ends - np.array(bend) * 0.25**2 / 8, rtol=1e-12)
+        assert_allclose(least, ends - np.array(bend) * 0.25**2 / 8, rtol=1e-12)
 
 
 def test_curvature_of_the_averaged_logistic_function_along_lines_is_within_its_bound():

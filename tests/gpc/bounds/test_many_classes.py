@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import expit, softmax
 from scipy.stats import norm, qmc
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
@@ -110,7 +111,7 @@ def test_slopes_are_those_of_the_values(model):
             for s in (1, -1)
         ]
         expected = (ends[0].value - ends[1].value) / 2e-4
-        np.testing.assert_allclose(found.mean_slope[:, c], expected, atol=0.02)
+        assert_allclose(found.mean_slope[:, c], expected, atol=0.02)
 
 
 @pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
@@ -127,36 +128,36 @@ def test_values_of_independent_classes_are_exact(kind):
     found = link.evaluate(objective, box.mean.value, box.covariance.value)
     proba = sampled(mean, covariance)
     exact = [values_of(kind, c, p[None])[0] for c, p in zip(own, proba, strict=True)]
-    np.testing.assert_allclose(found.value, exact, atol=1e-3)
+    assert_allclose(found.value, exact, atol=1e-3)
     size = 2 if kind == "margin" else 1
     error = size * (ACCURACY + 25 * 1e-6 / 8)
-    np.testing.assert_allclose(found.error, error, rtol=1e-6)
+    assert_allclose(found.error, error, rtol=1e-6)
     parts = [torch.full((4,), part).double() for part in (2, 3, 0, 0, 0)]
     inexact = link._inexact(Reach(*parts)) - link._inexact(Reach(*(0 * part for part in parts)))
-    np.testing.assert_allclose(inexact, size * 5 * ACCURACY, rtol=1e-6)  # of slopes, times 2 and 3
+    assert_allclose(inexact, size * 5 * ACCURACY, rtol=1e-6)  # of slopes, times 2 and 3
     corners, t = [], torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]).double()
     change = found.mean_slope[:, None] @ box.mean.gradient
     change = (change + found.covariance_slope[:, None] @ box.covariance.gradient)[:, 0] @ t.T
     for corner, expected in zip(t, change.T, strict=True):
         moved = link.evaluate(objective, *(p.value + p.gradient @ corner for p in box[:2])).value
-        np.testing.assert_allclose(moved - found.value, expected, atol=2e-5)
+        assert_allclose(moved - found.value, expected, atol=2e-5)
         corners.append(moved)
     least, where = torch.stack(corners).min(0)
     minimum = link.minimum(objective, box, torch.zeros(4).double())
     slopes = found.mean_slope.abs().sum(1), found.covariance_slope.abs().sum(1)
-    np.testing.assert_allclose(minimum.rest, 1e-4 * slopes[0] + 2e-4 * slopes[1], rtol=1e-9)
+    assert_allclose(minimum.rest, 1e-4 * slopes[0] + 2e-4 * slopes[1], rtol=1e-9)
     loss = least - minimum.bound - error - minimum.rest
     assert bool(((loss > 0) & (loss < 1e-3)).all())
-    np.testing.assert_array_equal(minimum.point, t[where])
+    assert_array_equal(minimum.point, t[where])
     share = np.abs(gradient).sum(axis=1) + np.abs(slope).sum(axis=1)
     share = share / share.sum(axis=1, keepdims=True)
-    np.testing.assert_allclose(minimum.curvature, 2 * loss.numpy()[:, None] * share, rtol=0.05)
+    assert_allclose(minimum.curvature, 2 * loss.numpy()[:, None] * share, rtol=0.05)
     hessian = torch.as_tensor(rng.normal(size=(4, 5, 2, 2)))
     hessian = 1e-5 * (hessian + hessian.mT)
     bent = box._replace(mean=box.mean._replace(hessian=hessian))
     bent = link.minimum(objective, bent, torch.zeros(4).double())
     curved = torch.einsum("bc,bcfg->bfg", found.mean_slope, hessian).abs().sum(-1)
-    np.testing.assert_allclose(bent.curvature - minimum.curvature, curved, atol=1.5e-6)
+    assert_allclose(bent.curvature - minimum.curvature, curved, atol=1.5e-6)
     # Within a ball, the slope counts by its length.
     zero = torch.zeros(4, 2).double()
     ball = BallParts(zero, zero + 1, zero[:, 0] + 0.1, 2)
@@ -165,7 +166,7 @@ def test_values_of_independent_classes_are_exact(kind):
     along = found.mean_slope[:, None] @ box.mean.gradient
     along = along + found.covariance_slope[:, None] @ box.covariance.gradient
     reached = found.value - 0.1 * torch.linalg.vector_norm(along[:, 0], dim=-1) - error
-    np.testing.assert_allclose(inner, reached, atol=3e-5)
+    assert_allclose(inner, reached, atol=3e-5)
 
 
 @pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
@@ -176,7 +177,7 @@ def test_no_value_is_above_one_however_large_the_error(kind):
     box, objective = boxes(np.ones((1, 4)), covariance), LEAST * torch.eye(4).double()[:1]
     link = ManyClassesLink(kind, 4, 50.0, 0.0, CPU)
     found = link.evaluate(objective, box.mean.value, box.covariance.value)
-    np.testing.assert_allclose(found.value + found.error, 1.0)
+    assert_allclose(found.value + found.error, 1.0)
 
 
 def test_bounds_by_pairs_are_below_what_they_stand_for():
@@ -210,16 +211,16 @@ def test_bounds_by_pairs_are_those_of_their_formula():
     P = np.where(np.arange(4) == 3, s.prod(axis=1), 1 - (1 - s).sum(axis=1))
     assert (P[:3] < s[:3].prod(axis=1) - 1e-3).all()
     known = pairs_at("smallest", 0, mean, np.zeros((4, 4, 4)), gradient).bound
-    np.testing.assert_allclose(known, s.prod(axis=1) - 1, atol=1e-9)
+    assert_allclose(known, s.prod(axis=1) - 1, atol=1e-9)
     bounds = P - (1 - s).max(axis=1), P - 1, -largest.min(axis=1)
     for kind, values in zip(KINDS, bounds, strict=True):
         found = pairs_at(kind, 0, mean, covariance, gradient)
-        np.testing.assert_allclose(found.bound, values, atol=1e-9)
+        assert_allclose(found.bound, values, atol=1e-9)
         decisive = (largest if kind == "largest" else s).argmin(axis=1)
         lead = (gradient[:, :1] - gradient[:, 1:])[np.arange(4), decisive]
         direction = 1 if kind == "largest" else -1
-        np.testing.assert_array_equal(found.point, direction * np.sign(lead))
-        np.testing.assert_array_equal(found.curvature, np.zeros((4, 2)))
+        assert_array_equal(found.point, direction * np.sign(lead))
+        assert_array_equal(found.curvature, np.zeros((4, 2)))
         assert not found.slopes.mean.any()
         assert not found.slopes.covariance.any()
         assert float(found.slopes.mean_radius.min()) == 1e300
@@ -239,8 +240,8 @@ def test_leads_vary_no_more_than_four_times_a_class(kind):
     expected = {"margin": P - (1 - s).max(), "smallest": P - 1, "largest": s.max() - 1}[kind]
     covariance = np.zeros((1, 4, 4))
     found = pairs_at(kind, 0, mean, covariance, rests=(rest, 1e3), most_variance=5.0)
-    np.testing.assert_allclose(found.bound, expected, atol=1e-9)
-    np.testing.assert_allclose(found.curvature, 0)
+    assert_allclose(found.bound, expected, atol=1e-9)
+    assert_allclose(found.curvature, 0)
     assert float(found.rest) >= 1
 
 
@@ -264,7 +265,7 @@ def test_no_bound_by_pairs_is_below_the_least_value():
     for kind in KINDS:
         found = pairs_at(kind, 1, mean, inverse)
         exact = {"margin": LEAST, "smallest": LEAST, "largest": -expit(-9.0)}[kind]
-        np.testing.assert_allclose(found.bound, exact, atol=1e-9)
+        assert_allclose(found.bound, exact, atol=1e-9)
 
 
 def boxes(mean, covariance, gradient=None, rests=(0.0, 0.0), covariance_gradient=None):
@@ -327,4 +328,4 @@ def test_ranges_hold_all_probabilities(model):
     assert (found.max_lower <= found.max_upper).all()
     assert (found.min_lower.max(axis=1) > 0).any()
     one = model.predict_proba_bounds(X, radius, class_=model.classes_[1], max_regions=2)
-    np.testing.assert_allclose(one.max_upper[:, 0], found.max_upper[:, 1], atol=0.06)
+    assert_allclose(one.max_upper[:, 0], found.max_upper[:, 1], atol=0.06)

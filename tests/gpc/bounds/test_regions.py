@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 
 from skuq.gpc.bounds._regions import BallParts, Region, box_minimum
 
@@ -63,14 +64,14 @@ def test_shrinking_is_exact(norm):
     center, upper, radius = tensor([[0.0, 0.0]]), tensor([[2.0, 2.0]]), tensor([1.0])
     tight, kept = Region(center, tensor([[0.6, -2.0]]), upper, radius, norm).shrink()
     reach = 0.4 if norm == 1 else 0.8
-    np.testing.assert_allclose(tight.lower, [[0.6, -reach]])
-    np.testing.assert_allclose(tight.upper, [[1.0, reach]])
+    assert_allclose(tight.lower, [[0.6, -reach]])
+    assert_allclose(tight.upper, [[1.0, reach]])
     assert bool(kept)
     _, kept = Region(center, tensor([[0.9, 0.9]]), upper, radius, norm).shrink()
     assert not bool(kept)
     center = tensor([[0.3, 0.1]])  # a ball of radius 0 is a point
     tight, kept = Region(center, center - 0.3, center + 0.7, tensor([0.0]), norm).shrink()
-    np.testing.assert_array_equal(torch.cat([tight.lower, tight.upper]), [[0.3, 0.1]] * 2)
+    assert_array_equal(torch.cat([tight.lower, tight.upper]), [[0.3, 0.1]] * 2)
     assert bool(kept)
 
 
@@ -94,9 +95,9 @@ def test_points_outside_are_pulled_in_and_others_stay(norm):
     pulled = ball.project(points)
     assert bool(inside_of(ball, pulled).all())
     inside = inside_of(ball, points)
-    np.testing.assert_allclose(pulled[inside], points[inside], rtol=1e-14)
+    assert_allclose(pulled[inside], points[inside], rtol=1e-14)
     distance = torch.linalg.vector_norm(pulled[~inside], norm, -1)
-    np.testing.assert_allclose(distance, 0.9, rtol=1e-9)
+    assert_allclose(distance, 0.9, rtol=1e-9)
 
 
 @NORMS
@@ -119,7 +120,7 @@ def test_points_are_pulled_in_where_the_radius_is_a_few_steps_of_float64(
     distance = [exact_distance(a, b, norm) for a, b in zip(pulled, center, strict=True)]
     assert max(distance) <= Fraction(radius) ** norm
     inside = np.linalg.norm(points - center, norm, axis=1) < radius * (1 - 1e-11)
-    np.testing.assert_array_equal(pulled[inside], points[inside])
+    assert_array_equal(pulled[inside], points[inside])
     # Towards the centre means between the two.
     assert ((np.minimum(points, center) <= pulled) & (pulled <= np.maximum(points, center))).all()
 
@@ -163,13 +164,13 @@ def test_no_step_within_a_ball_leads_further_than_the_steepest(norm):
     ball = ball_of(tensor(center), tensor([0.2, 0.5, 1.0, 3.0]), norm)
     step = ball.steepest(tensor(gradient))
     length = torch.linalg.vector_norm(step, norm, -1)
-    np.testing.assert_allclose(length, ball.radius)
+    assert_allclose(length, ball.radius)
     for i in range(4):
         others = random_points(rng, norm, 2000, 3, np.zeros(3), float(ball.radius[i]))
         assert step[i].numpy() @ gradient[i] >= (others @ gradient[i]).max()
     lower, upper = tensor([[0.0, -1.0, 2.0]]), tensor([[0.5, 2.0, 2.0]])
     step = Region(lower, lower, upper).steepest(tensor([[-2.0, 0.1, 1.0]]))  # of a box
-    np.testing.assert_array_equal(step, [[-0.5, 3.0, 0.0]])
+    assert_array_equal(step, [[-0.5, 3.0, 0.0]])
 
 
 def test_half_widths_reach_both_faces_in_spite_of_rounding_and_no_further():
@@ -190,14 +191,14 @@ def test_regions_are_seen_from_the_ball_if_it_is_closer_than_the_box(norm):
     center, radius = torch.zeros(1, 2).double(), tensor([1.0])
     cut = Region(center, tensor([[-1.0, -1.0]]), tensor([[0.5, 1.0]]), radius, norm)
     origin, half_widths, ball = cut.coordinates()
-    np.testing.assert_array_equal(origin, center)
-    np.testing.assert_allclose(half_widths, [[1.0, 1.0]])
-    np.testing.assert_array_equal(ball.offset, center)
+    assert_array_equal(origin, center)
+    assert_allclose(half_widths, [[1.0, 1.0]])
+    assert_array_equal(ball.offset, center)
     small = Region(center, tensor([[0.0, 0.0]]), tensor([[0.4, 0.2]]), radius, norm)
     origin, half_widths, ball = small.coordinates()
-    np.testing.assert_allclose(origin, [[0.2, 0.1]])
-    np.testing.assert_allclose(half_widths, [[0.2, 0.1]])
-    np.testing.assert_allclose(ball.offset, [[-0.2, -0.1]])
+    assert_allclose(origin, [[0.2, 0.1]])
+    assert_allclose(half_widths, [[0.2, 0.1]])
+    assert_allclose(ball.offset, [[-0.2, -0.1]])
     assert (ball.radius, ball.norm) == (radius, norm)
 
 
@@ -208,8 +209,8 @@ def test_some_of_the_regions_in_some_features(norm):
     assert len(region) == 3
     part = region.of_features(torch.tensor([1]))[torch.tensor([2, 0])]
     ends = torch.cat([part.center, part.lower, part.upper], 1)
-    np.testing.assert_array_equal(ends, [[5, 4, 7], [1, 0, 3]])
-    np.testing.assert_array_equal(part.radius, [0.3, 0.1])
+    assert_array_equal(ends, [[5, 4, 7], [1, 0, 3]])
+    assert_array_equal(part.radius, [0.3, 0.1])
     assert part.norm == norm
 
 
@@ -268,10 +269,10 @@ def test_what_is_convex_or_separable_is_solved(shape):
         parts[2] = parts[2] + 20 * np.eye(2)
     bound, point = box_minimum(*map(torch.as_tensor, parts))
     least = values(parts, grid(-np.ones(2), np.ones(2), 401)).min(axis=1)
-    np.testing.assert_allclose(bound, least, atol=2e-3 if shape == "convex" else 1e-3)
+    assert_allclose(bound, least, atol=2e-3 if shape == "convex" else 1e-3)
     if shape != "diagonal":  # whose steps are from saddle points
         attained = np.diagonal(values(parts, point.numpy()))
-        np.testing.assert_allclose(attained, least, atol=2e-3)
+        assert_allclose(attained, least, atol=2e-3)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -318,7 +319,7 @@ def test_bounds_are_as_good_as_their_formulas(gradient, hessian, radius, least):
         zero = torch.zeros(3, 2).double()
         ball = BallParts(zero, zero + 1, torch.full((3,), radius).double(), 2)
     bound, _ = box_minimum(*parts, ball)
-    np.testing.assert_allclose(bound, least, atol=1e-4)
+    assert_allclose(bound, least, atol=1e-4)
 
 
 def test_small_functions_keep_their_digits_beside_large_ones():
@@ -326,4 +327,4 @@ def test_small_functions_keep_their_digits_beside_large_ones():
     scale = torch.logspace(-12, 12, len(parts[0])).double()
     together, _ = box_minimum(*(torch.einsum("b,b...->b...", scale, part) for part in parts))
     alone, _ = box_minimum(*parts)
-    np.testing.assert_allclose(together / scale, alone, rtol=1e-9)
+    assert_allclose(together / scale, alone, rtol=1e-9)

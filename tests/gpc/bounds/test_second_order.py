@@ -5,6 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 from scipy.special import ndtr
 
 from skuq.gpc.bounds import _softmax_link as second_order
@@ -69,7 +70,7 @@ def test_derivatives_are_those_of_lower_ones(deviation):
             for j in range(4 - i):
                 unit = max(1.0, deviation) ** (i + j + 1)
                 there = found[:, i + (k == 0), j + (k == 1)]
-                np.testing.assert_allclose(unit * slope[:, i, j], unit * there, atol=2e-5)
+                assert_allclose(unit * slope[:, i, j], unit * there, atol=2e-5)
 
 
 def test_values_and_slopes_are_those_of_the_link():
@@ -83,7 +84,7 @@ def test_values_and_slopes_are_those_of_the_link():
         outputs = link._unknown(tensor(objective), *(part.value for part in expansion[:2]))
         second.write(outputs)
         for result, wanted in zip(outputs, exact, strict=True):
-            np.testing.assert_allclose(result[second.rows], wanted, atol=2e-7)
+            assert_allclose(result[second.rows], wanted, atol=2e-7)
 
 
 def test_what_is_left_of_averages_is_of_third_order():
@@ -261,7 +262,7 @@ def test_third_derivatives_count_with_the_largest_deviation_of_outputs():
     for distance, variances in wanted.items():
         away = torch.full((3,), distance).double()
         lost = plain._minimum(away)[0] - found._minimum(away)[0]
-        np.testing.assert_allclose(lost, third * np.sqrt(variances), rtol=1e-6)
+        assert_allclose(lost, third * np.sqrt(variances), rtol=1e-6)
 
 
 def test_rounding_of_the_covariance_counts_in_third_derivatives():
@@ -276,7 +277,7 @@ def test_rounding_of_the_covariance_counts_in_third_derivatives():
         return second._replace(whitened=tensor([eta] * 3), **values)._third(distance)
 
     further = third(distance + 32 * eta * tensor([1.0, 2.0, 3.0]), 0.0, 1.0)
-    np.testing.assert_allclose(third(distance, eta, 1 / (1 + 2 * eta)), further)
+    assert_allclose(third(distance, eta, 1 / (1 + 2 * eta)), further)
     assert (further > third(distance, 0.0, 1.0)).all()
 
 
@@ -288,11 +289,11 @@ def test_errors_of_integrals_lower_the_bound():
     D = second_order.split(expansion.covariance.value, 3).D.numpy()
     units = [D[:, 0] ** 0.5, D[:, 1] ** 0.5, 2 * D[:, 0], (D[:, 0] * D[:, 1]) ** 0.5, 2 * D[:, 1]]
     assert (D > 1).all()
-    np.testing.assert_allclose(second.unit, np.stack(units, 1))
+    assert_allclose(second.unit, np.stack(units, 1))
     reach = second._combined(torch.eye(5).double().expand(3, -1, -1)).reach()
     exact = second._replace(unit=torch.full_like(second.unit, 1e9))
     lost = exact._minimum(distance)[0] - second._minimum(distance)[0]
-    np.testing.assert_allclose(lost, sizes * 5e-5 * (reach / second.unit).sum(-1) ** 2, rtol=1e-5)
+    assert_allclose(lost, sizes * 5e-5 * (reach / second.unit).sum(-1) ** 2, rtol=1e-5)
     outputs = SoftmaxLink(3, 2000.0)._unknown(
         torch.eye(3).double(), *(p.value for p in expansion[:2])
     )
@@ -302,7 +303,7 @@ def test_errors_of_integrals_lower_the_bound():
     bound = plain + tensor([-1.0, 1.0, -1.0])
     found = [bound, torch.zeros_like(point), torch.zeros_like(curvature)]
     second.improve(*found, distance, tensor([0.3, 0.3, 0.3]))
-    np.testing.assert_allclose(bound, plain + tensor([-0.3, 1.0, -0.3]))
+    assert_allclose(bound, plain + tensor([-0.3, 1.0, -0.3]))
     assert found[1][0].equal(point[0])
     assert found[2][2].equal(curvature[2])
     assert not found[1][1].any()
@@ -319,7 +320,7 @@ def test_what_third_derivatives_cost_is_divided_among_the_features():
     lower, _, more = wide._minimum(distance)
     assert ((bound - lower) > 1e-6).any()
     assert (more >= by_feature).all()
-    np.testing.assert_allclose((more - by_feature).sum(-1), bound - lower, atol=1e-12)
+    assert_allclose((more - by_feature).sum(-1), bound - lower, atol=1e-12)
 
 
 def test_units_are_those_of_a_deviation_of_at_least_1():
@@ -328,4 +329,4 @@ def test_units_are_those_of_a_deviation_of_at_least_1():
     covariance = expansion.covariance._replace(value=variances)
     second = over(np.eye(3), expansion._replace(covariance=covariance))
     assert len(second.rows) == 3
-    np.testing.assert_allclose(second.unit, np.tile([1, 1, 2, 1, 2], (3, 1)))
+    assert_allclose(second.unit, np.tile([1, 1, 2, 1, 2], (3, 1)))

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from mpmath import mpf
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import (
     RBF,
     ConstantKernel,
@@ -67,7 +68,7 @@ def test_norms_bound_what_a_taylor_polynomial_leaves_out(name, order):
     for q in SIZES:
         first, second, rest = exact_norms(lambda t, q=q: correlation(q * t * t), order)
         found = profile.norms(torch.tensor([q], dtype=torch.float64), order)
-        np.testing.assert_allclose([found.a1, found.a2], [[first], [second]], rtol=1e-9)
+        assert_allclose([found.a1, found.a2], [[first], [second]], rtol=1e-9)
         assert rest <= float(found.rho) * (1 + 1e-9)
         tightest = max(tightest, rest / float(found.rho))
     assert tightest > (0.8 if name.startswith("matern") else 0.99)
@@ -95,7 +96,7 @@ def test_norms_of_products_multiply_out(names, order):
             for profile, size in zip(profiles, q, strict=True)
         )
         beyond = a1 * b2 + a2 * b1 + a2 * b2 + (a1 * b1 if order == 1 else 0)
-        np.testing.assert_allclose(found.rho, beyond + rho + (1 + a1 + a2) * sigma)
+        assert_allclose(found.rho, beyond + rho + (1 + a1 + a2) * sigma)
 
 
 @pytest.mark.parametrize("kinds", [("se", "rational"), ("matern52", "se")])
@@ -114,7 +115,7 @@ def test_norms_of_sums_add_as_squares(kinds):
             2,
         )
         found = kernel.norms(torch.full((1, 1), h, dtype=torch.float64))
-        np.testing.assert_allclose([float(p) for p in found[:2]], exact[:2], rtol=1e-9)
+        assert_allclose([float(p) for p in found[:2]], exact[:2], rtol=1e-9)
         assert exact[2] <= float(found.rho) * (1 + 1e-9)
 
 
@@ -163,15 +164,15 @@ def test_gradient_norms_of_products_and_sums(copies):
     kernel = StationaryKernel((Term(2.0, profiles, precisions),) * copies)
     linear, rest = kernel.gradient_norms(torch.tensor([[0.3]], dtype=torch.float64))
     root = (2 + 1) * 0.3
-    np.testing.assert_allclose(linear, [[(copies * 2) ** 0.5 * 15 ** (1 / 3) * root**2]])
-    np.testing.assert_allclose(rest, [[(copies * 2 * 15) ** 0.5 * root**3 / 2]])
+    assert_allclose(linear, [[(copies * 2) ** 0.5 * 15 ** (1 / 3) * root**2]])
+    assert_allclose(rest, [[(copies * 2 * 15) ** 0.5 * root**3 / 2]])
 
 
 def test_gradient_norms_of_rough_kernels_are_infinite_where_features_vary():
     for nu in (1.5, 2.5):
         kernel = from_sklearn(Matern(nu=nu), 2)
         norms = torch.stack(kernel.gradient_norms(torch.tensor([[0.1, 0.0]]).double()))
-        np.testing.assert_array_equal(norms[:, 0], [[np.inf, 0.0]] * 2)
+        assert_array_equal(norms[:, 0], [[np.inf, 0.0]] * 2)
 
 
 def test_norms_within_a_distance_are_those_along_the_shortest_length_scale():
@@ -181,7 +182,7 @@ def test_norms_within_a_distance_are_those_along_the_shortest_length_scale():
     boxes[0, 0], boxes[0, 1] = 0.3, 0.0
     for i, box in enumerate(boxes):
         expected = kernel.norms(box[None])
-        np.testing.assert_allclose([part[i] for part in within], torch.cat(expected))
+        assert_allclose([part[i] for part in within], torch.cat(expected))
 
 
 def test_conditions_and_reach_of_products_and_sums():
@@ -190,10 +191,8 @@ def test_conditions_and_reach_of_products_and_sums():
     total = from_sklearn(kernel + 0.5, 2)
     squares = (1 / 0.25 + 1 / 4, 1 / 2.25 + 1 / 4)
     s = (X[:, None] - X) ** 2 @ squares
-    np.testing.assert_allclose(
-        total(*[torch.as_tensor(X)] * 2, sensitivity=True), kernel(X) * (1 + s) + 0.5
-    )
-    np.testing.assert_allclose(total.reach(torch.as_tensor(X)), 4 * (X**2 @ squares).max())
+    assert_allclose(total(*[torch.as_tensor(X)] * 2, sensitivity=True), kernel(X) * (1 + s) + 0.5)
+    assert_allclose(total.reach(torch.as_tensor(X)), 4 * (X**2 @ squares).max())
     assert from_sklearn(ConstantKernel(2.0), 2).reach(torch.as_tensor(X)) == 0
 
 
@@ -203,11 +202,11 @@ def test_values_and_slopes_are_those_of_scikit_learn(name):
     X, Z = rng.normal(size=(5, 3)), rng.normal(size=(4, 3))
     kernel = KERNELS[name](3)
     ours = from_sklearn(kernel, 3)
-    np.testing.assert_allclose(ours(torch.as_tensor(X), torch.as_tensor(Z)), kernel(X, Z))
-    np.testing.assert_allclose(ours.variance, kernel.diag(X[:1])[0])
+    assert_allclose(ours(torch.as_tensor(X), torch.as_tensor(Z)), kernel(X, Z))
+    assert_allclose(ours.variance, kernel.diag(X[:1])[0])
     step = 1e-4 * np.eye(3)  # Var f'(x) = 2 (k(0) - k(h)) / h^2
     drop = kernel.diag(X[:1])[0] - kernel(np.zeros((1, 3)), step)[0]
-    np.testing.assert_allclose(ours.slopes(), 2 * drop / 1e-8, rtol=1e-3)
+    assert_allclose(ours.slopes(), 2 * drop / 1e-8, rtol=1e-3)
 
 
 @pytest.mark.parametrize("profile", [entry[0] for entry in PROFILES.values()])
@@ -217,7 +216,7 @@ def test_derivatives_by_the_squared_distance(profile):
     step = 1e-5
     for n in range(profile.order):
         up, down = (profile.derivatives(s + h, profile.order)[n] for h in (step, -step))
-        np.testing.assert_allclose(found[n + 1], (up - down) / (2 * step), rtol=1e-4, atol=1e-9)
+        assert_allclose(found[n + 1], (up - down) / (2 * step), rtol=1e-4, atol=1e-9)
     assert float(profile.derivatives(torch.zeros(1).double(), 0)[0]) == 1
 
 
@@ -226,7 +225,7 @@ def test_far_from_the_origin_small_distances_keep_their_digits():
     far = np.round(X * 2**20) / 2**20 + 2.0**17
     kernel = 2.0 * RBF([0.5, 2.0])
     ours = from_sklearn(kernel, 2)(torch.as_tensor(far), torch.as_tensor(far))
-    np.testing.assert_allclose(ours, kernel(far - 2.0**17), rtol=1e-12)
+    assert_allclose(ours, kernel(far - 2.0**17), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kernel", [DotProduct(), Matern(nu=0.5), RBF() + DotProduct()])
@@ -239,4 +238,4 @@ def test_products_of_squared_exponentials_merge():
     merged = from_sklearn(RBF(1.0) * RationalQuadratic() * RBF(0.5), 2)
     (term,) = merged.terms
     assert [type(profile) for profile in term.profiles] == [SquaredExponential, Rational]
-    np.testing.assert_allclose(term.precisions, [[5.0, 5.0], [1.0, 1.0]])
+    assert_allclose(term.precisions, [[5.0, 5.0], [1.0, 1.0]])

@@ -4,6 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF
@@ -26,10 +27,10 @@ def test_optimum_is_that_of_scikit_learn():
     reference = GaussianProcessClassifier(START).fit(X, Y).base_estimator_
     found = maximise_evidence(laplace, START)
     value = reference.log_marginal_likelihood_value_
-    np.testing.assert_allclose(found.evidence.value, value, rtol=1e-6)
-    np.testing.assert_allclose(found.kernel.theta[:2], reference.kernel_.theta[:2], atol=1e-2)
+    assert_allclose(found.evidence.value, value, rtol=1e-6)
+    assert_allclose(found.kernel.theta[:2], reference.kernel_.theta[:2], atol=1e-2)
     assert found.message.startswith("CONVERGENCE")
-    np.testing.assert_array_equal(START.theta, np.zeros(3))
+    assert_array_equal(START.theta, np.zeros(3))
 
 
 def test_ep_ends_where_its_gradient_vanishes():
@@ -37,7 +38,7 @@ def test_ep_ends_where_its_gradient_vanishes():
         return ep_evidence(DensePrior(kernel, X), Y, "probit", state=state)
 
     found = maximise_evidence(objective, 1.0 * RBF(1.0))
-    np.testing.assert_allclose(found.evidence.gradient, 0, atol=1e-3)
+    assert_allclose(found.evidence.gradient, 0, atol=1e-3)
 
 
 @pytest.mark.parametrize("max_iter", [1, 5])
@@ -53,7 +54,7 @@ def test_budget_limits_evaluations_and_is_no_failure(max_iter):
         found = maximise_evidence(counted, START, max_iter=max_iter)
     assert len(calls) == found.n_evaluations == max_iter
     values = [laplace(START.clone_with_theta(theta), None).value for theta in calls]
-    np.testing.assert_allclose(found.evidence.value, max(values), rtol=1e-8)
+    assert_allclose(found.evidence.value, max(values), rtol=1e-8)
     assert found.message == f"STOP: {max_iter} evaluations"
 
 
@@ -66,7 +67,7 @@ def test_restarts_escape_a_poor_start_and_are_reproducible():
     ]
     assert runs[0].evidence.value > alone.evidence.value + 1
     assert runs[0].n_evaluations > alone.n_evaluations
-    np.testing.assert_array_equal(runs[0].kernel.theta, runs[1].kernel.theta)
+    assert_array_equal(runs[0].kernel.theta, runs[1].kernel.theta)
 
 
 def test_fixed_kernels_are_evaluated_once():

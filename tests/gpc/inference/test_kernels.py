@@ -2,12 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    Matern,
-    RationalQuadratic,
-)
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
 from skuq.gpc.inference._kernels import (
     check_kernel,
@@ -48,14 +44,14 @@ def test_values_and_gradients_are_those_of_scikit_learn(kernel, inputs):
     check_kernel(kernel, n_features=3)
     for far in (0.0, 1e7, 1e10):  # also beside inputs that are far apart
         X, Z = (np.vstack([part, far * np.eye(3)[[i]]]) for i, part in enumerate(inputs))
-        np.testing.assert_allclose(prior_variance(kernel), kernel.diag(X), rtol=1e-14)
-        np.testing.assert_allclose(covariance(kernel, X), kernel(X), rtol=1e-12, atol=1e-14)
-        np.testing.assert_allclose(covariance(kernel, X, Z), kernel(X, Z), rtol=1e-12, atol=1e-14)
+        assert_allclose(prior_variance(kernel), kernel.diag(X), rtol=1e-14)
+        assert_allclose(covariance(kernel, X), kernel(X), rtol=1e-12, atol=1e-14)
+        assert_allclose(covariance(kernel, X, Z), kernel(X, Z), rtol=1e-12, atol=1e-14)
     (X, Z), rng, step = inputs, np.random.default_rng(1), 1e-5
     G, H = rng.normal(size=(12, 12)), rng.normal(size=(12, 7))
     expected = np.einsum("ab,abj->j", G, kernel(X, eval_gradient=True)[1])
     found = covariance_with_pullback(kernel, X)[1](G)
-    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
+    assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
 
     def inner(theta):
         return np.vdot(H, kernel.clone_with_theta(theta)(X, Z))
@@ -63,14 +59,14 @@ def test_values_and_gradients_are_those_of_scikit_learn(kernel, inputs):
     shifts = step * np.eye(len(kernel.theta))
     expected = [(inner(kernel.theta + s) - inner(kernel.theta - s)) / (2 * step) for s in shifts]
     found = covariance_with_pullback(kernel, X, Z)[1](H)
-    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
+    assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
 
 
 def test_pullback_outlives_changes_of_its_matrix(inputs):
     kernel, G = 2.0 * RBF(ARD), np.random.default_rng(1).normal(size=(12, 12))
     K, pullback = covariance_with_pullback(kernel, inputs[0])
     K[:] = np.nan
-    np.testing.assert_array_equal(pullback(G), covariance_with_pullback(kernel, inputs[0])[1](G))
+    assert_array_equal(pullback(G), covariance_with_pullback(kernel, inputs[0])[1](G))
 
 
 def test_inputs_far_from_the_origin_lose_no_precision(inputs):
@@ -78,4 +74,4 @@ def test_inputs_far_from_the_origin_lose_no_precision(inputs):
     # 2**20 and steps of 2**-20 are exact in sums, so that the differences stay what they were.
     X, Z = (np.round(A * 2**20) / 2**20 for A in (X, Z))
     near, far = covariance(RBF(ARD), X, Z), covariance(RBF(ARD), X + 2**20, Z + 2**20)
-    np.testing.assert_allclose(far, near, rtol=1e-12)
+    assert_allclose(far, near, rtol=1e-12)

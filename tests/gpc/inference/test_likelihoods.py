@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy.integrate import quad
 from scipy.special import expit, log_expit, log_ndtr
 from scipy.stats import norm
@@ -23,10 +24,10 @@ def test_derivatives_of_likelihoods_are_consistent_and_finite_far_out(likelihood
     f = np.linspace(-45.0, 8.0, 400)
     y, step = np.where(np.arange(400) % 2, 1.0, -1.0), 1e-4
     at, up, down = (LIKELIHOODS[likelihood](y, y * f + s) for s in (0, step, -step))
-    np.testing.assert_allclose(at.value, LOG_DENSITY[likelihood](f), rtol=1e-14)
+    assert_allclose(at.value, LOG_DENSITY[likelihood](f), rtol=1e-14)
     for k in range(3):
         expected = (up[k] - down[k]) / (2 * step)
-        np.testing.assert_allclose(at[k + 1], expected, rtol=1e-6, atol=2e-8)
+        assert_allclose(at[k + 1], expected, rtol=1e-6, atol=2e-8)
     far = LIKELIHOODS[likelihood](np.ones(4), np.array([-1e3, -50.0, 50.0, 1e3]))
     assert np.isfinite(far).all()
     assert (far.second <= 0).all()
@@ -46,10 +47,10 @@ def test_tilted_moments_are_those_of_a_fine_sum(likelihood, power):
         step = 1e-3 * np.sqrt(v)
         values = [log_mean(m + k * step) for k in (-1, 0, 1)]
         got = tilted_moments(likelihood, *(np.array([x], float) for x in (y, m, v, power)))
-        np.testing.assert_allclose(got.log_mean[0], values[1], rtol=1e-9)
-        np.testing.assert_allclose(got.first[0], (values[2] - values[0]) / (2 * step), rtol=1e-4)
+        assert_allclose(got.log_mean[0], values[1], rtol=1e-9)
+        assert_allclose(got.first[0], (values[2] - values[0]) / (2 * step), rtol=1e-4)
         second = (values[2] - 2 * values[1] + values[0]) / step**2
-        np.testing.assert_allclose(got.second[0], second, rtol=1e-3, atol=1e-9)
+        assert_allclose(got.second[0], second, rtol=1e-3, atol=1e-9)
 
 
 @LINKS
@@ -59,9 +60,9 @@ def test_tilted_moments_of_no_variance_are_the_likelihood(likelihood):
     at = LIKELIHOODS[likelihood](one, mean)
     for variance in (0.0, 1e-300, 1e-20):
         got = tilted_moments(likelihood, one, mean, variance * one, power)
-        np.testing.assert_allclose(got.log_mean, power * at.value, rtol=1e-9, atol=1e-13)
-        np.testing.assert_allclose(got.first, power * at.first, rtol=1e-9)
-        np.testing.assert_allclose(got.second, power * at.second, rtol=1e-6, atol=1e-15)
+        assert_allclose(got.log_mean, power * at.value, rtol=1e-9, atol=1e-13)
+        assert_allclose(got.first, power * at.first, rtol=1e-9)
+        assert_allclose(got.second, power * at.second, rtol=1e-6, atol=1e-15)
 
 
 def exact_logistic(mean, sd):
@@ -106,7 +107,7 @@ def test_softmax_averages_are_as_close_as_stated(scales, means):
         )
         p = np.exp(f) / np.exp(f).sum(axis=0)
         expected = np.einsum("cij,i,j->c", p, w, w) / (2 * np.pi)
-        np.testing.assert_allclose(fine, expected, atol=1e-10)
+        assert_allclose(fine, expected, atol=1e-10)
 
 
 def test_stated_error_is_no_empty_claim():
@@ -125,7 +126,7 @@ def test_nodes_are_a_normal_distribution_and_as_many_as_counted():
         nodes = normal_nodes(scales, 1e-9, LIKE)
         assert float(nodes.weights.sum()) == pytest.approx(1, abs=1e-8)
         moments = nodes.points.T @ (nodes.weights[:, None] * nodes.points)
-        np.testing.assert_allclose(moments, np.eye(len(scales)), atol=1e-6)
+        assert_allclose(moments, np.eye(len(scales)), atol=1e-6)
         assert (nodes.weights > 0).all()
         assert len(nodes.weights) <= node_count(scales, 1e-9)
     assert node_count([1.0], 1e-9) < node_count([4.0], 1e-9) < node_count([16.0], 1e-9)

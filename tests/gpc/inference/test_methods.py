@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
 from scipy.special import expit, log_expit, log_ndtr, log_softmax, ndtr, softmax
 from sklearn.gaussian_process import GaussianProcessClassifier
@@ -54,7 +55,7 @@ PRIORS = {"dense": DensePrior, "low rank": lambda kernel, X: LowRankPrior(kernel
 
 def assert_close(one, other, **tolerances):
     for a, b in zip(one, other, strict=True):
-        np.testing.assert_allclose(a, b, **tolerances)
+        assert_allclose(a, b, **tolerances)
 
 
 @EACH
@@ -74,7 +75,7 @@ def test_gradient_is_that_of_differences(prior, kernel, method):
     expected = differences(lambda t: at(t, eval_gradient=False).value, kernel.theta, step)
     found = at(kernel.theta)
     assert found.converged
-    np.testing.assert_allclose(found.gradient, expected, rtol=tolerance, atol=tolerance)
+    assert_allclose(found.gradient, expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("kernel", [SHORT, LARGE, ROUGH, MIXED], ids=str)
@@ -83,10 +84,10 @@ def test_logit_agrees_with_scikit_learn(kernel):
     value, gradient = reference.log_marginal_likelihood(kernel.theta, eval_gradient=True)
     evidence = laplace_evidence(DensePrior(kernel, X), Y, "logit")
     # scikit-learn stops its Newton iteration once the objective gains less than 1e-10.
-    np.testing.assert_allclose(evidence.value, value, rtol=1e-7)
-    np.testing.assert_allclose(evidence.gradient, gradient, rtol=2e-6, atol=2e-6)
+    assert_allclose(evidence.value, value, rtol=1e-7)
+    assert_allclose(evidence.gradient, gradient, rtol=2e-6, atol=2e-6)
     mean, _ = laplace_posterior(DensePrior(kernel, X), Y, "logit").moments(X)
-    np.testing.assert_allclose(expit(mean[:, 0]), reference.pi_, atol=1e-5)
+    assert_allclose(expit(mean[:, 0]), reference.pi_, atol=1e-5)
 
 
 @LINKS
@@ -104,10 +105,10 @@ def test_mode_and_determinant_are_those_of_the_definition(likelihood):
     expected = -loss(np.linalg.solve(factor, f)) - 0.5 * log_det
     prior = DensePrior(4.0 * RBF(0.8), X[:15])
     mean, variance = laplace_posterior(prior, y, likelihood).moments(X[:15])
-    np.testing.assert_allclose(mean[:, 0], f, atol=2e-5)
+    assert_allclose(mean[:, 0], f, atol=2e-5)
     covariance = np.linalg.inv(np.linalg.inv(K) + W)
-    np.testing.assert_allclose(variance[:, 0, 0], np.diag(covariance), atol=1e-5)
-    np.testing.assert_allclose(laplace_evidence(prior, y, likelihood).value, expected, atol=1e-5)
+    assert_allclose(variance[:, 0, 0], np.diag(covariance), atol=1e-5)
+    assert_allclose(laplace_evidence(prior, y, likelihood).value, expected, atol=1e-5)
 
 
 def brute_force(kernel, labels, n_classes, weight):
@@ -144,10 +145,10 @@ def test_softmax_is_that_of_its_definition(kernel, n_classes):
     given = {"sample_weight": weight if n_classes == 3 else None}
     prior = DensePrior(kernel, X)
     found = softmax_evidence(prior, LABELS, n_classes, **given).value
-    np.testing.assert_allclose(found, value, rtol=1e-6)
+    assert_allclose(found, value, rtol=1e-6)
     found = softmax_posterior(prior, LABELS, n_classes, **given).moments(POINTS)
-    np.testing.assert_allclose(found[0], mean, atol=1e-4)
-    np.testing.assert_allclose(found[1], covariance, atol=1e-5)
+    assert_allclose(found[0], mean, atol=1e-4)
+    assert_allclose(found[1], covariance, atol=1e-5)
 
 
 def test_two_classes_are_binary_with_twice_the_variance():
@@ -156,11 +157,11 @@ def test_two_classes_are_binary_with_twice_the_variance():
     one, two = DensePrior(SHORT, X), DensePrior(2.0 * SHORT, X)
     found = softmax_posterior(one, labels, 2).moments(POINTS)
     binary = laplace_posterior(two, Y, "logit").moments(POINTS)
-    np.testing.assert_allclose(found[0] @ [-1, 1], binary[0][:, 0], atol=1e-7)
+    assert_allclose(found[0] @ [-1, 1], binary[0][:, 0], atol=1e-7)
     variance = np.einsum("tcd,c,d->t", found[1], [-1, 1], [-1, 1])
-    np.testing.assert_allclose(variance, binary[1][:, 0, 0], rtol=1e-7)
+    assert_allclose(variance, binary[1][:, 0, 0], rtol=1e-7)
     value = softmax_evidence(one, labels, 2).value
-    np.testing.assert_allclose(value, laplace_evidence(two, Y, "logit").value, rtol=1e-8)
+    assert_allclose(value, laplace_evidence(two, Y, "logit").value, rtol=1e-8)
 
 
 def sequential(K, y, likelihood, n_sweeps=200):
@@ -190,8 +191,8 @@ def sequential(K, y, likelihood, n_sweeps=200):
 def test_fixed_point_of_ep_is_that_of_sequential_updates(kernel, likelihood):
     mean, variance = sequential(kernel(X[:15]), Y[:15], likelihood)
     got = ep_posterior(DensePrior(kernel, X[:15]), Y[:15], likelihood).moments(X[:15])
-    np.testing.assert_allclose((got[0][:, 0] - mean) / np.sqrt(variance), 0, atol=1e-6)
-    np.testing.assert_allclose(got[1][:, 0, 0], variance, rtol=1e-6)
+    assert_allclose((got[0][:, 0] - mean) / np.sqrt(variance), 0, atol=1e-6)
+    assert_allclose(got[1][:, 0, 0], variance, rtol=1e-6)
 
 
 @LINKS
@@ -206,16 +207,16 @@ def test_ep_is_nearly_exact_on_tiny_problems_and_exact_for_one_point(likelihood)
 
         value, mean, variance = exact_posterior(kernel(inputs[:n]), density, n_nodes=40, width=8.0)
         got = ep_posterior(prior, y, likelihood).moments(inputs[:n])
-        np.testing.assert_allclose(ep_evidence(prior, y, likelihood).value, value, atol=1e-2)
-        np.testing.assert_allclose(got[0][:, 0], mean, atol=2e-2)
-        np.testing.assert_allclose(got[1][:, 0, 0], variance, rtol=3e-2)
+        assert_allclose(ep_evidence(prior, y, likelihood).value, value, atol=1e-2)
+        assert_allclose(got[0][:, 0], mean, atol=2e-2)
+        assert_allclose(got[1][:, 0, 0], variance, rtol=3e-2)
     one, prior = np.ones(1), DensePrior(9.0 * RBF(), np.zeros((1, 1)))
     for power, weight in ((1.0, None), (0.3, np.array([0.3]))):
         value, mean, variance = exact_posterior(
             np.full((1, 1), 9.0), lambda f, p=power: DISTRIBUTION[likelihood](f[0]) ** p, 4001, 12.0
         )
         found = ep_evidence(prior, one, likelihood, sample_weight=weight).value
-        np.testing.assert_allclose(found, value, rtol=1e-8)
+        assert_allclose(found, value, rtol=1e-8)
         got = ep_posterior(prior, one, likelihood, sample_weight=weight).moments(np.zeros((1, 1)))
         assert_close((got[0][0], got[1][0, 0]), (mean, variance), rtol=1e-6)
 
@@ -227,9 +228,9 @@ def test_ep_agrees_with_gpy():
     prior = DensePrior(LARGE, X)
     mean, variance = ep_posterior(prior, Y, "probit").moments(POINTS)
     proba = ndtr(mean[:, 0] / np.sqrt(1 + variance[:, 0, 0]))
-    np.testing.assert_allclose(proba, model.predict(POINTS)[0][:, 0], atol=1e-4)
+    assert_allclose(proba, model.predict(POINTS)[0][:, 0], atol=1e-4)
     value = ep_evidence(prior, Y, "probit").value
-    np.testing.assert_allclose(value, model.log_likelihood(), atol=1e-3)
+    assert_allclose(value, model.log_likelihood(), atol=1e-3)
 
 
 @EACH
@@ -240,9 +241,9 @@ def test_whole_weights_count_points(method):
     weighted = (DensePrior(MIXED, X), target, kind), {"sample_weight": weight.astype(float)}
     plain = (DensePrior(MIXED, X[rows]), target[rows], kind), {}
     one, other = (evidence(*given, **more) for given, more in (weighted, plain))
-    np.testing.assert_allclose(one.value, other.value, rtol=1e-8 if "EP" in method else 1e-9)
+    assert_allclose(one.value, other.value, rtol=1e-8 if "EP" in method else 1e-9)
     tolerances = (1e-5, 1e-6) if "EP" in method else (1e-7, 1e-9)
-    np.testing.assert_allclose(one.gradient, other.gradient, *tolerances)
+    assert_allclose(one.gradient, other.gradient, *tolerances)
     one, other = (posterior(*given, **more).moments(POINTS) for given, more in (weighted, plain))
     assert_close(one, other, atol=1e-6 if "EP" in method else 1e-8)
 
@@ -263,9 +264,9 @@ def test_a_warm_start_leads_to_the_same_place_sooner(method):
     assert len(calls) - n_cold < n_cold / 2
     far = evidence(prior, *target, state=evidence(DensePrior(40.0 * RBF(0.6), X), *target).state)
     for found in (warm, far):
-        np.testing.assert_allclose(found.value, cold.value, rtol=1e-8)
+        assert_allclose(found.value, cold.value, rtol=1e-8)
         tolerances = (1e-4, 1e-6) if "EP" in method else (1e-7, 1e-9)
-        np.testing.assert_allclose(found.gradient, cold.gradient, *tolerances)
+        assert_allclose(found.gradient, cold.gradient, *tolerances)
 
 
 LINE = np.arange(9.0)[:, None]
@@ -308,7 +309,7 @@ def test_posteriors_are_what_their_matrices_say_and_can_be_pickled(method, monke
     whole = found.moments(POINTS)
     matrices = found.reduction()
     own = matrices[np.equal(*np.triu_indices(len(found.weights)))]
-    np.testing.assert_allclose(own, own.swapaxes(1, 2), atol=1e-15)
+    assert_allclose(own, own.swapaxes(1, 2), atol=1e-15)
     joint = JointPosterior(found.kernel, X, found.weights, matrices)
     monkeypatch.setattr("skuq.gpc.inference._posterior._BATCH_ENTRIES", 200)
     for other in (joint, pickle.loads(pickle.dumps(found))):
@@ -321,8 +322,8 @@ def test_inducing_points_at_all_inputs_are_exact(method):
     for kernel in (SHORT, ROUGH):
         low_rank, dense = LowRankPrior(kernel, X, X), DensePrior(kernel, X)
         got, expected = (evidence(p, *target, sample_weight=WEIGHT) for p in (low_rank, dense))
-        np.testing.assert_allclose(got.value, expected.value, rtol=1e-6)
-        np.testing.assert_allclose(got.gradient, expected.gradient, rtol=1e-5, atol=1e-5)
+        assert_allclose(got.value, expected.value, rtol=1e-6)
+        assert_allclose(got.gradient, expected.gradient, rtol=1e-5, atol=1e-5)
         assert 0 < got.jitter < 1e-8
         one, other = (posterior(p, *target, sample_weight=WEIGHT) for p in (low_rank, dense))
         assert_close(one.moments(POINTS), other.moments(POINTS), atol=1e-5)
@@ -345,12 +346,12 @@ def test_low_rank_evidence_is_that_of_the_reduced_covariance(method):
     inducing = X[:10] + 0.1
     got = evidence(LowRankPrior(SHORT, X, inducing), *target)
     expected = evidence(Reduced(SHORT, X, inducing), *target, eval_gradient=False)
-    np.testing.assert_allclose(got.value, expected.value, rtol=1e-6)
+    assert_allclose(got.value, expected.value, rtol=1e-6)
     # Far from the inducing points, the prior returns.
     found = posterior(LowRankPrior(SHORT, X, inducing), *target)
     mean, covariance = found.moments(np.array([[50.0, 0.0]]))
-    np.testing.assert_allclose(mean[0], 0, atol=1e-12)
-    np.testing.assert_allclose(covariance[0], 2.0 * np.eye(len(mean[0])), atol=1e-12)
+    assert_allclose(mean[0], 0, atol=1e-12)
+    assert_allclose(covariance[0], 2.0 * np.eye(len(mean[0])), atol=1e-12)
 
 
 @LINKS
@@ -361,26 +362,26 @@ def test_points_that_no_inducing_point_reaches_are_at_the_prior_mean(likelihood)
     near = LowRankPrior(4.0 * RBF(0.5), inputs[:2], inputs[:2])
     expected = ep_evidence(near, np.ones(2), likelihood).value + np.log(0.5)
     assert evidence.converged
-    np.testing.assert_allclose(evidence.value, expected, rtol=1e-8)
+    assert_allclose(evidence.value, expected, rtol=1e-8)
     assert np.isfinite(evidence.gradient).all()
 
 
 def test_duplicate_inducing_points_are_regularised():
     prior, once = (LowRankPrior(SHORT, X, part) for part in (np.vstack([X[:5]] * 2), X[:5]))
     got = laplace_evidence(prior, Y, "logit")
-    np.testing.assert_allclose(got.value, laplace_evidence(once, Y, "logit").value, rtol=1e-6)
+    assert_allclose(got.value, laplace_evidence(once, Y, "logit").value, rtol=1e-6)
     assert np.isfinite(got.gradient).all()
 
 
 def test_inducing_points_are_distinct_reproducible_and_spread():
     many = np.random.default_rng(1).uniform(size=(2000, 2))
     points = choose_inducing(many, 16, random_state=0)
-    np.testing.assert_array_equal(points, choose_inducing(many, 16, random_state=0))
+    assert_array_equal(points, choose_inducing(many, 16, random_state=0))
     assert len(np.unique(points, axis=0)) == len(points) <= 16
     distance = np.linalg.norm(many[:, None] - points, axis=2).min(axis=1)
     assert distance.max() < 0.45  # half the diagonal of four by four cells is 0.18
     few = choose_inducing(np.repeat(X, 3, axis=0), 30)
-    np.testing.assert_array_equal(few, np.unique(X, axis=0))
+    assert_array_equal(few, np.unique(X, axis=0))
 
 
 def test_jitter_is_reported_and_limited():
@@ -388,7 +389,7 @@ def test_jitter_is_reported_and_limited():
     singular = np.ones((3, 3)) - 1e-12 * np.eye(3)
     factor, jitter = cholesky_with_jitter(singular)
     assert 1e-12 <= jitter <= 1e-10
-    np.testing.assert_allclose(factor @ factor.T, singular, atol=2e-10)
+    assert_allclose(factor @ factor.T, singular, atol=2e-10)
     for matrix in (np.ones((3, 3)) - 1e-2 * np.eye(3), np.full((2, 2), np.nan)):
         with pytest.raises(np.linalg.LinAlgError, match="covariance matrix"):
             cholesky_with_jitter(matrix)

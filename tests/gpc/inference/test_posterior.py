@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 from scipy.integrate import quad
 from scipy.special import expit, log_expit, log_ndtr, log_softmax, ndtr, softmax
 from scipy.stats import norm
@@ -58,7 +59,7 @@ def test_softmax_of_two_classes_is_logit_of_the_difference(mean, first, second, 
     two = class_probabilities("softmax", np.array([[0.0, mean]]), covariance)
     variance = np.array([[[first + second - 2 * cross]]])
     one = class_probabilities("logit", np.array([[mean]]), variance)
-    np.testing.assert_allclose(two, one, atol=1e-9)
+    assert_allclose(two, one, atol=1e-9)
 
 
 def test_three_classes_agree_with_a_rule_of_gauss_and_hermite():
@@ -68,7 +69,7 @@ def test_three_classes_agree_with_a_rule_of_gauss_and_hermite():
     p, log_p = softmax(f, axis=0), log_softmax(f, axis=0)
     moments, weights = (mean[None], np.diag(sd**2)[None]), np.outer(w, w) / (2 * np.pi)
     found = class_probabilities("softmax", *moments)[0]
-    np.testing.assert_allclose(found, (p * weights).sum((1, 2)), atol=1e-8)
+    assert_allclose(found, (p * weights).sum((1, 2)), atol=1e-8)
     entropy = -(p * log_p * weights).sum()
     assert expected_entropy("softmax", *moments)[0] == pytest.approx(entropy, abs=1e-6)
 
@@ -89,12 +90,12 @@ def test_many_classes_agree_with_sampling(n_classes, deviation, tolerance):
     z = np.random.default_rng(0).normal(size=(100_000, n_classes))
     latent = mean[:, None] + z @ root.swapaxes(1, 2)
     proba = class_probabilities("softmax", *moments)
-    np.testing.assert_allclose(proba, softmax(latent, -1).mean(1), atol=tolerance)
-    np.testing.assert_allclose(proba.sum(axis=1), 1)
+    assert_allclose(proba, softmax(latent, -1).mean(1), atol=tolerance)
+    assert_allclose(proba.sum(axis=1), 1)
     log_p = log_softmax(latent, -1)
     entropies = -(np.exp(log_p) * log_p).sum(-1).mean(1)
     got = expected_entropy("softmax", *moments)
-    np.testing.assert_allclose(got, entropies, atol=3 * tolerance)
+    assert_allclose(got, entropies, atol=3 * tolerance)
 
 
 @pytest.mark.parametrize("n_classes", [3, 4, 10])
@@ -106,7 +107,7 @@ def test_results_of_a_point_do_not_depend_on_other_points(n_classes, deviation):
     whole = class_probabilities("softmax", mean, covariance)
     for i in range(len(mean)):
         one = class_probabilities("softmax", mean[i : i + 1], covariance[i : i + 1])
-        np.testing.assert_allclose(one[0], whole[i], rtol=1e-10, atol=1e-14)
+        assert_allclose(one[0], whole[i], rtol=1e-10, atol=1e-14)
 
 
 @pytest.mark.parametrize("variance", [1.0, 1e4])
@@ -118,14 +119,14 @@ def test_equivalent_directions_are_told_apart_by_nothing(variance):
         noise = np.random.default_rng(seed).normal(size=(3, 3)) * 1e-13
         nearly = variance * (eye + noise + noise.T)[None]
         got = class_probabilities("softmax", mean, nearly)
-        np.testing.assert_allclose(got, expected, atol=1e-9)
+        assert_allclose(got, expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("likelihood", ["probit", "logit"])
 def test_certain_latent_functions_are_the_likelihood_itself(likelihood):
     mean = np.array([[-3.0], [0.0], [2.0]])
     proba = class_probabilities(likelihood, mean, np.zeros((3, 1, 1)))
-    np.testing.assert_allclose(proba[:, 1], CDF[likelihood](mean[:, 0]), rtol=1e-9)
+    assert_allclose(proba[:, 1], CDF[likelihood](mean[:, 0]), rtol=1e-9)
     mean = np.random.default_rng(0).normal(size=(3, 5))
     proba = class_probabilities("softmax", mean, np.zeros((3, 5, 5)))
-    np.testing.assert_allclose(proba, softmax(mean, -1), rtol=1e-9)
+    assert_allclose(proba, softmax(mean, -1), rtol=1e-9)

@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import (
     RBF,
@@ -52,8 +53,8 @@ def test_evidence_and_gradient_are_those_of_scikit_learn(kernel, data):
     theirs = GaussianProcessRegressor(kernel, alpha=alpha, optimizer=None).fit(X, y)
     value, gradient = theirs.log_marginal_likelihood(kernel.theta, eval_gradient=True)
     found = regression_evidence(noisy(kernel, X, alpha), y, np.ones(30))
-    np.testing.assert_allclose(found.value, value, rtol=1e-10)
-    np.testing.assert_allclose(found.gradient, gradient, rtol=1e-8, atol=1e-9)
+    assert_allclose(found.value, value, rtol=1e-10)
+    assert_allclose(found.gradient, gradient, rtol=1e-8, atol=1e-9)
 
 
 @pytest.mark.parametrize("kernel", KERNELS.values(), ids=list(KERNELS))
@@ -67,7 +68,7 @@ def test_gradient_is_that_of_the_evidence_with_weights(kernel, sparse, data):
         return regression_evidence(prior, y, weight)
 
     expected = differences(lambda theta: evidence(theta).value, kernel.theta)
-    np.testing.assert_allclose(evidence(kernel.theta).gradient, expected, rtol=2e-6, atol=1e-6)
+    assert_allclose(evidence(kernel.theta).gradient, expected, rtol=2e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -79,15 +80,15 @@ def test_a_weight_is_a_number_of_samples(sparse, data):
     rows = np.repeat(np.arange(30), count)
     repeated = noisy(kernel, X[rows], alpha[rows], inducing), y[rows], np.ones(len(rows))
     one, other = (regression_evidence(*each) for each in (weighted, repeated))
-    np.testing.assert_allclose(one.value, other.value, rtol=1e-9)
-    np.testing.assert_allclose(one.gradient, other.gradient, rtol=1e-7, atol=1e-7)
+    assert_allclose(one.value, other.value, rtol=1e-9)
+    assert_allclose(one.gradient, other.gradient, rtol=1e-7, atol=1e-7)
     Z = np.random.default_rng(3).normal(size=(10, 2))
     for ours, theirs in zip(
         regression_posterior(*weighted).moments(Z),
         regression_posterior(*repeated).moments(Z),
         strict=True,
     ):
-        np.testing.assert_allclose(ours, theirs, atol=1e-9)
+        assert_allclose(ours, theirs, atol=1e-9)
 
 
 def test_inducing_points_bound_the_evidence_and_are_exact_at_all_inputs(data):
@@ -99,7 +100,7 @@ def test_inducing_points_bound_the_evidence_and_are_exact_at_all_inputs(data):
         for m in (3, 10, 20, 30)
     ]
     assert np.all(np.diff([*values, exact.value + 1e-5]) > 0)
-    np.testing.assert_allclose(values[-1], exact.value, atol=1e-5)
+    assert_allclose(values[-1], exact.value, atol=1e-5)
 
 
 def test_parts_of_a_kernel_and_refusals():

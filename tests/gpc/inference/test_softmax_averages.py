@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from skuq.gpc.inference._posterior import class_probabilities
 from skuq.gpc.inference._softmax_averages import (
@@ -30,14 +31,14 @@ def three_moments(seed, deviation, n=4):
 def test_probabilities_are_those_of_a_dense_rule(deviation):
     moments = three_moments(0, deviation, 3)
     expected = average("softmax", *moments)
-    np.testing.assert_allclose(three_class_probabilities(*moments), expected, atol=2e-10)
+    assert_allclose(three_class_probabilities(*moments), expected, atol=2e-10)
 
 
 @pytest.mark.parametrize("deviation", [0.3, 3.0, 20.0, 300.0, 1e4])
 def test_three_separate_integrals_add_up_to_one(deviation):
     moments = [torch.as_tensor(part) for part in three_moments(1, deviation, 8)]
     total = sum(_own_probability(*moments, own) for own in range(3))
-    np.testing.assert_allclose(total, 1.0, atol=1e-10)
+    assert_allclose(total, 1.0, atol=1e-10)
 
 
 @pytest.mark.parametrize("deviation", [1.0, 30.0, 1000.0])
@@ -48,7 +49,7 @@ def test_without_a_third_class_probabilities_are_logistic_averages(deviation):
     three = class_probabilities("softmax", mean * [1, 1, 0] + gone, covariance)
     variance = covariance[:, 0, 0] + covariance[:, 1, 1] - 2 * covariance[:, 0, 1]
     two = class_probabilities("logit", (mean[:, 1] - mean[:, 0])[:, None], variance[:, None, None])
-    np.testing.assert_allclose(three[:, :2], two, atol=1e-10)
+    assert_allclose(three[:, :2], two, atol=1e-10)
 
 
 def test_results_for_three_classes_do_not_depend_on_other_points():
@@ -57,7 +58,7 @@ def test_results_for_three_classes_do_not_depend_on_other_points():
     whole = three_class_probabilities(mean, covariance)
     for i in range(len(mean)):
         alone = three_class_probabilities(mean[i : i + 1], covariance[i : i + 1])
-        np.testing.assert_allclose(alone[0], whole[i], rtol=1e-12, atol=1e-15)
+        assert_allclose(alone[0], whole[i], rtol=1e-12, atol=1e-15)
 
 
 def random_moments(seed, n_classes, deviation, n=6):
@@ -75,7 +76,7 @@ def test_three_independent_classes_are_those_of_another_integral(deviation):
     mean, variance = random_moments(0, 3, deviation)
     expected = three_class_probabilities(mean, variance[:, None] * np.eye(3))
     found = independent_averages(torch.as_tensor(mean), torch.as_tensor(variance))
-    np.testing.assert_allclose(found.proba, expected, atol=ACCURACY)
+    assert_allclose(found.proba, expected, atol=ACCURACY)
 
 
 @pytest.mark.parametrize("deviation", [0.2, 1.3, 5.0])
@@ -89,13 +90,13 @@ def test_derivatives_are_those_of_differences(deviation):
         step = small * scale * np.eye(3)[c]
         ends = [three_class_probabilities(mean + s * step, covariance) for s in (1, -1)]
         expected = (ends[0] - ends[1]) / (2 * small * scale)
-        np.testing.assert_allclose(found.by_mean[:, :, c], expected, atol=1e-5 / scale**2)
+        assert_allclose(found.by_mean[:, :, c], expected, atol=1e-5 / scale**2)
     for pair, (j, k) in enumerate(zip(*np.triu_indices(3), strict=True)):
         step = np.zeros((3, 3))
         step[j, k] = step[k, j] = small * variance.min()
         ends = [three_class_probabilities(mean, covariance + s * step) for s in (1, -1)]
         expected = (ends[0] - ends[1]) / (2 * small * variance.min())
-        np.testing.assert_allclose(found.by_pair[:, :, pair], expected, atol=2e-5 / scale**4)
+        assert_allclose(found.by_pair[:, :, pair], expected, atol=2e-5 / scale**4)
 
 
 @pytest.mark.parametrize("deviation", [0.5, 3.0, 30.0])
@@ -121,7 +122,7 @@ def test_a_shift_that_all_classes_share_is_left_out():
     shift = np.array([0.4, -0.2, 0.7, 0.1, 0.0])
     covariance = variance[..., None] * np.eye(5) - shift[:, None] - shift
     parts = split(pairs_of(covariance), 5)
-    np.testing.assert_allclose(parts.D, variance)
+    assert_allclose(parts.D, variance)
     assert float(parts.whitened) < 1e-12
     assert float(correction_error(parts)) < 1e-6
 
@@ -134,4 +135,4 @@ def test_results_of_independent_classes_do_not_depend_on_other_points():
         rows = slice(i, i + 1)
         alone = independent_averages(torch.as_tensor(mean[rows]), torch.as_tensor(variance[rows]))
         for part, one in zip(whole, alone, strict=True):
-            np.testing.assert_allclose(part[rows], one, rtol=1e-10, atol=1e-14)
+            assert_allclose(part[rows], one, rtol=1e-10, atol=1e-14)

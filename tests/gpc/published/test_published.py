@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
 from scipy.special import expit, ndtr, softmax
 from scipy.stats import multivariate_normal, norm
@@ -86,7 +87,7 @@ def test_covariances_means_and_forms_stay_within_their_bounds(name):
         far = np.where(b.inputs > box.centre, b.lower, b.upper)
         for i, z in enumerate(b.inputs):
             ends = b.kernel(np.stack([near[i], far[i]]), z[None])[:, 0]
-            np.testing.assert_allclose([box.ceiling[i], box.floor[i]], ends, rtol=1e-12)
+            assert_allclose([box.ceiling[i], box.floor[i]], ends, rtol=1e-12)
         mixed = b.rng.normal(size=(12, 12))
         mixed = mixed + mixed.T
         definite, indefinite = (np.einsum("ni,ij,nj->n", b.r, m, b.r) for m in (b.matrix, mixed))
@@ -108,17 +109,17 @@ def test_covariances_means_and_forms_stay_within_their_bounds(name):
             + [*zip(box.floor, box.ceiling, strict=True)],
         )
         found = minimise_linear(box, b.weights)
-        np.testing.assert_allclose(found.value, primal.fun, atol=1e-7)
-        np.testing.assert_allclose(b.weights @ found.covariances, primal.fun, atol=1e-7)
+        assert_allclose(found.value, primal.fun, atol=1e-7)
+        assert_allclose(b.weights @ found.covariances, primal.fun, atol=1e-7)
         x = b.lower  # a point, and a line along the last feature
         line = np.array(x)
         line[-1] += 0.3
         points = [(mean_bounds, b.weights, b.r[300] @ b.weights)]
         points.append((quadratic_bounds, spectrum(b.matrix), definite[300]))
         for bounds, arguments, exact in points:
-            np.testing.assert_allclose(bounds(b.relaxed(x, x), arguments)[:2], exact, rtol=1e-8)
+            assert_allclose(bounds(b.relaxed(x, x), arguments)[:2], exact, rtol=1e-8)
             along = bounds(b.relaxed(x, line), arguments)
-            np.testing.assert_array_equal(along.at_lower[:-1], x[:-1])
+            assert_array_equal(along.at_lower[:-1], x[:-1])
 
 
 def test_excess_shrinks_with_the_square_of_the_box():
@@ -172,7 +173,7 @@ def test_searches_enclose_and_converge_to_the_extremes(kernel, d, width, likelih
         ends = np.stack([found.argmin, found.argmax])
         assert ((lower <= ends) & (ends <= upper)).all()
         attained = probability(posterior, ends, likelihood)
-        np.testing.assert_allclose(attained, [found.min_upper, found.max_lower], atol=1e-8)
+        assert_allclose(attained, [found.min_upper, found.max_lower], atol=1e-8)
         assert found.converged or found.n_regions == 2 * max_regions - 1
         widths.append(found.max_upper - found.min_lower)
     assert found.converged
@@ -187,7 +188,7 @@ def test_a_point_is_one_region_and_a_search_without_time_is_the_root():
         found = branch_and_bound(posterior, x, x, likelihood=likelihood, tol=0.02)
         assert (found.n_regions, found.converged) == (1, True)
         exact = probability(posterior, x[None], likelihood)[0]
-        np.testing.assert_allclose(found[:4], exact, atol=gap)
+        assert_allclose(found[:4], exact, atol=gap)
     for limits in ({"max_time": 0}, {"likelihood": "logit", "n_intervals": 10}):
         upper = x + 1 if "max_time" in limits else x  # too coarse a partition cannot converge
         found = branch_and_bound(posterior, x, upper, tol=1e-3, **limits)
@@ -201,7 +202,7 @@ def test_the_authors_code_agrees():
     kernel = ConstantKernel(float(data["variance"])) * RBF(data["length_scale"])
     posterior = JointPosterior(kernel, data["inputs"], data["weights"], data["matrix"][None])
     p = probability(posterior, data["centres"])
-    np.testing.assert_allclose(p, data["figures"][:, 1], atol=1e-6)
+    assert_allclose(p, data["figures"][:, 1], atol=1e-6)
     x, (radius, _, *theirs) = data["centres"][0], data["figures"][0]
     found = branch_and_bound(posterior, x - radius, x + radius, tol=0.01)
     assert found.converged
@@ -236,16 +237,16 @@ def test_masses_are_the_extremes_over_moments():
         found = mass_bounds(a, b, mean, variance)
         assert found[0] <= masses.min() + 1e-12
         assert masses.max() <= found[1] + 1e-12
-        np.testing.assert_allclose(found, [masses.min(), masses.max()], atol=2e-3)
+        assert_allclose(found, [masses.min(), masses.max()], atol=2e-3)
     found = mass_bounds(10.0, 11.0, (0.0, 0.0), (1.0, 1.0))  # far tails keep their digits
-    np.testing.assert_allclose(found, norm.sf(10.0) - norm.sf(11.0), rtol=1e-10)
+    assert_allclose(found, norm.sf(10.0) - norm.sf(11.0), rtol=1e-10)
 
 
 @pytest.mark.parametrize(("name", "sigma"), [("probit", ndtr), ("logit", expit)])
 def test_discretised_bounds_enclose_quadrature_and_cost_one_interval(name, sigma):
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     low, high = discretised_bounds(uniform_partition(name, 50), (0.4, 0.4), (1.5, 1.5))
-    np.testing.assert_allclose(high - low, 1 / 50, rtol=1e-6)
+    assert_allclose(high - low, 1 / 50, rtol=1e-6)
     assert discretised_bounds(uniform_partition(name, 1), (0.0, 1.0), (1.0, 2.0)) == (0.0, 1.0)
     clipped = np.array([0.0, 0.0, 0.5, 1.0, 1.0])
     other = Partition(np.array([-np.inf, -1.0, 0.0, 1.0, np.inf]), clipped)
@@ -262,7 +263,7 @@ def test_discretised_bounds_enclose_quadrature_and_cost_one_interval(name, sigma
         pairs = itertools.product(mean, np.linspace(0.2, 4.0))
         corners = [ndtr(m / np.sqrt(scale**-2 + v)) for m, v in pairs]
         bounds = probit_bounds(mean, (0.2, 4.0), scale)
-        np.testing.assert_allclose(bounds, [min(corners), max(corners)], rtol=1e-12)
+        assert_allclose(bounds, [min(corners), max(corners)], rtol=1e-12)
 
 
 MEAN = np.array([0.3, -0.4, 0.6])
@@ -296,8 +297,8 @@ def test_conditional_moments_are_those_of_gaussians():
                 assert (regression <= coefficients.high + 1e-9).all()
                 assert variance.low - 1e-9 <= left <= variance.high + 1e-9
                 if width == 0:
-                    np.testing.assert_allclose(coefficients.low, regression, atol=1e-9)
-                    np.testing.assert_allclose([variance.low, variance.high], left, atol=1e-9)
+                    assert_allclose(coefficients.low, regression, atol=1e-9)
+                    assert_allclose([variance.low, variance.high], left, atol=1e-9)
     (_, first), (_, second) = conditionals(around(np.ones((2, 2)), 0.1))  # may be singular
     assert (first.low, second.low) == (0.0, 0.9)
     assert first.high <= 1.1
@@ -323,10 +324,10 @@ def test_masses_of_boxes_enclose_those_of_gaussians_and_softmax_is_extreme_at_ve
         ends = [edges[k, b : b + 2] for k, b in enumerate(box)]
         vertices = softmax([*itertools.product(*ends)], axis=1)[:, class_]
         extremes = [found.low[box], found.high[box]]
-        np.testing.assert_allclose(extremes, [vertices.min(), vertices.max()], rtol=1e-12)
+        assert_allclose(extremes, [vertices.min(), vertices.max()], rtol=1e-12)
     open_ends = softmax_extremes(np.array([[-np.inf, 0.0, np.inf]] * 2), 0)
-    np.testing.assert_array_equal(open_ends.low, [[0, 0], [0.5, 0]])
-    np.testing.assert_array_equal(open_ends.high, [[1, 0.5], [1, 1]])
+    assert_array_equal(open_ends.low, [[0, 0], [0.5, 0]])
+    assert_array_equal(open_ends.high, [[1, 0.5], [1, 1]])
 
 
 def test_expected_softmax_lies_within_its_bounds(monkeypatch):
@@ -375,4 +376,4 @@ def test_no_point_of_a_box_is_outside_for_three_classes():
     assert (theirs.lower <= ours.min_upper).all()
     assert (ours.max_lower <= theirs.upper).all()
     last = published_bounds(model, X, **request, class_=model.classes_[2])
-    np.testing.assert_allclose(last.upper[:, 0], theirs.upper[:, 2])
+    assert_allclose(last.upper[:, 0], theirs.upper[:, 2])
