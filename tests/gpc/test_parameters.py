@@ -1,4 +1,4 @@
-"""Each parameter of RobustGPC has an effect where it can, and is refused where it cannot."""
+"""Each argument of a query of RobustGPC has an effect; `tests/test_parameters.py` has the fit's."""
 
 import inspect
 
@@ -11,43 +11,17 @@ from skuq import RobustGPC
 from skuq.gpc import _estimator
 from skuq.gpc._neighbourhoods import Around
 
-KERNEL = 4.0 * RBF(0.7)
 X, Y = make_moons(24, noise=0.2, random_state=0)
 POINTS, LABELS = X[[4, 7]] + 0.01, Y[[4, 7]]  # whose decisions take more than one box
 
 
-def estimator(**parameters):
-    return RobustGPC(KERNEL, **{"optimizer": None, "random_state": 0, **parameters})
+@pytest.fixture
+def gpc():
+    return RobustGPC(4.0 * RBF(0.7), optimizer=None, random_state=0, device="cpu").fit(X, Y)
 
 
-def fitted_state(gpc):
-    gpc.fit(X, Y)
-    return [gpc.n_iter_, gpc.log_marginal_likelihood_, gpc.posterior_.inputs.tolist()]
-
-
-@pytest.mark.parametrize(
-    ("base", "changed"),
-    [
-        ({}, {"kernel": RBF(2.0)}),
-        ({}, {"likelihood": "logit"}),
-        ({}, {"inference": "ep"}),
-        ({"max_iter": 3, "optimizer": "lbfgs"}, {"max_iter": 4}),
-        ({"max_iter": 2, "optimizer": "lbfgs"}, {"n_restarts": 1}),
-        ({}, {"optimizer": "lbfgs"}),
-        ({}, {"n_inducing": 5}),
-        ({"n_inducing": 5}, {"random_state": 1}),
-    ],
-    ids=lambda parameters: "-".join(parameters),
-)
-def test_parameters_of_the_fit_have_an_effect(base, changed):
-    gpc = estimator(**base)
-    before = fitted_state(gpc)
-    assert fitted_state(gpc.set_params(**changed)) != before
-
-
-def test_parameters_of_queries_have_an_effect(capsys, monkeypatch):
-    asked = []
-    parallel = _estimator.Parallel
+def test_workers_devices_and_progress_are_those_that_were_asked_for(gpc, capsys, monkeypatch):
+    asked, parallel = [], _estimator.Parallel
 
     def spy(n_jobs, **options):
         asked.append(n_jobs)
@@ -55,15 +29,12 @@ def test_parameters_of_queries_have_an_effect(capsys, monkeypatch):
 
     monkeypatch.setattr(_estimator, "Parallel", spy)
     monkeypatch.setattr(_estimator, "_BATCH", 1)
-    gpc = estimator(device="cpu").fit(X, Y)
-    request = {"radius": 0.05, "tol": 0.5}
-    gpc.predict_proba_bounds(POINTS, **request)
-    assert list(gpc._region_models) == ["cpu"]
-    assert capsys.readouterr().err == ""
-    gpc.set_params(n_jobs=2).predict_proba_bounds(POINTS, **request)
-    gpc.set_params(n_jobs=None, verbose=1).predict_proba_bounds(POINTS, **request)
-    assert "2/2" in capsys.readouterr().err
-    gpc.set_params(device="cpu:0", verbose=0).predict_proba_bounds(POINTS, **request)
+    for changed in ({}, {"n_jobs": 2}, {"n_jobs": None, "verbose": 1}, {"device": "cpu:0"}):
+        assert capsys.readouterr().err == ""
+        gpc.set_params(**changed).predict_proba_bounds(POINTS, radius=0.05, tol=0.5)
+        if "verbose" in changed:
+            assert "2/2" in capsys.readouterr().err
+            gpc.set_params(verbose=0)
     assert list(gpc._region_models) == ["cpu", "cpu:0"]
     assert asked == [1, 2, 1, 1]
 
@@ -96,17 +67,17 @@ del EFFECTIVE["explain"][1]["norm"]
 
 
 @pytest.mark.parametrize("method", EFFECTIVE)
-def test_arguments_of_queries_have_an_effect(method):
+def test_arguments_of_queries_have_an_effect(gpc, method):
     own = set(inspect.signature(getattr(RobustGPC, method)).parameters) - {"self", "X", "around"}
     without = {"certified_radius": {"region"}, "explain": {"region", "norm"}, "attack": {*LIMITS}}
-    (base, changes), fitted = EFFECTIVE[method], estimator().fit(X, Y)
+    base, changes = EFFECTIVE[method]
     assert set(changes) == own | set(Around.__annotations__) - without.get(method, set())
-    before = getattr(fitted, method)(POINTS, **base)
+    before = getattr(gpc, method)(POINTS, **base)
     for name, value in changes.items():
         changed = {**base, name: value}
         if name == "region":
             del changed["radius"]
-        after = getattr(fitted, method)(POINTS, **changed)
+        after = getattr(gpc, method)(POINTS, **changed)
         assert not all(
             np.array_equal(a, b, equal_nan=np.asarray(a).dtype.kind == "f")
             for a, b in zip(before, after, strict=True)

@@ -4,58 +4,47 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
+from mpmath import mpf, workdps
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import make_moons
-from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
+from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
 
 from skuq import RobustGPC
 from skuq.gpc.bounds._latent_model import Rational
 
 X, Y = make_moons(24, noise=0.15, random_state=0)
-THREE = (X[:, 0] > 0.2).astype(int) + (X[:, 0] > 1)
-WIDE = (1e-3, 1e3)
-
-
-def limits(scale):
-    return np.outer(scale, WIDE)
-
-
 # By the unit of each feature, shape (2,); kernels of one length-scale take the first one's.
 KERNELS = {
     "default": lambda unit: None,
-    "rbf": lambda unit: ConstantKernel(4.0) * RBF(0.7 * unit[0], limits(unit[:1])),
-    "matern32": lambda unit: 4.0 * Matern(unit[0], limits(unit[:1]), nu=1.5),
-    "rational": lambda unit: (
-        ConstantKernel(4.0) * RationalQuadratic(0.8 * unit[0], 0.7, limits(unit[:1]), "fixed")
-    ),
-    "ard": lambda unit: 9.0 * RBF(unit * [0.7, 0.5], limits(unit)),
-    "ard matern52": lambda unit: 4.0 * Matern(unit * [1.0, 1.5], limits(unit), nu=2.5),
-    "product": lambda unit: (
-        4.0 * RBF(unit * 1.5, limits(unit)) * Matern(unit * 2, limits(unit), nu=2.5)
-    ),
+    "rbf": lambda unit: 4.0 * RBF(0.7 * unit[0], (1e-3 * unit[0], 1e3 * unit[0])),
+    "matern32": lambda unit: 4.0 * Matern(unit[0], nu=1.5),
+    "rational": lambda unit: 4.0 * RationalQuadratic(0.8 * unit[0], 0.7),
+    "ard": lambda unit: 9.0 * RBF(unit * [0.7, 0.5]),
+    "product": lambda unit: 4.0 * RBF(unit * 1.5) * Matern(unit * 2, nu=2.5),
 }
 MODELS = {
-    "probit": (Y, {"likelihood": "probit"}),
-    "logit, ep": (Y, {"likelihood": "logit", "inference": "ep"}),
-    "logit, inducing": (Y, {"likelihood": "logit", "n_inducing": 8}),
-    "softmax": (THREE, {"likelihood": "softmax"}),
+    "probit": {"likelihood": "probit"},
+    "logit, ep": {"likelihood": "logit", "inference": "ep"},
+    "logit, inducing": {"likelihood": "logit", "n_inducing": 8},
+    "softmax": {"likelihood": "softmax"},
 }
-UNITS = [np.full(2, 2.0**power) for power in (-200, -60, -17, 3, 40, 150)]
+NORMS, ONE = ["linf", "l2", "l1", "box"], np.ones(2)
 
 
-def fitted(kernel, kind, unit, *, search):
-    target, parameters = MODELS[kind]
-    search = {"max_iter": 5} if search else {"optimizer": None}
+def fitted(kernel, kind, unit, **search):
+    search = search or {"optimizer": None}
     estimator = RobustGPC(KERNELS[kernel](unit), device="cpu", random_state=0, **search)
+    target = (X[:, 0] > 0.2).astype(int) + (X[:, 0] > 1) if kind == "softmax" else Y
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return estimator.set_params(**parameters).fit(X * unit, target)
+        return estimator.set_params(**MODELS[kind]).fit(X * unit, target)
 
 
-def regions(norm, unit):
+def regions(norm, unit, n=2, radius=(0.1, 0.4)):
     if norm == "box":
-        return {"region": ((X[:2] - 0.2) * unit, (X[:2] + [0.3, 0.1]) * unit)}
-    return {"radius": np.array([0.1, 0.4]) * unit[0], "norm": norm}
+        return {"region": ((X[:n] - 0.2) * unit, (X[:n] + [0.3, 0.1]) * unit)}
+    return {"radius": np.multiply(radius, unit[0]), "norm": norm}
 
 
 def answers(gpc, norm, unit):
@@ -64,8 +53,7 @@ def answers(gpc, norm, unit):
     found = gpc.predict_proba_bounds(points, max_regions=2, **request)
     decided = gpc.certify(points, max_regions=2, **request)
     yield from (gpc.predict_proba(points), gpc.log_marginal_likelihood_, gpc.n_iter_)
-    yield from found[:4]
-    yield from (found.argmin / unit, found.argmax / unit, found.n_regions, found.converged)
+    yield from (*found[:4], found.argmin / unit, found.argmax / unit, *found[6:])
     yield from (*decided[:3], decided.counterexample / unit, decided.n_regions)
     attacked = gpc.attack(points, n_restarts=1, **request)
     yield from (attacked.points / unit, attacked.proba, attacked.success)
@@ -75,17 +63,19 @@ def answers(gpc, norm, unit):
         yield from gpc.explain(points, 0.2 * unit[0], max_regions=3)
 
 
-NORMS = ["linf", "l2", "l1", "box"]
-
-
-@pytest.mark.parametrize("case", range(6))
-def test_powers_of_two_change_no_digit(case):
-    kernel, kind, norm = [*KERNELS][case], [*MODELS][case % 4], NORMS[(case + case // 4) % 4]
-    unit, search = UNITS[case], case < 2
-    if case > 3:  # units of each feature, for boxes
-        kernel, norm, unit = "ard" if case == 4 else "product", "box", unit * [1.0, 2.0**11]
-    before = answers(fitted(kernel, kind, np.ones(2), search=search), norm, np.ones(2))
-    after = answers(fitted(kernel, kind, unit, search=search), norm, unit)
+@pytest.mark.parametrize(
+    ("kernel", "kind", "norm", "unit", "search"),
+    [
+        ("default", "probit", "linf", 2.0**-200 * ONE, {"max_iter": 5}),
+        ("rbf", "logit, ep", "l2", 2.0**-60 * ONE, {"max_iter": 5}),
+        ("matern32", "logit, inducing", "l1", 2.0**-17 * ONE, {}),
+        ("rational", "softmax", "box", 2.0**3 * ONE, {}),
+        ("ard", "logit, inducing", "box", 2.0**40 * np.array([1, 2.0**11]), {}),
+        ("product", "probit", "box", 2.0**150 * np.array([1, 2.0**11]), {}),
+    ],
+)
+def test_powers_of_two_change_no_digit(kernel, kind, norm, unit, search):
+    before, after = (answers(fitted(kernel, kind, u, **search), norm, u) for u in (ONE, unit))
     for one, other in zip(before, after, strict=True):
         assert_array_equal(one, other)
 
@@ -94,12 +84,9 @@ def test_powers_of_two_change_no_digit(case):
 def test_no_factor_changes_a_verdict(case):
     kernel, kind, norm = [*KERNELS][case + 1], [*MODELS][case], NORMS[case - 1]
     models, n = [], 1 if kind == "softmax" else 4
-    for unit in (np.ones(2), np.full(2, 10 ** (-30.0, -3.3, 4.7, 30.0)[case])):
-        gpc = fitted(kernel, kind, unit, search=False)
-        request = {"X": X[:n] * unit, "max_regions": 4, "radius": 0.3 * unit[0], "norm": norm}
-        if norm == "box":
-            del request["radius"], request["norm"]
-            request["region"] = (X[:n] - 0.2) * unit, (X[:n] + [0.3, 0.1]) * unit
+    for unit in (ONE, 10 ** (-30.0, -3.3, 4.7, 30.0)[case] * ONE):
+        gpc = fitted(kernel, kind, unit)
+        request = {"X": X[:n] * unit, "max_regions": 4, **regions(norm, unit, n, 0.3)}
         decided, ranges = gpc.certify(**request), gpc.predict_proba_bounds(**request)
         models.append((decided, ranges))
         for k in range(ranges.min_upper.shape[1]):  # attained where it is said
@@ -108,48 +95,37 @@ def test_no_factor_changes_a_verdict(case):
     (before, old), (after, new) = models
     near = np.minimum(abs(before.margin_lower), abs(before.margin_upper)) < 1e-6
     assert_array_equal(before.status[~near], after.status[~near])
-    for one, other in zip(old[:4], new[:4], strict=True):
-        assert_allclose(one, other, atol=0.01)  # the width that was asked for
+    assert_allclose(old[:4], new[:4], atol=0.01)  # the width that was asked for
 
 
 def test_radii_are_tried_up_to_the_deviations_of_the_training_rows():
-    gpc = fitted("rbf", "probit", np.ones(2), search=False)
-    spread = X.std(axis=0)
-    for norm, length in (("linf", spread.max()), ("l2", np.hypot(*spread)), ("l1", spread.sum())):
-        as_given = {"norm": norm, "max_regions": 5, "precision": 0.2}
-        found = gpc.certified_radius(X[:4], **as_given)
-        given_length = gpc.certified_radius(X[:4], max_radius=length, **as_given)
-        assert_allclose(found.lower, given_length.lower, rtol=1e-12)
-    one = gpc.certified_radius(X[:4], features=[1], max_regions=5)
-    alone = gpc.certified_radius(X[:4], features=[1], max_regions=5, max_radius=spread[1])
-    assert_allclose(one.lower, alone.lower, rtol=1e-12)
-
-
-def test_features_without_deviation_are_moved_by_that_of_the_others():
-    inputs = np.column_stack([X[:, 0], np.full(len(X), 5.0)])
-    gpc = RobustGPC(4.0 * RBF(0.7), optimizer=None, device="cpu").fit(inputs, Y)
-    options = {"features": [1], "max_regions": 5}
-    found = gpc.certified_radius(inputs[:2], **options)
-    alone = gpc.certified_radius(inputs[:2], max_radius=inputs[:, 0].std(), **options)
-    assert_allclose(found.lower, alone.lower, rtol=1e-12)
+    gpc, (a, b) = fitted("rbf", "probit", ONE), X.std(axis=0)
+    constant = np.column_stack([X[:, 0], np.full(len(X), 5.0)])
+    flat = RobustGPC(4.0 * RBF(0.7), optimizer=None, device="cpu").fit(constant, Y)
+    for model, rows, given, length in (
+        (gpc, X, {"norm": "linf"}, max(a, b)),
+        (gpc, X, {"norm": "l2"}, np.hypot(a, b)),
+        (gpc, X, {"norm": "l1"}, a + b),
+        (gpc, X, {"features": [1]}, b),
+        (flat, constant, {"features": [1]}, a),  # moved by the deviation of the others
+    ):
+        options = {**given, "max_regions": 5, "precision": 0.2}
+        found = model.certified_radius(rows[:4], **options)
+        expected = model.certified_radius(rows[:4], max_radius=length, **options)
+        assert_allclose(found.lower, expected.lower, rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [0.0, 3e-7, 2e30])
 def test_inputs_that_are_all_the_same_have_the_unit_of_their_size(size):
     gpc = RobustGPC(max_iter=1, device="cpu").fit(np.full((4, 1), size), [0, 1, 0, 1])
-    scale = gpc.kernel_.get_params()["k2__length_scale"]
-    assert scale == pytest.approx(size or 1.0)
+    assert gpc.kernel_.get_params()["k2__length_scale"] == pytest.approx(size or 1.0)
     gpc.certified_radius([[size]], max_regions=1)
 
 
 @pytest.mark.parametrize("alpha", [0.3, 40.0, 1e6])
 def test_rational_profiles_are_accurate_whatever_their_exponent(alpha):
-    import torch
-    from mpmath import mpf, workdps
-
-    squared = [1e-9, 0.3, 2.0, 30.0]
-    value = Rational(alpha).derivatives(torch.tensor(squared, dtype=torch.float64), 0)[0].tolist()
-    for s, found in zip(squared, value, strict=True):
+    for s in (1e-9, 0.3, 2.0, 30.0):
+        found = Rational(alpha).derivatives(torch.tensor([s]).double(), 0)[0].item()
         with workdps(40):
             exact = (1 + mpf(s) / (2 * mpf(alpha))) ** -mpf(alpha)
             assert abs(mpf(found) / exact - 1) <= 8 * 2.0**-53 * (1 + s)

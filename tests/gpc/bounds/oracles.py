@@ -3,6 +3,7 @@
 import warnings
 
 import numpy as np
+import torch
 from scipy.special import expit, ndtr, softmax
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
@@ -10,6 +11,7 @@ from skuq import RobustGPC
 from skuq.gpc._neighbourhoods import Neighbourhood
 
 ROUNDING = 1e-9  # of the probabilities computed here
+ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 KERNELS = {
     "rbf": lambda d: ConstantKernel(4.0) * RBF(0.7),
     "ard": lambda d: ConstantKernel(9.0) * RBF(np.linspace(0.6, 1.5, d)),
@@ -20,6 +22,16 @@ KERNELS = {
     "product": lambda d: ConstantKernel(4.0) * RBF(1.5) * RationalQuadratic(1.2, 2.0),
     "mixed": lambda d: 3.0 * RBF(1.2) * Matern(2.0, nu=2.5) + 0.5 * Matern(1.5, nu=1.5),
 }
+
+
+def tensor(array):
+    return torch.as_tensor(np.asarray(array, dtype=np.float64))
+
+
+def within(lower, values, upper, slack=0.0):
+    """Whether all values lie between their bounds."""
+    lower, values, upper = (np.asarray(part) for part in (lower, values, upper))
+    return bool(((lower - slack <= values) & (values <= upper + slack)).all())
 
 
 def around(X, *arguments, **named):
@@ -35,7 +47,9 @@ def deviation(bounds, proba):
 
 
 def fit_model(rng, kernel, likelihood="probit", d=2, n=16, n_classes=2, **parameters):
-    """A classifier with a given kernel, of labels that wave through the inputs."""
+    """A classifier of labels that wave through the inputs; a seed and a kernel's name will do."""
+    rng = np.random.default_rng(rng)
+    kernel = KERNELS[kernel](d) if isinstance(kernel, str) else kernel
     X = rng.normal(size=(n, d))
     y = np.sin(2 * X @ rng.normal(size=(d, n_classes))).argmax(axis=1)
     y[:n_classes] = np.arange(n_classes)
@@ -111,9 +125,7 @@ def sample(rng, x, lower, upper, n, radius=None, norm="linf"):
     corners, border = rng.random((n // 3, len(x))), rng.random((n // 3, len(x)))
     points[: n // 3] = np.where(corners < 0.5, lower, upper)
     some = points[n // 3 : 2 * (n // 3)]
-    points[n // 3 : 2 * (n // 3)] = np.where(
-        border < 0.3, lower, np.where(border < 0.6, upper, some)
-    )
+    some[:] = np.where(border < 0.3, lower, np.where(border < 0.6, upper, some))
     return inside(x, points, radius, norm)
 
 
@@ -121,7 +133,7 @@ def inside(x, points, radius=None, norm="linf"):
     """Points drawn towards x until they lie in the ball around it."""
     if norm == "linf" or radius is None:
         return points
-    distance = np.linalg.norm(points - x, ord={"l2": 2, "l1": 1}[norm], axis=1)
+    distance = np.linalg.norm(points - x, ORDERS[norm], axis=1)
     share = np.minimum(1, radius * (1 - 1e-14) / np.maximum(distance, 1e-300))
     return x + share[:, None] * (points - x)
 

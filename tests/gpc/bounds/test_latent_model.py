@@ -11,19 +11,24 @@ from skuq.gpc.bounds._latent_bounds import Expander
 from skuq.gpc.bounds._latent_model import UNIT, LatentModel, _largest_of_whitened, from_sklearn
 from skuq.gpc.inference._posterior import JointPosterior
 
-CPU = torch.device("cpu")
+from .oracles import tensor, within
+
 # Inputs so far apart that their covariances are 3 times the identity, to the last digit
 KERNEL, INPUTS = ConstantKernel(3.0) * RBF(1.0), np.array([[0.0], [100.0]])
 REACH = 4 * 50.0**2  # twice the squared distance between the rows, about their mean
 ROTATION = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 4)))[0]
+COEFFICIENTS = np.array([[3.0, 4.0], [0.0, -2.0]])
+TOO_LONG = 2 / np.sqrt(3) * np.eye(2)
 
 
-def joint_posterior(eigenvalues, whitener=None):
-    """Two latent functions of which the reduction has these eigenvalues."""
-    blocks = (ROTATION * eigenvalues @ ROTATION.T).reshape(2, 2, 2, 2).swapaxes(1, 2)
-    matrices = blocks[[0, 0, 1], [0, 1, 1]]
-    coefficients = np.array([[3.0, 4.0], [0.0, -2.0]])
-    return JointPosterior(KERNEL, INPUTS, coefficients, matrices, whitener)
+def latent(*posterior):
+    return LatentModel.from_posterior(JointPosterior(KERNEL, INPUTS, *posterior), "cpu")
+
+
+def rotated(eigenvalues, rotation=ROTATION):
+    """Matrices of two latent functions of which the reduction has these eigenvalues."""
+    blocks = (rotation * eigenvalues @ rotation.T).reshape(2, 2, 2, 2).swapaxes(1, 2)
+    return blocks[[0, 0, 1], [0, 1, 1]]
 
 
 @pytest.mark.parametrize(
@@ -37,20 +42,18 @@ def joint_posterior(eigenvalues, whitener=None):
 )
 def test_constants_of_whitened_rows_are_those_of_their_matrices(eigenvalues, by_excess, constant):
     """With rows that are twice too long: no eigenvalue may then exceed a quarter."""
-    posterior = joint_posterior(eigenvalues, 2 / np.sqrt(3) * np.eye(2))
-    model = LatentModel.from_posterior(posterior, CPU)
-    excess, found = model.whitening.excess, model.whitening
-    assert excess == pytest.approx(4, rel=1e-9)
-    assert model.varsigma == pytest.approx(by_excess * excess + constant, abs=1e-12)
-    both = posterior.matrices + posterior.matrices.swapaxes(1, 2)
+    matrices = rotated(eigenvalues)
+    model = latent(COEFFICIENTS, matrices, TOO_LONG)
+    found, both = model.whitening, matrices + matrices.swapaxes(1, 2)
+    assert found.excess == pytest.approx(4, rel=1e-9)
+    assert model.varsigma == pytest.approx(by_excess * found.excess + constant, abs=1e-12)
     assert_allclose(model.reduction, both / 2, rtol=1e-12)
     assert_allclose(model.row_sums, np.abs(both / 2).sum(axis=2), rtol=1e-12)
-    lengths = np.array([5.0, 2.0])
     for values, exact in (
-        (found.coefficients, lengths),
-        (model.norms, 2 * lengths),
-        (found.spectral, np.linalg.norm(posterior.matrices, 2, axis=(1, 2))),
-        (found.frobenius, np.linalg.norm(posterior.matrices, axis=(1, 2))),
+        (found.coefficients, np.array([5.0, 2.0])),
+        (model.norms, np.array([10.0, 4.0])),
+        (found.spectral, np.linalg.norm(matrices, 2, axis=(1, 2))),
+        (found.frobenius, np.linalg.norm(matrices, axis=(1, 2))),
     ):
         assert (values.numpy() > exact).all()
         assert_allclose(values, exact, rtol=1e-8)
@@ -59,69 +62,56 @@ def test_constants_of_whitened_rows_are_those_of_their_matrices(eigenvalues, by_
 @pytest.mark.parametrize("eigenvalues", [[0.1, 0.2, 0.3, 0.6], [-0.6, -0.3, -0.2, -0.1]])
 def test_rounding_of_eigenvalues_is_allowed_for(eigenvalues):
     """Of matrices of which they are known exactly."""
-    matrices = np.diag(eigenvalues).reshape(2, 2, 2, 2).swapaxes(1, 2)[[0, 0, 1], [0, 1, 1]]
-    posterior = joint_posterior(eigenvalues, 2 / np.sqrt(3) * np.eye(2))
-    posterior = JointPosterior(KERNEL, INPUTS, posterior.coefficients, matrices, posterior.whitener)
-    model = LatentModel.from_posterior(posterior, CPU)
+    model = latent(COEFFICIENTS, rotated(eigenvalues, np.eye(4)), TOO_LONG)
     excess, largest = model.whitening.excess, max(np.abs(eigenvalues))
-    exact = largest * excess - (1 if eigenvalues[-1] > 0 else 0)
-    allowed = 8 * 4 * UNIT * largest * excess
+    exact, allowed = largest * excess - (eigenvalues[-1] > 0), 8 * 4 * UNIT * largest * excess
     assert model.varsigma - exact == pytest.approx(allowed, rel=0.3, abs=0)
 
 
 @pytest.mark.parametrize("T", [[[2.0, 0.0], [0.0, 0.5]], [[0.7, 0.0], [-0.4, 0.8]]])
 def test_the_bound_of_whitened_rows_is_that_of_its_equation(T):
-    T = np.array(T)
-    kernel, inputs = from_sklearn(KERNEL, 1), torch.as_tensor(INPUTS)
-    L = np.linalg.inv(T)
+    kernel, inputs, L = from_sklearn(KERNEL, 1), tensor(INPUTS), np.linalg.inv(T)
     lacking = max(0.0, -np.linalg.eigvalsh(L @ L.T - 3 * np.eye(2))[0])
     stretch = np.abs(T).sum(axis=0).max() * np.abs(T).sum(axis=1).max()
-    found = _largest_of_whitened(kernel, inputs, torch.as_tensor(T))
     exact = 1 + lacking * stretch  # Eq. 30
     # Eq. 27; covariances of different rows are 0, and so are their errors
     sums, entries = 1.1 * 10 * UNIT, 1.1 * 33 * UNIT * (1 + REACH)
     rounding = (sums * np.abs(L) @ np.abs(L).T + entries * 3 * np.eye(2)).sum(axis=1).max()
-    assert found - exact == pytest.approx(rounding * stretch + 1e-12 * exact, rel=0.02, abs=0)
-    short = _largest_of_whitened(kernel, inputs, 0.1 * torch.eye(2).double())
+    found = _largest_of_whitened(kernel, inputs, tensor(T)) - exact
+    assert found == pytest.approx(rounding * stretch + 1e-12 * exact, rel=0.02, abs=0)
+    short = _largest_of_whitened(kernel, inputs, tensor(0.1 * np.eye(2)))
     assert short - 1 == pytest.approx(1e-12 + 2 * sums, rel=2e-3, abs=0)  # nothing is lacking
 
 
 def test_norms_and_rounding_of_plain_rows_are_those_of_their_equations():
-    unit = 4 * (3 + 32) * UNIT * (1 + REACH)  # Eq. 27
-    weights = np.array([[0.5, -1.0]])
-    for scale, (least, most) in ((1.0, (-0.1, 0.5)), (0.01, (0.1, 0.2)), (1.0, (0.1, 0.2))):
-        matrix = np.diag([scale * least, scale * most])
-        model = LatentModel.from_posterior(
-            JointPosterior(KERNEL, INPUTS, weights, matrix[None]), CPU
-        )
+    unit, weights = 4 * (3 + 32) * UNIT * (1 + REACH), np.array([[0.5, -1.0]])  # Eq. 27
+    for least, most in ((-0.1, 0.5), (0.001, 0.002), (0.1, 0.2)):
+        model = latent(weights, np.diag([least, most])[None])
         assert float(model.norms[0]) ** 2 - 3.75 == pytest.approx(3.75 * unit, rel=2e-5, abs=0)
-        exact = max(0.0, 3 * scale * most - 1) + 6 * scale * max(0.0, -least)
-        allowed = unit * max(1.0, 6 * scale * most)
+        exact = max(0.0, 3 * most - 1) + 6 * max(0.0, -least)
+        allowed = unit * max(1.0, 6 * most)
         assert model.varsigma - exact == pytest.approx(allowed, rel=1e-3, abs=0)
-    model = LatentModel.from_posterior(joint_posterior([-0.1, 0.2, 0.3, 0.5]), CPU)
+    model = latent(COEFFICIENTS, rotated([-0.1, 0.2, 0.3, 0.5]))
     assert model.varsigma == pytest.approx(0.5 + 0.6 + 2 * 3 * unit, abs=1e-12)
     squares = np.array([75.0, 12.0])
     assert_allclose(model.norms.numpy() ** 2 - squares, squares * unit, rtol=1e-3)
     assert [part.tolist() for part in model.pairs] == [[0, 0, 1], [0, 1, 1]]
 
 
-def test_rounding_errors_of_moments_are_those_of_their_equations():
+@pytest.mark.parametrize("whitener", [None, np.eye(2) / np.sqrt(3)])
+def test_rounding_errors_of_moments_are_those_of_their_equations(whitener):
     """At an input, where the only covariance that is not 0 is 3."""
-    unit = 1.1 * (2 + 1 + 32) * UNIT  # of two inputs of one feature: Eq. 27
-    point = torch.as_tensor(INPUTS[:1])
-    weights, matrix = np.array([[0.5, -1.0]]), np.diag([0.1, 0.2])[None]
-    for whitener in (None, np.eye(2) / np.sqrt(3)):
-        posterior = JointPosterior(KERNEL, INPUTS, weights, matrix, whitener)
-        model = LatentModel.from_posterior(posterior, CPU)
-        evaluation = Expander(model, point, torch.arange(1)).evaluate(point, torch.arange(1))
-        mean, covariance = 3 * 0.5 * unit, 2 * unit * (9 * 0.1 + 3)
-        if whitener is not None:  # Eq. 31
-            found, length = model.whitening, (3 * model.whitening.excess) ** 0.5
-            mean = 4 * unit * (3**0.5 + length) * float(found.coefficients)
-            covariance = 2 * length * 3**0.5 * found.spectral + length**2 * found.frobenius
-            covariance = 4 * unit * (float(covariance) + 3)
-        errors = evaluation.mean_error.item(), evaluation.covariance_error.item()
-        assert errors == pytest.approx((mean, covariance), rel=1e-6, abs=0)
+    unit, point = 1.1 * (2 + 1 + 32) * UNIT, tensor(INPUTS[:1])  # two inputs, a feature: Eq. 27
+    model = latent(np.array([[0.5, -1.0]]), np.diag([0.1, 0.2])[None], whitener)
+    evaluation = Expander(model, point, torch.arange(1)).evaluate(point, torch.arange(1))
+    mean, covariance = 3 * 0.5 * unit, 2 * unit * (9 * 0.1 + 3)
+    if whitener is not None:  # Eq. 31
+        found, length = model.whitening, (3 * model.whitening.excess) ** 0.5
+        mean = 4 * unit * (3**0.5 + length) * float(found.coefficients)
+        covariance = 2 * length * 3**0.5 * found.spectral + length**2 * found.frobenius
+        covariance = 4 * unit * (float(covariance) + 3)
+    errors = evaluation.mean_error.item(), evaluation.covariance_error.item()
+    assert errors == pytest.approx((mean, covariance), rel=1e-6, abs=0)
 
 
 WIDE = ConstantKernel(1e4) * RBF(8.0)  # whose inducing points all but depend on one another
@@ -134,38 +124,34 @@ precise = pytest.mark.skipif(
 
 @pytest.fixture(scope="module", params=["probit", "softmax"])
 def model(request):
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 3))
+    X = np.random.default_rng(0).normal(size=(200, 3))
     limits = [0.0] if request.param == "probit" else [0.0, 0.8]
     y = np.digitize(np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2], limits)
     gpc = RobustGPC(WIDE, optimizer=None, n_inducing=40, device="cpu", random_state=0)
     return gpc.set_params(likelihood=request.param).fit(X, y)
 
 
-def precise_rows(kernel, X, inputs):
-    """``r(x)`` of a constant times an RBF in the precision of the arguments."""
-    scaled = (X[:, None] - inputs) / np.longdouble(kernel.k2.length_scale)
-    return np.longdouble(kernel.k1.constant_value) * np.exp(-(scaled**2).sum(-1) / 2)
-
-
 @precise
 def test_computed_moments_are_off_by_no_more_than_is_allowed_for(model):
-    posterior = model.posterior_
-    latent = LatentModel.from_posterior(posterior, CPU)
-    X = np.random.default_rng(1).normal(size=(40, 3)) * 2
-    points = torch.as_tensor(X)
-    found = Expander(latent, points, torch.arange(3)).evaluate(points, torch.arange(40))
-    exact = [part.astype(np.longdouble) for part in (X, posterior.inputs, posterior.whitener)]
-    white = precise_rows(posterior.kernel, *exact[:2]) @ exact[2].T
-    mean = white @ posterior.coefficients.astype(np.longdouble).T
-    assert (np.abs(found.mean.numpy() - mean) <= found.mean_error.numpy()).all()
-    n_latent = len(posterior.coefficients)
-    for i, (c, d) in enumerate(zip(*np.triu_indices(n_latent), strict=True)):
-        matrix = posterior.matrices[i].astype(np.longdouble)
-        value = (c == d) * np.longdouble(1e4) - ((white @ matrix) * white).sum(-1)
-        error = np.abs(found.covariance[:, i].numpy() - value)
-        assert (error <= found.covariance_error[:, i].numpy()).all()
-        assert (found.covariance_error[:, i].numpy() < 0.2).all()  # of variances up to 1e4
+    posterior, X = model.posterior_, np.random.default_rng(1).normal(size=(40, 3)) * 2
+    expander = Expander(LatentModel.from_posterior(posterior, "cpu"), tensor(X), torch.arange(3))
+    found = expander.evaluate(tensor(X), torch.arange(40))
+    X, inputs, whitener, coefficients, matrices = (
+        part.astype(np.longdouble)
+        for part in (
+            *(X, posterior.inputs, posterior.whitener),
+            *(posterior.coefficients, posterior.matrices),
+        )
+    )
+    squares = (((X[:, None] - inputs) / np.longdouble(8.0)) ** 2).sum(-1)
+    white = np.longdouble(1e4) * np.exp(-squares / 2) @ whitener.T
+    error = np.abs(found.mean.numpy() - white @ coefficients.T)
+    assert (error <= found.mean_error.numpy()).all()
+    own = np.equal(*np.triu_indices(len(coefficients)))
+    exact = own * np.longdouble(1e4) - np.einsum("ni,kij,nj->nk", white, matrices, white)
+    error = np.abs(found.covariance.numpy() - exact)
+    assert (error <= found.covariance_error.numpy()).all()
+    assert (found.covariance_error.numpy() < 0.2).all()  # of variances up to 1e4
 
 
 @precise
@@ -177,8 +163,8 @@ def test_the_largest_eigenvalue_of_whitened_rows_is_bounded(kernel, jitter):
     inputs = np.random.default_rng(2).normal(size=(40, 2))
     gram = kernel(inputs)
     factor = np.linalg.cholesky(gram + jitter * gram[0, 0] * np.eye(40))
-    T = torch.linalg.solve_triangular(torch.as_tensor(factor), torch.eye(40).double(), upper=False)
-    bound = _largest_of_whitened(from_sklearn(kernel, 2), torch.as_tensor(inputs), T)
+    T = torch.linalg.solve_triangular(tensor(factor), tensor(np.eye(40)), upper=False)
+    bound = _largest_of_whitened(from_sklearn(kernel, 2), tensor(inputs), T)
     long = T.numpy().astype(np.longdouble)
     # The covariances themselves are rounded, by less than the bound allows for.
     product = (long @ gram.astype(np.longdouble) @ long.T).astype(np.float64)
@@ -188,22 +174,9 @@ def test_the_largest_eigenvalue_of_whitened_rows_is_bounded(kernel, jitter):
 
 def test_tight_ranges_converge_in_spite_of_a_large_signal_variance(model):
     X = np.random.default_rng(3).normal(size=(1, 3))
-    latent = LatentModel.from_posterior(model.posterior_, CPU)
-    assert latent.varsigma < 1e-7
+    assert LatentModel.from_posterior(model.posterior_, "cpu").varsigma < 1e-7
     tol = 1e-3 if model.likelihood_ == "probit" else 0.02
     found = model.predict_proba_bounds(X, 0.01, tol=tol, max_regions=2000)
     assert found.converged.all()
-    for i, x in enumerate(X):
-        tried = x + 0.01 * np.random.default_rng(i).uniform(-1, 1, (200, 3))
-        proba = model.predict_proba(tried)
-        assert (found.min_lower[i] <= proba + 1e-9).all()
-        assert (proba <= found.max_upper[i] + 1e-9).all()
-
-
-def test_whitened_and_plain_forms_are_the_same_posterior(model):
-    posterior = model.posterior_
-    X = np.random.default_rng(4).normal(size=(5, 3))
-    cross = posterior.kernel(X, posterior.inputs)
-    assert_allclose(cross @ posterior.weights.T, posterior.moments(X)[0], atol=1e-4)
-    value = WIDE.diag(X) - np.einsum("ij,ij->i", cross @ posterior.reduction()[0], cross)
-    assert_allclose(value, posterior.moments(X)[1][:, 0, 0], atol=1e-2)
+    proba = model.predict_proba(X + 0.01 * np.random.default_rng(0).uniform(-1, 1, (200, 3)))
+    assert within(found.min_lower[0], proba, found.max_upper[0], 1e-9)
