@@ -247,14 +247,6 @@ def test_rounds_that_are_divided_or_end_midway_forget_no_box(monkeypatch, norm):
     assert len(set(n_regions)) > 3
 
 
-def test_progress_counts_each_point_once(model):
-    steps, prepared = [], model._region_model()
-    limits = Limits(max_regions=5, progress=steps.append)
-    certificates.probability_bounds(prepared, around(POINTS[:3], 0.3), np.arange(2), limits)
-    assert min(steps) >= 0
-    assert 0 < sum(steps) <= 3
-
-
 def by_grid(model, X, gamma, k, domain=(-np.inf, np.inf)):
     """Largest plus smallest probability to the right, minus those to the left."""
     effects = np.zeros(X.shape)
@@ -283,15 +275,6 @@ def test_effects_are_those_of_a_dense_grid(likelihood):
     assert_array_equal(found.local[:, 1], 0)
     exact = by_grid(model, X, 0.5, 1, domain=(-0.2, 0.3))
     assert (np.abs(found.local - exact)[:, 0] <= found.error[:, 0] + 1e-4).all()
-
-
-def test_monotone_data_give_effects_of_the_gradients_sign():
-    X = np.random.default_rng(0).uniform(-1, 1, (60, 3))
-    y = (X @ [2.0, -1.0, 0.0] > 0).astype(int)
-    found = RobustGPC(4.0 * RBF(3.0), optimizer=None).fit(X, y).explain(X[:5], 0.3)
-    assert (found.local * [1, -1, 0] > [0, 0, -1]).all()
-    assert (np.abs(found.local[:, 2]) < np.abs(found.local[:, 1])).all()
-    assert found.overall[0] > -found.overall[1] > 0
 
 
 def test_of_several_classes_the_predicted_one_is_meant():

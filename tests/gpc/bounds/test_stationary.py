@@ -176,15 +176,6 @@ def test_values_and_slopes_are_those_of_scikit_learn(name):
     assert_allclose(ours.slopes(), 2 * drop / 1e-8, rtol=1e-3)
 
 
-@pytest.mark.parametrize("profile", [entry[0] for entry in PROFILES.values()])
-def test_derivatives_by_the_squared_distance(profile):
-    s, step = torch.linspace(0.01, 6, 50, dtype=torch.float64), 1e-5
-    found, up, down = (profile.derivatives(s + h, profile.order) for h in (0, step, -step))
-    for n in range(profile.order):
-        assert_allclose(found[n + 1], (up[n] - down[n]) / (2 * step), rtol=1e-4, atol=1e-9)
-    assert float(profile.derivatives(tensor([0.0]), 0)[0]) == 1
-
-
 def test_far_from_the_origin_small_distances_keep_their_digits():
     far = np.round(np.random.default_rng(0).normal(size=(40, 2)) * 2**20) / 2**20 + 2.0**17
     kernel = 2.0 * RBF([0.5, 2.0])
