@@ -34,6 +34,19 @@ def within(lower, values, upper, slack=0.0):
     return bool(((lower - slack <= values) & (values <= upper + slack)).all())
 
 
+def pairs_of(matrix):
+    """Entries of symmetric matrices at the pairs ``j <= k``."""
+    return matrix[..., *np.triu_indices(matrix.shape[-1])]
+
+
+def full(pairs):
+    """Symmetric matrices from these entries."""
+    n = int(np.sqrt(2 * pairs.shape[-1]))
+    matrix, (rows, columns) = np.zeros((*pairs.shape[:-1], n, n)), np.triu_indices(n)
+    matrix[..., rows, columns] = matrix[..., columns, rows] = pairs
+    return matrix
+
+
 def around(X, *arguments, **named):
     """Regions around points, by the arguments of the methods of estimators."""
     return Neighbourhood(*arguments, **named).around(X)
@@ -62,13 +75,9 @@ def fit_model(rng, kernel, likelihood="probit", d=2, n=16, n_classes=2, **parame
 def moments(posterior, X):
     """Latent moments from scikit-learn's kernel and the posterior's numbers."""
     cross = posterior.kernel(X, posterior.inputs)
-    mean = cross @ posterior.weights.T
-    covariance = np.zeros((len(X), mean.shape[1], mean.shape[1]))
-    pairs = zip(*np.triu_indices(mean.shape[1]), strict=True)
-    for matrix, (c, d) in zip(posterior.reduction(), pairs, strict=True):
-        value = (c == d) * posterior.kernel.diag(X) - np.einsum("ij,ij->i", cross @ matrix, cross)
-        covariance[:, c, d] = covariance[:, d, c] = value
-    return mean, covariance
+    reduced = np.einsum("ni,kij,nj->nk", cross, posterior.reduction(), cross, optimize=True)
+    own = np.equal(*np.triu_indices(len(posterior.weights)))
+    return cross @ posterior.weights.T, full(np.outer(posterior.kernel.diag(X), own) - reduced)
 
 
 def probabilities(model, X):
