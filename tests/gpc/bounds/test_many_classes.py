@@ -14,20 +14,18 @@ from skuq.gpc.bounds._regions import BallParts, Moments, Region
 from skuq.gpc.bounds._softmax_link import Reach
 from skuq.gpc.inference._softmax_averages import ACCURACY, three_class_probabilities
 
-from .oracles import KERNELS, average, fit_model, grid, moments, sample
+from .oracles import ORDERS, average, fit_model, grid, moments, pairs_of, sample, tensor, within
 
-CPU = torch.device("cpu")
 SOBOL = norm.ppf(qmc.Sobol(6, seed=1).random_base2(12))
+KINDS = ("margin", "smallest", "largest")
+OF_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 def values_of(kind, own, proba):
     """Values of `ManyClassesLink` from probabilities of all classes, shape (n, C)."""
     rivals = np.delete(proba, own, axis=1).max(axis=1)
-    return {
-        "margin": proba[:, own] - rivals,
-        "smallest": proba[:, own] - 1,
-        "largest": -proba[:, own],
-    }[kind]
+    smallest, largest = proba[:, own] - 1, -proba[:, own]
+    return {"margin": proba[:, own] - rivals, "smallest": smallest, "largest": largest}[kind]
 
 
 def sampled(mean, covariance):
@@ -36,22 +34,20 @@ def sampled(mean, covariance):
     return softmax(mean[:, None] + SOBOL[:, : mean.shape[1]] @ root.swapaxes(1, 2), -1).mean(1)
 
 
+def objectives(own, n_classes):
+    return LEAST * torch.eye(n_classes).double()[own]
+
+
 @pytest.fixture(scope="module", params=[(4, {}), (5, {"n_inducing": 8})], ids=["exact", "sparse"])
 def model(request):
     n_classes, parameters = request.param
-    rng = np.random.default_rng(n_classes)
-    return fit_model(rng, KERNELS["rbf"](2), "softmax", n=20, n_classes=n_classes, **parameters)
+    return fit_model(n_classes, "rbf", "softmax", n=20, n_classes=n_classes, **parameters)
 
 
 @pytest.fixture(scope="module", params=[0.3, 2.0, 30.0], ids="deviation {}".format)
 def three(request):
     """Three classes, for which there is another integral; the link takes any number."""
-    rng = np.random.default_rng(3)
-    kernel = ConstantKernel(request.param**2) * RBF(0.7)
-    return fit_model(rng, kernel, "softmax", n=15, n_classes=3)
-
-
-KINDS = ("margin", "smallest", "largest")
+    return fit_model(3, ConstantKernel(request.param**2) * RBF(0.7), "softmax", n=15, n_classes=3)
 
 
 def bounds_and_values(model, half, oracle):
@@ -61,22 +57,21 @@ def bounds_and_values(model, half, oracle):
     variance = latent.kernel.variance
     limits = variance * (1 + latent.varsigma), variance * latent.varsigma
     centers = model.posterior_.inputs[:5] + 0.2 * rng.normal(size=(5, 2))
-    base = torch.as_tensor(centers)
+    base = tensor(centers)
     region = Region(base, base - half, base + half)
     expansion = Expander(latent, base, torch.arange(2)).expand(region, torch.arange(5))
     steps = np.concatenate([np.zeros((5, 1, 2)), rng.uniform(-1, 1, (5, 8, 2))], axis=1)
     tried = (centers[:, None] + half * steps).reshape(-1, 2)
     proba = oracle(*moments(model.posterior_, tried)).reshape(5, 9, n_classes)
-    at = torch.as_tensor(tried)
-    evaluation = Expander(latent, at, torch.arange(2)).evaluate(at, torch.arange(len(at)))
+    at = Expander(latent, tensor(tried), torch.arange(2)).evaluate(tensor(tried), torch.arange(45))
     for kind in KINDS:
         own = model.predict(centers).astype(int) if kind == "margin" else np.arange(5) % n_classes
-        objective = LEAST * torch.eye(n_classes).double()[own]
-        link = ManyClassesLink(kind, n_classes, *limits, CPU)
-        bound = link.minimum(objective, expansion, torch.zeros(5).double()).bound.numpy()
-        found = link.evaluate(
-            objective.repeat_interleave(9, 0), evaluation.mean, evaluation.covariance
+        objective, link = (
+            objectives(own, n_classes),
+            ManyClassesLink(kind, n_classes, *limits, "cpu"),
         )
+        bound = link.minimum(objective, expansion, tensor([0.0] * 5)).bound.numpy()
+        found = link.evaluate(objective.repeat_interleave(9, 0), at.mean, at.covariance)
         values = np.stack([values_of(kind, *each) for each in zip(own, proba, strict=True)])
         yield bound, values, found.value.view(5, 9).numpy(), found.error.view(5, 9).numpy()
 
@@ -99,32 +94,27 @@ def test_bounds_of_more_classes_hold_at_sampled_values(model):
 def test_slopes_are_those_of_the_values(model):
     """By differences, where the same rival decides."""
     mean, covariance = moments(model.posterior_, model.posterior_.inputs[:3] + 0.1)
-    n_classes = mean.shape[1]
-    j, k = np.triu_indices(n_classes)
-    pairs = torch.as_tensor(covariance[:, j, k])
-    link = ManyClassesLink("margin", n_classes, 4.0, 0.0, CPU)
-    objective = LEAST * torch.eye(n_classes).double()[mean.argmax(axis=1)]
-    found = link.evaluate(objective, torch.as_tensor(mean), pairs)
-    for c in range(n_classes):
-        ends = [
-            link.evaluate(objective, torch.as_tensor(mean + s * 1e-4 * np.eye(n_classes)[c]), pairs)
-            for s in (1, -1)
-        ]
-        expected = (ends[0].value - ends[1].value) / 2e-4
-        assert_allclose(found.mean_slope[:, c], expected, atol=0.02)
+    link = ManyClassesLink("margin", n := mean.shape[1], 4.0, 0.0, "cpu")
+
+    def at(mean_there):
+        given = objectives(mean.argmax(axis=1), n), tensor(mean_there), tensor(pairs_of(covariance))
+        return link.evaluate(*given)
+
+    for c, step in enumerate(1e-4 * np.eye(n)):
+        expected = (at(mean + step).value - at(mean - step).value) / 2e-4
+        assert_allclose(at(mean).mean_slope[:, c], expected, atol=0.02)
 
 
-@pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
+@OF_KIND
 def test_values_of_independent_classes_are_exact(kind):
     """So are their derivatives, and the bounds of boxes so small that all is all but linear."""
-    rng = np.random.default_rng(0)
+    rng, zeros = np.random.default_rng(0), tensor([0.0] * 4)
     mean, gradient = rng.normal(size=(4, 5)), 1e-3 * rng.normal(size=(4, 5, 2))
     covariance = np.stack([np.diag(d) for d in rng.uniform(0.3, 2, (4, 5))])
     slope = 1e-3 * rng.normal(size=(4, 15, 2))
-    link = ManyClassesLink(kind, 5, 5.0, 1e-6, CPU)
+    link = ManyClassesLink(kind, 5, 5.0, 1e-6, "cpu")
     own = mean.argmax(axis=1) if kind == "margin" else np.arange(4)
-    objective = LEAST * torch.eye(5).double()[own]
-    box = boxes(mean, covariance, gradient, (1e-4, 2e-4), slope)
+    objective, box = objectives(own, 5), boxes(mean, covariance, gradient, (1e-4, 2e-4), slope)
     found = link.evaluate(objective, box.mean.value, box.covariance.value)
     proba = sampled(mean, covariance)
     exact = [values_of(kind, c, p[None])[0] for c, p in zip(own, proba, strict=True)]
@@ -132,18 +122,18 @@ def test_values_of_independent_classes_are_exact(kind):
     size = 2 if kind == "margin" else 1
     error = size * (ACCURACY + 25 * 1e-6 / 8)
     assert_allclose(found.error, error, rtol=1e-6)
-    parts = [torch.full((4,), part).double() for part in (2, 3, 0, 0, 0)]
-    inexact = link._inexact(Reach(*parts)) - link._inexact(Reach(*(0 * part for part in parts)))
+    reach = Reach(*(tensor([part] * 4) for part in (2, 3, 0, 0, 0)))
+    inexact = link._inexact(reach) - link._inexact(Reach(*(0 * part for part in reach)))
     assert_allclose(inexact, size * 5 * ACCURACY, rtol=1e-6)  # of slopes, times 2 and 3
-    corners, t = [], torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]]).double()
-    change = found.mean_slope[:, None] @ box.mean.gradient
-    change = (change + found.covariance_slope[:, None] @ box.covariance.gradient)[:, 0] @ t.T
-    for corner, expected in zip(t, change.T, strict=True):
-        moved = link.evaluate(objective, *(p.value + p.gradient @ corner for p in box[:2])).value
-        assert_allclose(moved - found.value, expected, atol=2e-5)
-        corners.append(moved)
-    least, where = torch.stack(corners).min(0)
-    minimum = link.minimum(objective, box, torch.zeros(4).double())
+    t = tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]])
+    along = found.mean_slope[:, None] @ box.mean.gradient
+    along = (along + found.covariance_slope[:, None] @ box.covariance.gradient)[:, 0]
+    moved = torch.stack(
+        [link.evaluate(objective, *(p.value + p.gradient @ c for p in box[:2])).value for c in t]
+    )
+    assert_allclose(moved - found.value, t @ along.T, atol=2e-5)
+    least, where = moved.min(0)
+    minimum = link.minimum(objective, box, zeros)
     slopes = found.mean_slope.abs().sum(1), found.covariance_slope.abs().sum(1)
     assert_allclose(minimum.rest, 1e-4 * slopes[0] + 2e-4 * slopes[1], rtol=1e-9)
     loss = least - minimum.bound - error - minimum.rest
@@ -152,31 +142,27 @@ def test_values_of_independent_classes_are_exact(kind):
     share = np.abs(gradient).sum(axis=1) + np.abs(slope).sum(axis=1)
     share = share / share.sum(axis=1, keepdims=True)
     assert_allclose(minimum.curvature, 2 * loss.numpy()[:, None] * share, rtol=0.05)
-    hessian = torch.as_tensor(rng.normal(size=(4, 5, 2, 2)))
+    hessian = tensor(rng.normal(size=(4, 5, 2, 2)))
     hessian = 1e-5 * (hessian + hessian.mT)
     bent = box._replace(mean=box.mean._replace(hessian=hessian))
-    bent = link.minimum(objective, bent, torch.zeros(4).double())
+    bent = link.minimum(objective, bent, zeros).curvature - minimum.curvature
     curved = torch.einsum("bc,bcfg->bfg", found.mean_slope, hessian).abs().sum(-1)
-    assert_allclose(bent.curvature - minimum.curvature, curved, atol=1.5e-6)
+    assert_allclose(bent, curved, atol=1.5e-6)
     # Within a ball, the slope counts by its length.
-    zero = torch.zeros(4, 2).double()
-    ball = BallParts(zero, zero + 1, zero[:, 0] + 0.1, 2)
+    ball = BallParts(tensor([[0, 0]] * 4), tensor([[1, 1]] * 4), zeros + 0.1, 2)
     ball = Expansion(*(part._replace(ball=ball, rest=0 * part.rest) for part in box[:2]))
-    inner = link.minimum(objective, ball, torch.zeros(4).double()).bound
-    along = found.mean_slope[:, None] @ box.mean.gradient
-    along = along + found.covariance_slope[:, None] @ box.covariance.gradient
-    reached = found.value - 0.1 * torch.linalg.vector_norm(along[:, 0], dim=-1) - error
+    inner = link.minimum(objective, ball, zeros).bound
+    reached = found.value - 0.1 * torch.linalg.vector_norm(along, dim=-1) - error
     assert_allclose(inner, reached, atol=3e-5)
 
 
-@pytest.mark.parametrize("kind", ["margin", "smallest", "largest"])
+@OF_KIND
 def test_no_value_is_above_one_however_large_the_error(kind):
     """As that of classes that exclude each other is."""
     covariance = np.full((1, 4, 4), -3.0) + 9.99 * np.eye(4)
     covariance[0, :2, :2] = [[50.0, -49.0], [-49.0, 50.0]]
-    box, objective = boxes(np.ones((1, 4)), covariance), LEAST * torch.eye(4).double()[:1]
-    link = ManyClassesLink(kind, 4, 50.0, 0.0, CPU)
-    found = link.evaluate(objective, box.mean.value, box.covariance.value)
+    box, link = boxes(np.ones((1, 4)), covariance), ManyClassesLink(kind, 4, 50.0, 0.0, "cpu")
+    found = link.evaluate(objectives([0], 4), box.mean.value, box.covariance.value)
     assert_allclose(found.value + found.error, 1.0)
 
 
@@ -185,14 +171,12 @@ def test_bounds_by_pairs_are_below_what_they_stand_for():
     rng = np.random.default_rng(1)
     for deviation in (0.3, 2.0, 10.0):
         root = rng.normal(size=(6, 5, 5)) * deviation / 2 + deviation * np.eye(5)
-        mean = rng.normal(size=(6, 5)) * deviation
-        mean[:, 0] += 2 * deviation
+        mean = (rng.normal(size=(6, 5)) + [2, 0, 0, 0, 0]) * deviation
         covariance = root @ root.swapaxes(1, 2)
         proba = sampled(mean, covariance)
-        for own in range(5):
-            for kind in ("margin", "smallest", "largest"):
-                bound = pairs_at(kind, own, mean, covariance).bound.numpy()
-                assert (bound <= values_of(kind, own, proba) + 6e-3).all()
+        for own, kind in np.ndindex(5, 3):
+            bound = pairs_at(KINDS[kind], own, mean, covariance).bound.numpy()
+            assert (bound <= values_of(KINDS[kind], own, proba) + 6e-3).all()
 
 
 def test_bounds_by_pairs_are_those_of_their_formula():
@@ -205,9 +189,8 @@ def test_bounds_by_pairs_are_those_of_their_formula():
     covariance = np.zeros((4, 4, 4))
     covariance[:, 1:, 1:] = 1e-14 * shared
     gradient = 0.1 * np.random.default_rng(0).normal(size=(4, 4, 2))
-    leads = mean[:, :1] - mean[:, 1:]
-    leads = leads - np.abs(gradient[:, :1] - gradient[:, 1:]).sum(axis=2)
-    s, largest = expit(leads), expit(leads + 2 * (mean[:, :1] - mean[:, 1:] - leads))
+    middle, change = mean[:, :1] - mean[:, 1:], gradient[:, :1] - gradient[:, 1:]
+    s, largest = (expit(middle + sign * np.abs(change).sum(axis=2)) for sign in (-1, 1))
     P = np.where(np.arange(4) == 3, s.prod(axis=1), 1 - (1 - s).sum(axis=1))
     assert (P[:3] < s[:3].prod(axis=1) - 1e-3).all()
     known = pairs_at("smallest", 0, mean, np.zeros((4, 4, 4)), gradient).bound
@@ -217,29 +200,22 @@ def test_bounds_by_pairs_are_those_of_their_formula():
         found = pairs_at(kind, 0, mean, covariance, gradient)
         assert_allclose(found.bound, values, atol=1e-9)
         decisive = (largest if kind == "largest" else s).argmin(axis=1)
-        lead = (gradient[:, :1] - gradient[:, 1:])[np.arange(4), decisive]
         direction = 1 if kind == "largest" else -1
-        assert_array_equal(found.point, direction * np.sign(lead))
-        assert_array_equal(found.curvature, np.zeros((4, 2)))
-        assert not found.slopes.mean.any()
-        assert not found.slopes.covariance.any()
-        assert float(found.slopes.mean_radius.min()) == 1e300
-        assert float(found.slopes.covariance_radius.min()) == 1e300
+        assert_array_equal(found.point, direction * np.sign(change[np.arange(4), decisive]))
+        assert not any(part.any() for part in (found.curvature, *found.slopes[::2]))
+        assert {float(radius.min()) for radius in found.slopes[1::2]} == {1e300}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@OF_KIND
 def test_leads_vary_no_more_than_four_times_a_class(kind):
     """Of covariances nothing is known but that, and of means a rest."""
     mean, rest = np.array([[9.0, 0.0, 1.0, -1.0]]), 0.5
-    lead = mean[:, :1] - mean[:, 1:]
-    sign = -1 if kind == "largest" else 1
-    s = average("logit", sign * lead.reshape(-1, 1) - 2 * rest, np.full((3, 1, 1), 4 * 5.0))[:, 1]
-    if kind == "largest":
-        s = average("logit", -lead.reshape(-1, 1) - 2 * rest, np.zeros((3, 1, 1)))[:, 1]
+    sign, variance = (-1, 0.0) if kind == "largest" else (1, 4 * 5.0)
+    leads = sign * (mean[:, :1] - mean[:, 1:]).reshape(-1, 1) - 2 * rest
+    s = average("logit", leads, np.full((3, 1, 1), variance))[:, 1]
     P = 1 - (1 - s).sum()
     expected = {"margin": P - (1 - s).max(), "smallest": P - 1, "largest": s.max() - 1}[kind]
-    covariance = np.zeros((1, 4, 4))
-    found = pairs_at(kind, 0, mean, covariance, rests=(rest, 1e3), most_variance=5.0)
+    found = pairs_at(kind, 0, mean, np.zeros((1, 4, 4)), rests=(rest, 1e3), most_variance=5.0)
     assert_allclose(found.bound, expected, atol=1e-9)
     assert_allclose(found.curvature, 0)
     assert float(found.rest) >= 1
@@ -248,11 +224,10 @@ def test_leads_vary_no_more_than_four_times_a_class(kind):
 def test_bounds_by_pairs_follow_moments_that_move_together():
     """The only rival's lead and its variance, so that its probability hardly changes."""
     mean, variance, change = np.array([[2.0, 0.0, -40.0, -40.0]]), 0.2, 0.15
-    covariance, moved = np.zeros((1, 4, 4)), np.zeros((1, 10, 2))
+    covariance, moved, gradient = np.zeros((1, 4, 4)), np.zeros((1, 10, 2)), np.zeros((1, 4, 2))
     covariance[0, 0, 0], moved[0, 0, 0] = variance, change
-    slope = 2.0 / (2 * (8 / np.pi + variance)) * change  # along a level line of the probability
-    gradient = np.zeros((1, 4, 2))
-    gradient[0, 0, 0] = slope
+    # Along a level line of the probability
+    slope = gradient[0, 0, 0] = 2.0 / (2 * (8 / np.pi + variance)) * change
     found = pairs_at("smallest", 0, mean, covariance, gradient, covariance_gradient=moved)
     t = np.linspace(-1, 1, 41)
     exact = average("logit", 2 + slope * t[:, None], (variance + change * t)[:, None, None])
@@ -262,35 +237,31 @@ def test_bounds_by_pairs_follow_moments_that_move_together():
 def test_no_bound_by_pairs_is_below_the_least_value():
     mean, inverse = np.array([[9.0, 0.0, 1.0, -1.0]]), np.zeros((1, 4, 4))
     inverse[0, [0, 2], [2, 0]], inverse[0, [0, 2], [0, 2]] = -1e-14, 1e-14
-    for kind in KINDS:
-        found = pairs_at(kind, 1, mean, inverse)
-        exact = {"margin": LEAST, "smallest": LEAST, "largest": -expit(-9.0)}[kind]
-        assert_allclose(found.bound, exact, atol=1e-9)
+    for kind, exact in zip(KINDS, (LEAST, LEAST, -expit(-9.0)), strict=True):
+        assert_allclose(pairs_at(kind, 1, mean, inverse).bound, exact, atol=1e-9)
 
 
 def boxes(mean, covariance, gradient=None, rests=(0.0, 0.0), covariance_gradient=None):
     """Moments at centres of boxes of two features, means or covariances with gradients."""
-    n_classes = mean.shape[1]
 
     def linear(values, gradient, rest):
-        values = torch.as_tensor(values)
-        zero = torch.zeros(*values.shape, 2).double()
-        gradient = zero if gradient is None else torch.as_tensor(gradient)
-        hessian = torch.zeros(*values.shape, 2, 2).double()
-        return Moments(values, gradient, hessian, 0 * values + rest, zero)
+        values, zero = tensor(values), tensor(np.zeros((*values.shape, 2)))
+        gradient = zero if gradient is None else tensor(gradient)
+        return Moments(values, gradient, torch.stack([zero, zero], -1), 0 * values + rest, zero)
 
-    pairs = covariance[:, *np.triu_indices(n_classes)]
-    return Expansion(linear(mean, gradient, rests[0]), linear(pairs, covariance_gradient, rests[1]))
+    covariance = linear(pairs_of(covariance), covariance_gradient, rests[1])
+    return Expansion(linear(mean, gradient, rests[0]), covariance)
 
 
 def pairs_at(kind, own, mean, covariance, gradient=None, most_variance=None, **parts):
     """Minima of `Pairs` over boxes, by default single points."""
     n, n_classes = mean.shape
     most_variance = float(covariance.max()) if most_variance is None else most_variance
-    objective = LEAST * torch.eye(n_classes).double()[[own] * n]
-    link = Pairs(kind, n_classes, most_variance, CPU)
-    expansion = boxes(mean, covariance, gradient, **parts)
-    return link.minimum(objective, expansion, torch.zeros(n).double())
+    link, box = (
+        Pairs(kind, n_classes, most_variance, "cpu"),
+        boxes(mean, covariance, gradient, **parts),
+    )
+    return link.minimum(objectives([own] * n, n_classes), box, tensor([0.0] * n))
 
 
 def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model):
@@ -300,15 +271,15 @@ def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model):
     for radius in (1e-3, 0.6):
         found = model.certify(X, radius=radius, norm=norm, max_regions=3)
         seen |= set(found.status)
-        for i, x in enumerate(X):
-            tried = sample(rng, x, x - radius, x + radius, 20, radius, norm)
-            if found.status[i] == "safe":
-                assert (model.predict(tried) == labels[i]).all()
-            if found.status[i] == "unsafe":
-                point = found.counterexample[i]
-                order = {"linf": np.inf, "l2": 2}[norm]
-                assert np.linalg.norm(point - x, ord=order) <= radius * (1 + 1e-9)
-                assert model.predict(point[None])[0] != labels[i]
+        for status, x, label, point in zip(
+            found.status, X, labels, found.counterexample, strict=True
+        ):
+            if status == "safe":
+                tried = sample(rng, x, x - radius, x + radius, 20, radius, norm)
+                assert (model.predict(tried) == label).all()
+            if status == "unsafe":
+                assert np.linalg.norm(point - x, ORDERS[norm]) <= radius * (1 + 1e-9)
+                assert model.predict(point[None])[0] != label
     assert {"safe", "unsafe"} <= seen
     wrong = (labels + 1) % len(model.classes_)
     assert (model.certify(X, y=wrong, radius=1e-3, max_regions=1).status == "unsafe").all()
@@ -320,10 +291,8 @@ def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model):
 def test_ranges_hold_all_probabilities(model):
     X, radius = model.posterior_.inputs[:1], 0.02
     found = model.predict_proba_bounds(X, radius, tol=0.05, max_regions=3)
-    for i, x in enumerate(X):
-        proba = model.predict_proba(grid(x - radius, x + radius, 5))
-        assert (found.min_lower[i] <= proba + 5e-3).all()
-        assert (proba <= found.max_upper[i] + 5e-3).all()
+    proba = model.predict_proba(grid(X[0] - radius, X[0] + radius, 5))
+    assert within(found.min_lower[0], proba, found.max_upper[0], 5e-3)
     assert (found.min_lower <= found.min_upper).all()
     assert (found.max_lower <= found.max_upper).all()
     assert (found.min_lower.max(axis=1) > 0).any()
