@@ -39,7 +39,7 @@ from benchmarks.published_gpc.softmax import (
 from skuq.gpc.bounds import from_sklearn
 from skuq.gpc.inference._posterior import JointPosterior
 
-from ..bounds.oracles import average, fit_model, grid, probabilities
+from ..bounds.oracles import average, fit_model, grid, probabilities, within
 
 SCALES = [0.7, 1.9, 1.1]
 KERNELS = {
@@ -61,9 +61,9 @@ class Box:
         self.lower, self.upper = centre - sides, centre + sides
         self.inputs, self.weights = rng.normal(size=(12, d)), rng.normal(size=12)
         self.inputs[0] = centre  # the covariance is not smooth there for some kernels
-        corners = itertools.product(*zip(self.lower, self.upper, strict=True))
-        X = np.vstack([rng.uniform(self.lower, self.upper, (300, d)), *corners])
-        self.X, self.r = X, self.kernel(X, self.inputs)
+        inner = rng.uniform(self.lower, self.upper, (300, d))
+        self.X = np.vstack([inner, grid(self.lower, self.upper, 2)])
+        self.r = self.kernel(self.X, self.inputs)
         noise = np.diag(rng.uniform(0.5, 3.0, 12))
         self.matrix = np.linalg.inv(self.kernel(self.inputs) + noise)
 
@@ -73,65 +73,59 @@ class Box:
 
 
 @pytest.mark.parametrize("name", KERNELS)
-def test_covariances_means_and_forms_stay_within_their_bounds(name):
-    for d, half_width in ((1, 0.05), (3, 1.0)):
-        b = Box(name, d, half_width)
-        box, t = b.relaxed(), b.X - (b.lower + b.upper) / 2
-        (low, low_slope), (high, high_slope) = box.lines_below(), box.lines_above()
-        curves = [c + t @ linear.T + t**2 @ q.T for c, linear, q in (box.below, box.above)]
-        for bound in (box.floor, curves[0], low + t @ low_slope.T):
-            assert (bound <= b.r + ROUNDING).all()
-        for bound in (box.ceiling, curves[1], high + t @ high_slope.T):
-            assert (bound >= b.r - ROUNDING).all()
-        near = np.clip(b.inputs, b.lower, b.upper)
-        far = np.where(b.inputs > box.centre, b.lower, b.upper)
-        for i, z in enumerate(b.inputs):
-            ends = b.kernel(np.stack([near[i], far[i]]), z[None])[:, 0]
-            assert_allclose([box.ceiling[i], box.floor[i]], ends, rtol=1e-12)
-        mixed = b.rng.normal(size=(12, 12))
-        mixed = mixed + mixed.T
-        definite, indefinite = (np.einsum("ni,ij,nj->n", b.r, m, b.r) for m in (b.matrix, mixed))
-        prior = from_sklearn(b.kernel, d).variance
-        for found, values in (
-            (mean_bounds(box, b.weights), b.r @ b.weights),
-            (variance_bounds(box, spectrum(b.matrix), prior), prior - definite),
-            (quadratic_bounds(box, spectrum(mixed)), indefinite),
-        ):
-            assert found.lower <= values.min() + ROUNDING
-            assert values.max() <= found.upper + ROUNDING
-            for x in (found.at_lower, found.at_upper):
-                assert ((b.lower - ROUNDING <= x) & (x <= b.upper + ROUNDING)).all()
-        primal = linprog(
-            np.concatenate([np.zeros(d), b.weights]),
-            A_ub=np.block([[low_slope, -np.eye(12)], [-high_slope, np.eye(12)]]),
-            b_ub=np.concatenate([-low, high]),
-            bounds=[*zip(-box.half_widths, box.half_widths, strict=True)]
-            + [*zip(box.floor, box.ceiling, strict=True)],
-        )
-        found = minimise_linear(box, b.weights)
-        assert_allclose(found.value, primal.fun, atol=1e-7)
-        assert_allclose(b.weights @ found.covariances, primal.fun, atol=1e-7)
-        x = b.lower  # a point, and a line along the last feature
-        line = np.array(x)
-        line[-1] += 0.3
-        points = [(mean_bounds, b.weights, b.r[300] @ b.weights)]
-        points.append((quadratic_bounds, spectrum(b.matrix), definite[300]))
-        for bounds, arguments, exact in points:
-            assert_allclose(bounds(b.relaxed(x, x), arguments)[:2], exact, rtol=1e-8)
-            along = bounds(b.relaxed(x, line), arguments)
-            assert_array_equal(along.at_lower[:-1], x[:-1])
+@pytest.mark.parametrize(("d", "half_width"), [(1, 0.05), (3, 1.0)])
+def test_covariances_means_and_forms_stay_within_their_bounds(name, d, half_width):
+    b = Box(name, d, half_width)
+    box, t = b.relaxed(), b.X - (b.lower + b.upper) / 2
+    (low, low_slope), (high, high_slope) = box.lines_below(), box.lines_above()
+    below, above = (c + t @ linear.T + t**2 @ q.T for c, linear, q in (box.below, box.above))
+    for least, most in (
+        (box.floor, box.ceiling),
+        (below, above),
+        (low + t @ low_slope.T, high + t @ high_slope.T),
+    ):
+        assert within(least, b.r, most, ROUNDING)
+    near = np.clip(b.inputs, b.lower, b.upper)
+    far = np.where(b.inputs > box.centre, b.lower, b.upper)
+    for found, ends in ((box.ceiling, near), (box.floor, far)):
+        assert_allclose(found, np.diagonal(b.kernel(ends, b.inputs)), rtol=1e-12)
+    mixed = b.rng.normal(size=(12, 12))
+    mixed = mixed + mixed.T
+    definite, indefinite = (np.einsum("ni,ij,nj->n", b.r, m, b.r) for m in (b.matrix, mixed))
+    prior = from_sklearn(b.kernel, d).variance
+    for found, values in (
+        (mean_bounds(box, b.weights), b.r @ b.weights),
+        (variance_bounds(box, spectrum(b.matrix), prior), prior - definite),
+        (quadratic_bounds(box, spectrum(mixed)), indefinite),
+    ):
+        assert within(found.lower, values, found.upper, ROUNDING)
+        assert within(b.lower, [found.at_lower, found.at_upper], b.upper, ROUNDING)
+    primal = linprog(
+        np.concatenate([np.zeros(d), b.weights]),
+        A_ub=np.block([[low_slope, -np.eye(12)], [-high_slope, np.eye(12)]]),
+        b_ub=np.concatenate([-low, high]),
+        bounds=np.c_[[*-box.half_widths, *box.floor], [*box.half_widths, *box.ceiling]],
+    )
+    found = minimise_linear(box, b.weights)
+    assert_allclose([found.value, b.weights @ found.covariances], primal.fun, atol=1e-7)
+    x, line = b.lower, b.lower + 0.3 * np.eye(d)[-1]  # a point, and a line along the last feature
+    for bounds, argument, exact in (
+        (mean_bounds, b.weights, b.r[300] @ b.weights),
+        (quadratic_bounds, spectrum(b.matrix), definite[300]),
+    ):
+        assert_allclose(bounds(b.relaxed(x, x), argument)[:2], exact, rtol=1e-8)
+        assert_array_equal(bounds(b.relaxed(x, line), argument).at_lower[:-1], x[:-1])
 
 
 def test_excess_shrinks_with_the_square_of_the_box():
-    b = Box("ard", 2, 0.1)
-    form, excess = spectrum(b.matrix), []
+    b, excess = Box("ard", 2, 0.1), []
+    form = spectrum(b.matrix)
     for half_width in (0.2, 0.1, 0.05):
         ends = np.full(2, -half_width), np.full(2, half_width)
         box, r = b.relaxed(*ends), b.kernel(grid(*ends, 21), b.inputs)
-        mean, quadratic = mean_bounds(box, b.weights), quadratic_bounds(box, form)
         values = r @ b.weights, (r @ form.vectors) ** 2 @ form.values
-        found = [f.upper - f.lower for f in (mean, quadratic)]
-        excess.append(np.subtract(found, [np.ptp(v) for v in values]))
+        bounds = mean_bounds(box, b.weights), quadratic_bounds(box, form)
+        excess.append([f.upper - f.lower - np.ptp(v) for f, v in zip(bounds, values, strict=True)])
     assert (np.array(excess[:-1]) > 3.3 * np.array(excess[1:])).all()
 
 
@@ -139,8 +133,7 @@ def make_posterior(kernel, d, n=8):
     """Posterior as Laplace's method gives it, for a given curvature of the likelihood."""
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(n, d))
-    curvature = rng.uniform(0.1, 0.6, n)
-    matrix = np.linalg.inv(kernel(inputs) + np.diag(1 / curvature))
+    matrix = np.linalg.inv(kernel(inputs) + np.diag(1 / rng.uniform(0.1, 0.6, n)))
     weights = 3.0 * matrix @ np.where(np.sin(2 * inputs[:, 0]) > 0, 1.0, -1.0)
     return JointPosterior(kernel, inputs, weights[None], matrix[None])
 
@@ -149,13 +142,10 @@ def probability(posterior, X, likelihood="probit"):
     return average(likelihood, *posterior.moments(X))[:, 1]
 
 
-MATERN = ConstantKernel(2.0) * Matern(1.0, nu=1.5)
-
-
 @pytest.mark.parametrize(
     ("kernel", "d", "width", "likelihood", "tol"),
     [
-        (MATERN, 2, 0.2, "probit", 0.05),
+        (ConstantKernel(2.0) * Matern(1.0, nu=1.5), 2, 0.2, "probit", 0.05),
         (RBF(0.5), 1, 1.5, "probit", 0.05),
         (RBF(0.5), 1, 0.3, "logit", 0.1),
     ],
@@ -168,10 +158,9 @@ def test_searches_enclose_and_converge_to_the_extremes(kernel, d, width, likelih
     for max_regions in (1, 3, 300):
         limits = {"likelihood": likelihood, "tol": tol, "max_regions": max_regions}
         found = branch_and_bound(posterior, lower, upper, **limits)
-        assert found.min_lower <= values.min() + 1e-9
-        assert found.max_upper >= values.max() - 1e-9
+        assert within(found.min_lower, values, found.max_upper, 1e-9)
         ends = np.stack([found.argmin, found.argmax])
-        assert ((lower <= ends) & (ends <= upper)).all()
+        assert within(lower, ends, upper)
         attained = probability(posterior, ends, likelihood)
         assert_allclose(attained, [found.min_upper, found.max_lower], atol=1e-8)
         assert found.converged or found.n_regions == 2 * max_regions - 1
@@ -187,8 +176,7 @@ def test_a_point_is_one_region_and_a_search_without_time_is_the_root():
     for likelihood, gap in (("probit", 1e-9), ("logit", 0.011)):
         found = branch_and_bound(posterior, x, x, likelihood=likelihood, tol=0.02)
         assert (found.n_regions, found.converged) == (1, True)
-        exact = probability(posterior, x[None], likelihood)[0]
-        assert_allclose(found[:4], exact, atol=gap)
+        assert_allclose(found[:4], probability(posterior, x[None], likelihood)[0], atol=gap)
     for limits in ({"max_time": 0}, {"likelihood": "logit", "n_intervals": 10}):
         upper = x + 1 if "max_time" in limits else x  # too coarse a partition cannot converge
         found = branch_and_bound(posterior, x, upper, tol=1e-3, **limits)
@@ -201,30 +189,32 @@ def test_the_authors_code_agrees():
         data = dict(file)
     kernel = ConstantKernel(float(data["variance"])) * RBF(data["length_scale"])
     posterior = JointPosterior(kernel, data["inputs"], data["weights"], data["matrix"][None])
-    p = probability(posterior, data["centres"])
-    assert_allclose(p, data["figures"][:, 1], atol=1e-6)
+    assert_allclose(probability(posterior, data["centres"]), data["figures"][:, 1], atol=1e-6)
     x, (radius, _, *theirs) = data["centres"][0], data["figures"][0]
     found = branch_and_bound(posterior, x - radius, x + radius, tol=0.01)
     assert found.converged
-    for start, (low, high) in enumerate([theirs[:2], theirs[2:]]):
-        assert found[2 * start] <= high + 1e-8
-        assert low - 1e-8 <= found[2 * start + 1]
+    for start in (0, 2):
+        assert found[start] <= theirs[start + 1] + 1e-8
+        assert theirs[start] - 1e-8 <= found[start + 1]
 
 
-def test_what_cannot_be_bounded_is_refused():
-    posterior = make_posterior(RBF(0.5), 1)
-    two = JointPosterior(RBF(), np.zeros((1, 1)), np.zeros((2, 1)), np.zeros((3, 1, 1)))
-    four = fit_model(np.random.default_rng(0), RBF(1.0), "softmax", n=8, n_classes=4)
-    for call, word in (
-        (lambda: branch_and_bound(two, [0.0], [1.0]), "one latent"),
-        (lambda: branch_and_bound(posterior, [0.0], [1.0], likelihood="softmax"), "likelihood"),
-        (lambda: branch_and_bound(posterior, [0.0], [1.0], tol=0.0), "tol"),
-        (lambda: branch_and_bound(posterior, [1.0], [0.0]), "finite"),
-        (lambda: branch_and_bound(posterior, [1.0], [np.inf]), "finite"),
-        (lambda: published_bounds(four, np.zeros((1, 2)), 0.1), "3 classes"),
-    ):
-        with pytest.raises(ValueError, match=word):
-            call()
+ONE = make_posterior(RBF(0.5), 1)
+TWO = JointPosterior(RBF(), np.zeros((1, 1)), np.zeros((2, 1)), np.zeros((3, 1, 1)))
+
+
+@pytest.mark.parametrize(
+    ("posterior", "lower", "upper", "options", "word"),
+    [
+        (TWO, 0.0, 1.0, {}, "one latent"),
+        (ONE, 0.0, 1.0, {"likelihood": "softmax"}, "likelihood"),
+        (ONE, 0.0, 1.0, {"tol": 0.0}, "tol"),
+        (ONE, 1.0, 0.0, {}, "finite"),
+        (ONE, 1.0, np.inf, {}, "finite"),
+    ],
+)
+def test_what_cannot_be_bounded_is_refused(posterior, lower, upper, options, word):
+    with pytest.raises(ValueError, match=word):
+        branch_and_bound(posterior, [lower], [upper], **options)
 
 
 def test_masses_are_the_extremes_over_moments():
@@ -235,8 +225,7 @@ def test_masses_are_the_extremes_over_moments():
         mu, sigma = np.meshgrid(np.linspace(*mean, 61), np.sqrt(np.linspace(*variance, 201)))
         masses = norm.cdf(b, mu, sigma) - norm.cdf(a, mu, sigma)
         found = mass_bounds(a, b, mean, variance)
-        assert found[0] <= masses.min() + 1e-12
-        assert masses.max() <= found[1] + 1e-12
+        assert within(found[0], masses, found[1], 1e-12)
         assert_allclose(found, [masses.min(), masses.max()], atol=2e-3)
     found = mass_bounds(10.0, 11.0, (0.0, 0.0), (1.0, 1.0))  # far tails keep their digits
     assert_allclose(found, norm.sf(10.0) - norm.sf(11.0), rtol=1e-10)
@@ -285,20 +274,18 @@ def drawn(rng, mean, covariance, n):
             yield mu, sigma
 
 
-def test_conditional_moments_are_those_of_gaussians():
-    for width, count in ((0.0, 1), (0.02, 30)):
-        ranges = around(MEAN), around(COVARIANCE, width)
-        for _, inside in drawn(np.random.default_rng(0), *ranges, count):
-            for i, (coefficients, variance) in enumerate(conditionals(ranges[1])):
-                after = slice(i + 1, None)
-                regression = np.linalg.solve(inside[after, after], inside[after, i])
-                left = inside[i, i] - regression @ inside[after, i]
-                assert (coefficients.low <= regression + 1e-9).all()
-                assert (regression <= coefficients.high + 1e-9).all()
-                assert variance.low - 1e-9 <= left <= variance.high + 1e-9
+@pytest.mark.parametrize(("width", "count"), [(0.0, 1), (0.02, 30)])
+def test_conditional_moments_are_those_of_gaussians(width, count):
+    ranges = around(MEAN), around(COVARIANCE, width)
+    for _, inside in drawn(np.random.default_rng(0), *ranges, count):
+        for i, (coefficients, variance) in enumerate(conditionals(ranges[1])):
+            after = slice(i + 1, None)
+            regression = np.linalg.solve(inside[after, after], inside[after, i])
+            left = inside[i, i] - regression @ inside[after, i]
+            for found, exact in ((coefficients, regression), (variance, left)):
+                assert within(found.low, exact, found.high, 1e-9)
                 if width == 0:
-                    assert_allclose(coefficients.low, regression, atol=1e-9)
-                    assert_allclose([variance.low, variance.high], left, atol=1e-9)
+                    assert_allclose(found.high - found.low, 0, atol=1e-9)
     (_, first), (_, second) = conditionals(around(np.ones((2, 2)), 0.1))  # may be singular
     assert (first.low, second.low) == (0.0, 0.9)
     assert first.high <= 1.1
@@ -312,19 +299,17 @@ def test_masses_of_boxes_enclose_those_of_gaussians_and_softmax_is_extreme_at_ve
         ranges = around(MEAN[:2], width), around(COVARIANCE[:2, :2], width)
         found = box_masses(edges, *ranges)
         assert found.low.sum() <= 1 <= found.high.sum()
-        for mu, sigma in drawn(rng, *ranges, 2):
-            gaussian = multivariate_normal(mu, sigma)
-            for i, j in itertools.product(range(4), range(4)):
-                lower, upper = edges[[0, 1], [i, j]], edges[[0, 1], [i + 1, j + 1]]
-                mass = gaussian.cdf(upper, lower_limit=lower)
-                assert found.low[i, j] - 1e-6 <= mass <= found.high[i, j] + 1e-6
+        for (mu, sigma), i, j in itertools.product(drawn(rng, *ranges, 2), range(4), range(4)):
+            lower, upper = edges[[0, 1], [i, j]], edges[[0, 1], [i + 1, j + 1]]
+            mass = multivariate_normal(mu, sigma).cdf(upper, lower_limit=lower)
+            assert found.low[i, j] - 1e-6 <= mass <= found.high[i, j] + 1e-6
     edges = np.sort(rng.normal(size=(3, 3)), axis=1)
     for class_, box in itertools.product(range(3), itertools.product(range(2), repeat=3)):
         found = softmax_extremes(edges, class_)
         ends = [edges[k, b : b + 2] for k, b in enumerate(box)]
         vertices = softmax([*itertools.product(*ends)], axis=1)[:, class_]
-        extremes = [found.low[box], found.high[box]]
-        assert_allclose(extremes, [vertices.min(), vertices.max()], rtol=1e-12)
+        extremes = [vertices.min(), vertices.max()]
+        assert_allclose([found.low[box], found.high[box]], extremes, rtol=1e-12)
     open_ends = softmax_extremes(np.array([[-np.inf, 0.0, np.inf]] * 2), 0)
     assert_array_equal(open_ends.low, [[0, 0], [0.5, 0]])
     assert_array_equal(open_ends.high, [[1, 0.5], [1, 1]])
@@ -335,16 +320,13 @@ def test_expected_softmax_lies_within_its_bounds(monkeypatch):
     widths = []
     for n in (12, 24):
         low, high = softmax_bounds(around(MEAN), around(COVARIANCE), n).T
-        assert (low < exact).all()
-        assert (exact < high).all()
+        assert ((low < exact) & (exact < high)).all()
         widths.append((high - low).max())
     assert 1.6 < widths[0] / widths[1] < 4
     ranges = around(MEAN, 0.2), around(COVARIANCE, 0.05)
     low, high = softmax_bounds(*ranges, 16).T
     moments = zip(*drawn(np.random.default_rng(3), *ranges, 50), strict=True)
-    values = average("softmax", *map(np.array, moments))
-    assert (low <= values).all()
-    assert (values <= high).all()
+    assert within(low, average("softmax", *map(np.array, moments)), high)
     low, high = softmax_bounds(around(MEAN), around(np.diag(COVARIANCE.diagonal())), 24).T
     assert (high - low < 2 * 5 * np.sqrt(1.5) / 22).all()  # independent: one interval
     mean, covariance = around(MEAN[:2]), around(np.array([[1.0, 0.8], [0.8, 1.0]]))
@@ -361,14 +343,13 @@ def test_expected_softmax_lies_within_its_bounds(monkeypatch):
 
 
 def test_no_point_of_a_box_is_outside_for_three_classes():
-    model = fit_model(np.random.default_rng(2), 2.0 * RBF(1.0), "softmax", n=8, n_classes=3)
+    model = fit_model(2, 2.0 * RBF(1.0), "softmax", n=8, n_classes=3)
     lower, upper = np.array([-0.2, 0.2]), np.array([0.2, 0.2])
     proba = probabilities(model, grid(lower, upper, 21))
     limits = {"n_intervals": 8, "max_regions": 2}
     found = multiclass_branch_and_bound(model.posterior_, lower, upper, [0, 2], **limits)
     for class_, one in zip((0, 2), found, strict=True):
-        assert one.min_lower <= proba[:, class_].min()
-        assert proba[:, class_].max() <= one.max_upper
+        assert within(one.min_lower, proba[:, class_], one.max_upper)
         assert not one.converged
     X, request = np.array([[0.1, 0.2]]), {"radius": 0.02, "tol": 0.2, "max_regions": 1}
     theirs = published_bounds(model, X, **request)
@@ -377,3 +358,6 @@ def test_no_point_of_a_box_is_outside_for_three_classes():
     assert (ours.max_lower <= theirs.upper).all()
     last = published_bounds(model, X, **request, class_=model.classes_[2])
     assert_allclose(last.upper[:, 0], theirs.upper[:, 2])
+    four = fit_model(0, RBF(1.0), "softmax", n=8, n_classes=4)
+    with pytest.raises(ValueError, match="3 classes"):
+        published_bounds(four, X, 0.1)
