@@ -9,7 +9,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.special import ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel
 
-from benchmarks.published_gpc import published_bounds
 from skuq import RobustGPC
 from skuq.gpc._certificates import probability_bounds
 from skuq.gpc.bounds._region_models import Limits, ProbabilityModel
@@ -24,6 +23,7 @@ from .bounds.oracles import (
     grid,
     inside,
     probabilities,
+    random_region,
     sample,
     within,
 )
@@ -55,18 +55,11 @@ def test_no_point_of_a_region_leaves_its_range(seed):
     d, max_regions = 2 if three else 1 + seed % 4, 2 if three else (1, 20)[seed % 2]
     model = fit_model(rng, sorted(KERNELS)[seed % 8], likelihood, d=d, **parameters)
     X = rng.normal(size=(2, d))
-    features = np.sort(rng.choice(d, rng.integers(1, d + 1), replace=False))
-    free = np.isin(np.arange(d), features)
     radius = np.array([0.05, 0.5]) * rng.uniform(0.5, 1.5)
-    lower, upper = X - radius[:, None], X + radius[:, None]
-    request = {"radius": radius, "norm": norm, "features": features}
-    if norm == "box":  # one-sided in some features
-        lower, upper = (np.where(rng.random(X.shape) < 0.3, X, end) for end in (lower, upper))
-        request = {"region": (lower, upper), "features": features}
+    request, lower, upper = random_region(rng, X, norm, radius)
     if seed % 3 == 0:  # one point lies on the border of the domain
         request["domain"] = (X.min(axis=0), np.inf)
         lower = np.maximum(lower, X.min(axis=0))
-    lower, upper = np.where(free, lower, X), np.where(free, upper, X)
     found = model.predict_proba_bounds(X, **request, tol=0.02, max_regions=max_regions)
     assert (found.min_lower <= found.min_upper).all()
     assert (found.max_lower <= found.max_upper).all()
@@ -136,21 +129,6 @@ def test_a_region_of_one_point_is_that_point(model):
         assert_allclose(found[:4], [model.predict_proba(X)] * 4, atol=0.01)
         assert found.converged.all()
         assert_array_equal(found.argmin, np.repeat(X[:, None], 2, axis=1))
-
-
-def test_the_papers_bounds_agree():
-    model, X = fit_model(2, 2.0 * RBF(1.0), n=10), np.array([[0.1, 0.2]])
-    request = {"radius": 0.3, "features": [0], "tol": 0.05}
-    ours = model.predict_proba_bounds(X, **request)
-    theirs = published_bounds(model, X, **request, max_regions=30)
-    proba = probabilities(model, grid(X[0] - [0.3, 0], X[0] + [0.3, 0], 101))
-    for found in (ours, theirs):
-        assert enclosed(found, proba)
-        attained = np.diagonal(probabilities(model, found.argmin[0]))
-        assert_allclose(attained, found.min_upper[0], atol=1e-8)
-    assert (ours.min_lower <= theirs.min_upper).all()
-    assert (theirs.min_lower <= ours.min_upper).all()
-    assert (theirs.max_lower <= ours.max_upper).all()
 
 
 def test_the_authors_code_encloses_the_same_probabilities():

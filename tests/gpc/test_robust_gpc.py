@@ -104,10 +104,7 @@ def test_hyperparameters_stay_without_optimizer_and_move_with_it():
     assert (kept.kernel_, kept.n_iter_) == (KERNEL, 1)
     assert moved.log_marginal_likelihood_ > kept.log_marginal_likelihood_ + 0.1
     assert moved.kernel == 4.0 * RBF(0.7)  # the user's own kernel is not changed
-    poor = RobustGPC(1.0 * RBF(1e-3, (1e-3, 1e2)), max_iter=3, random_state=0)
-    alone, more = clone(poor).fit(X, Y), clone(poor).set_params(n_restarts=2).fit(X, Y)
-    assert more.log_marginal_likelihood_ >= alone.log_marginal_likelihood_
-    assert more.n_iter_ > alone.n_iter_ == 3
+    assert RobustGPC(max_iter=3).fit(X, Y).n_iter_ == 3
 
 
 def test_the_default_kernel_does_not_depend_on_the_origin():

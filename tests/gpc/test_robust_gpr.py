@@ -8,7 +8,7 @@ from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 
 from skuq import RobustGPRegressor
 
-from .bounds.oracles import KERNELS, ORDERS, grid, inside, moments, sample, within
+from .bounds.oracles import KERNELS, ORDERS, grid, inside, moments, random_region, sample, within
 
 
 def waves(seed, d, n=20):
@@ -86,11 +86,9 @@ def test_no_point_of_a_region_leaves_its_ranges(seed):
     kernel = KERNELS[sorted(KERNELS)[seed]](d) + WhiteKernel(noise)
     model = fixed(kernel, n_inducing=(None, 7)[seed // 4], normalize_y=seed % 3 > 0).fit(X, y)
     Z = rng.normal(size=(2, d))
-    features = np.sort(rng.choice(d, rng.integers(1, d + 1), replace=False))
-    radius, free = rng.exponential(0.5, 2), np.isin(np.arange(d), features)
-    lower, upper = (np.where(free, Z + s * radius[:, None], Z) for s in (-1, 1))
-    asked = {"region": (lower, upper)} if norm == "box" else {"radius": radius, "norm": norm}
-    found = model.predict_bounds(Z, features=features, max_regions=max_regions, **asked)
+    radius = rng.exponential(0.5, 2)
+    request, lower, upper = random_region(rng, Z, norm, radius)
+    found = model.predict_bounds(Z, max_regions=max_regions, **request)
     for i in range(2):
         ball = (None, "linf") if norm in ("box", "linf") else (radius[i], norm)
         points = sample(rng, Z[i], lower[i], upper[i], 500, *ball)

@@ -128,6 +128,19 @@ def _rule(scale):
     return z, weights / weights.sum()
 
 
+def random_region(rng, X, norm, radius):
+    """A request for regions in some features, one-sided ones if boxes, and their ends."""
+    d = X.shape[1]
+    features = np.sort(rng.choice(d, rng.integers(1, d + 1), replace=False))
+    lower, upper = X - radius[:, None], X + radius[:, None]
+    if norm == "box":
+        lower, upper = (np.where(rng.random(X.shape) < 0.3, X, end) for end in (lower, upper))
+    request = {"region": (lower, upper)} if norm == "box" else {"radius": radius, "norm": norm}
+    free = np.isin(np.arange(d), features)
+    ends = np.where(free, lower, X), np.where(free, upper, X)
+    return {**request, "features": features}, *ends
+
+
 def sample(rng, x, lower, upper, n, radius=None, norm="linf"):
     """Points of a region: uniform ones, corners, and ones with some features at the border."""
     points = lower + (upper - lower) * rng.random((n, len(x)))

@@ -59,15 +59,6 @@ def test_constants_of_whitened_rows_are_those_of_their_matrices(eigenvalues, by_
         assert_allclose(values, exact, rtol=1e-8)
 
 
-@pytest.mark.parametrize("eigenvalues", [[0.1, 0.2, 0.3, 0.6], [-0.6, -0.3, -0.2, -0.1]])
-def test_rounding_of_eigenvalues_is_allowed_for(eigenvalues):
-    """Of matrices of which they are known exactly."""
-    model = latent(COEFFICIENTS, rotated(eigenvalues, np.eye(4)), TOO_LONG)
-    excess, largest = model.whitening.excess, max(np.abs(eigenvalues))
-    exact, allowed = largest * excess - (eigenvalues[-1] > 0), 8 * 4 * UNIT * largest * excess
-    assert model.varsigma - exact == pytest.approx(allowed, rel=0.3, abs=0)
-
-
 @pytest.mark.parametrize("T", [[[2.0, 0.0], [0.0, 0.5]], [[0.7, 0.0], [-0.4, 0.8]]])
 def test_the_bound_of_whitened_rows_is_that_of_its_equation(T):
     kernel, inputs, L = from_sklearn(KERNEL, 1), tensor(INPUTS), np.linalg.inv(T)

@@ -91,20 +91,6 @@ def test_bounds_of_more_classes_hold_at_sampled_values(model):
         assert (np.abs(found - values) <= error + 2e-3).all()
 
 
-def test_slopes_are_those_of_the_values(model):
-    """By differences, where the same rival decides."""
-    mean, covariance = moments(model.posterior_, model.posterior_.inputs[:3] + 0.1)
-    link = ManyClassesLink("margin", n := mean.shape[1], 4.0, 0.0, "cpu")
-
-    def at(mean_there):
-        given = objectives(mean.argmax(axis=1), n), tensor(mean_there), tensor(pairs_of(covariance))
-        return link.evaluate(*given)
-
-    for c, step in enumerate(1e-4 * np.eye(n)):
-        expected = (at(mean + step).value - at(mean - step).value) / 2e-4
-        assert_allclose(at(mean).mean_slope[:, c], expected, atol=0.02)
-
-
 @OF_KIND
 def test_values_of_independent_classes_are_exact(kind):
     """So are their derivatives, and the bounds of boxes so small that all is all but linear."""
@@ -139,15 +125,6 @@ def test_values_of_independent_classes_are_exact(kind):
     loss = least - minimum.bound - error - minimum.rest
     assert bool(((loss > 0) & (loss < 1e-3)).all())
     assert_array_equal(minimum.point, t[where])
-    share = np.abs(gradient).sum(axis=1) + np.abs(slope).sum(axis=1)
-    share = share / share.sum(axis=1, keepdims=True)
-    assert_allclose(minimum.curvature, 2 * loss.numpy()[:, None] * share, rtol=0.05)
-    hessian = tensor(rng.normal(size=(4, 5, 2, 2)))
-    hessian = 1e-5 * (hessian + hessian.mT)
-    bent = box._replace(mean=box.mean._replace(hessian=hessian))
-    bent = link.minimum(objective, bent, zeros).curvature - minimum.curvature
-    curved = torch.einsum("bc,bcfg->bfg", found.mean_slope, hessian).abs().sum(-1)
-    assert_allclose(bent, curved, atol=1.5e-6)
     # Within a ball, the slope counts by its length.
     ball = BallParts(tensor([[0, 0]] * 4), tensor([[1, 1]] * 4), zeros + 0.1, 2)
     ball = Expansion(*(part._replace(ball=ball, rest=0 * part.rest) for part in box[:2]))

@@ -19,7 +19,7 @@ from skuq.gpc.bounds._softmax_link import (
 from skuq.gpc.inference._softmax_averages import difference_derivatives
 
 from .oracles import full, grid, pairs_of, tensor
-from .test_links import THREE, evaluated, moments_at, objectives, outputs_at, random_moments
+from .test_links import THREE, evaluated, moments_at, objectives, random_moments
 
 CONTRAST, LINK = np.array([[1.0, 0, -1], [0, 1, -1]]), SoftmaxLink(3, 2000.0)
 
@@ -96,20 +96,6 @@ def test_values_and_slopes_are_those_of_the_link(level):
     second.write(outputs)
     for result, wanted in zip(outputs, exact, strict=True):
         assert_allclose(result[second.rows], wanted, atol=2e-7)
-
-
-def test_what_is_left_of_averages_is_of_third_order():
-    rng, expansion, objective, _ = problem(2, 3.0, 60.0)
-    t, left = rng.uniform(-1, 1, (8, 2)), []
-    for smaller in (halved(expansion, 1), halved(expansion, 2)):
-        second = over(objective, smaller)
-        assert len(second.rows) > 6
-        left.append([])
-        for b, row in enumerate(second.rows.tolist()):
-            exact = outputs_at(LINK, second.objective[b], *moments_at(smaller, row, t)).value
-            error = exact.numpy() - modelled(second, b, changes(smaller, row, t))
-            left[-1].append(np.abs(error).max())
-    assert 6.5 < np.median(np.divide(*left)) < 10
 
 
 @pytest.mark.parametrize("rest", [0.0, 0.05])
@@ -268,22 +254,3 @@ def test_errors_of_integrals_lower_the_bound():
     assert found[1][0].equal(point[0])
     assert found[2][2].equal(curvature[2])
     assert not found[1][1].any()
-
-
-def test_what_third_derivatives_cost_is_divided_among_the_features():
-    *_, second = problem(9, 1.0, 60.0)
-    assert len(second.rows) > 3
-    distance = torch.full_like(second.value, 0.1)
-    bound, _, by_feature = second._minimum(distance)
-    lower, _, more = second._replace(shift=second.shift + 0.2)._minimum(distance)
-    assert ((bound - lower) > 1e-6).any()
-    assert (more >= by_feature).all()
-    assert_allclose((more - by_feature).sum(-1), bound - lower, atol=1e-12)
-
-
-def test_units_are_those_of_a_deviation_of_at_least_1():
-    expansion = independent_moments(12, 0.1, 0.3, count=3)
-    variances = tensor([[0.5, 0, 0, 0.8, 0, 0.3]] * 3)
-    covariance = expansion.covariance._replace(value=variances)
-    second = over(np.eye(3), expansion._replace(covariance=covariance))
-    assert_allclose(second.unit, np.tile([1, 1, 2, 1, 2], (3, 1)))

@@ -79,12 +79,6 @@ def test_norms_of_products_multiply_out(names, order):
         for norm, bound in zip(exact, found, strict=True):
             assert norm <= float(bound) * (1 + 1e-9)
         assert exact[2] > 0.3 * float(found.rho) or half_width > 0.05
-        # the two polynomials' product beyond the order, and each remainder times what it meets
-        (a1, a2, rho), (b1, b2, sigma) = (
-            profile.norms(tensor([size]), order) for profile, size in zip(profiles, q, strict=True)
-        )
-        beyond = a1 * b2 + a2 * b1 + a2 * b2 + (a1 * b1 if order == 1 else 0)
-        assert_allclose(found.rho, beyond + rho + (1 + a1 + a2) * sigma)
 
 
 @pytest.mark.parametrize("kinds", [("se", "rational"), ("matern52", "se")])

@@ -216,21 +216,13 @@ def test_ep_agrees_with_gpy():
 
 
 @EACH
-def test_a_warm_start_leads_to_the_same_place_sooner(method):
-    (evidence, _, target), calls = METHODS[method], []
-
-    class Counted(DensePrior):
-        def multiply(self, alpha):
-            calls.append(alpha)
-            return super().multiply(alpha)
-
-    cold = evidence(prior := Counted(LARGE, X), *target)
-    n_cold = len(calls)
-    warm = evidence(prior, *target, state=cold.state)
-    assert len(calls) - n_cold < n_cold / 2
-    far = evidence(prior, *target, state=evidence(DensePrior(40.0 * RBF(0.6), X), *target).state)
+def test_a_start_elsewhere_leads_to_the_same_place(method):
+    evidence, _, target = METHODS[method]
+    prior, other = DensePrior(LARGE, X), DensePrior(40.0 * RBF(0.6), X)
+    cold, far = evidence(prior, *target), evidence(other, *target)
     tolerances = (1e-4, 1e-6) if "EP" in method else (1e-7, 1e-9)
-    for found in (warm, far):
+    for state in (cold.state, far.state):
+        found = evidence(prior, *target, state=state)
         assert_allclose(found.value, cold.value, rtol=1e-8)
         assert_allclose(found.gradient, cold.gradient, *tolerances)
 
