@@ -14,22 +14,21 @@ DISTRIBUTION = {"probit": ndtr, "logit": expit}
 LOG_DENSITY = {"probit": log_ndtr, "logit": log_expit}
 
 
-def of_prior(inference):
+class Method:
     """Evidence and posterior as functions of the prior and the targets."""
 
-    def evidence(prior, *targets, state=None, eval_gradient=True, **more):
-        return inference(*targets, **more).evidence(prior, state, eval_gradient)
+    def __init__(self, inference):
+        self.inference = inference
 
-    def posterior(prior, *targets, state=None, **more):
-        return inference(*targets, **more).posterior(prior, state)
+    def evidence(self, prior, *targets, state=None, eval_gradient=True, **more):
+        return self.inference(*targets, **more).evidence(prior, state, eval_gradient)
 
-    return evidence, posterior
+    def posterior(self, prior, *targets, state=None, **more):
+        return self.inference(*targets, **more).posterior(prior, state)
 
 
-laplace_evidence, laplace_posterior = of_prior(Laplace)
-ep_evidence, ep_posterior = of_prior(ExpectationPropagation)
-softmax_evidence, softmax_posterior = of_prior(SoftmaxLaplace)
-regression_evidence, regression_posterior = of_prior(Regression)
+LAPLACE, EP = Method(Laplace), Method(ExpectationPropagation)
+SOFTMAX, REGRESSION = Method(SoftmaxLaplace), Method(Regression)
 
 
 def differences(function, theta, step=1e-4):

@@ -12,7 +12,7 @@ from sklearn.gaussian_process.kernels import RBF
 from skuq.gpc.inference._hyperparameters import Evidence, NoEvidenceError, maximise_evidence
 from skuq.gpc.inference._priors import DensePrior
 
-from .oracles import ep_evidence, laplace_evidence
+from .oracles import EP, LAPLACE
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
@@ -21,7 +21,7 @@ START = 1.0 * RBF([1.0, 1.0])
 
 
 def laplace(kernel, state=None):
-    return laplace_evidence(DensePrior(kernel, X), Y, "logit", state=state)
+    return LAPLACE.evidence(DensePrior(kernel, X), Y, "logit", state=state)
 
 
 def restarted(objective, kernel, n_restarts, seed=0, **more):
@@ -40,7 +40,7 @@ def test_optimum_is_that_of_scikit_learn():
 
 def test_ep_ends_where_its_gradient_vanishes():
     def objective(kernel, state):
-        return ep_evidence(DensePrior(kernel, X), Y, "probit", state=state)
+        return EP.evidence(DensePrior(kernel, X), Y, "probit", state=state)
 
     found = maximise_evidence(objective, 1.0 * RBF(1.0))
     assert_allclose(found.evidence.gradient, 0, atol=1e-3)

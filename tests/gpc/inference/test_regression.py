@@ -18,7 +18,7 @@ from skuq.gpc.inference._kernels import latent_kernel, noise_level
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior
 from skuq.gpc.inference._single_latent import NoisyPrior
 
-from .oracles import differences, regression_evidence, regression_posterior
+from .oracles import REGRESSION, differences
 
 SIMPLE = 2.0 * RBF([1.0, 2.0]) + WhiteKernel(0.1)
 SMOOTH = ConstantKernel(0.3) * Matern(1.0, nu=1.5)
@@ -45,14 +45,14 @@ def test_evidence_and_gradient_are_those_of_scikit_learn_and_of_differences(name
     kernel, weight = KERNELS[name], np.random.default_rng(1).uniform(0.5, 3.0, 30)
     theirs = GaussianProcessRegressor(kernel, alpha=ALPHA, optimizer=None).fit(X, Y)
     value, gradient = theirs.log_marginal_likelihood(kernel.theta, eval_gradient=True)
-    found = regression_evidence(noisy(kernel), Y, np.ones(30))
+    found = REGRESSION.evidence(noisy(kernel), Y, np.ones(30))
     assert_allclose(found.value, value, rtol=1e-10)
     assert_allclose(found.gradient, gradient, rtol=1e-8, atol=1e-9)
     for inducing in (None, X[:7]):
 
         def evidence(theta, inducing=inducing):
             prior = noisy(kernel.clone_with_theta(theta), inducing=inducing)
-            return regression_evidence(prior, Y, weight)
+            return REGRESSION.evidence(prior, Y, weight)
 
         expected = differences(lambda theta: evidence(theta).value, kernel.theta)
         assert_allclose(evidence(kernel.theta).gradient, expected, rtol=2e-6, atol=1e-6)
@@ -64,17 +64,17 @@ def test_a_weight_is_a_number_of_samples(inducing):
     rows, Z = np.repeat(np.arange(30), count), np.random.default_rng(3).normal(size=(10, 2))
     weighted = noisy(SIMPLE, inducing=inducing), Y, count.astype(float)
     repeated = noisy(SIMPLE, X[rows], ALPHA[rows], inducing), Y[rows], np.ones(len(rows))
-    one, other = (regression_evidence(*each) for each in (weighted, repeated))
+    one, other = (REGRESSION.evidence(*each) for each in (weighted, repeated))
     assert_allclose(one.value, other.value, rtol=1e-9)
     assert_allclose(one.gradient, other.gradient, rtol=1e-7, atol=1e-7)
-    one, other = (regression_posterior(*each).moments(Z) for each in (weighted, repeated))
+    one, other = (REGRESSION.posterior(*each).moments(Z) for each in (weighted, repeated))
     for ours, theirs in zip(one, other, strict=True):
         assert_allclose(ours, theirs, atol=1e-9)
 
 
 def test_inducing_points_bound_the_evidence_and_are_exact_at_all_inputs():
     *values, last, exact = (
-        regression_evidence(noisy(SIMPLE, inducing=inducing), Y, np.ones(30)).value
+        REGRESSION.evidence(noisy(SIMPLE, inducing=inducing), Y, np.ones(30)).value
         for inducing in (X[:3], X[:10], X[:20], X, None)
     )
     assert np.all(np.diff([*values, last, exact + 1e-5]) > 0)

@@ -7,34 +7,12 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import linprog
-from scipy.special import expit, ndtr, softmax
-from scipy.stats import norm
+from scipy.special import expit, ndtr
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
-from benchmarks.published_gpc import published_bounds
-from benchmarks.published_gpc import softmax as multiclass
+from benchmarks.published_gpc import integrals, published_bounds, softmax
+from benchmarks.published_gpc import linear_programmes as lp
 from benchmarks.published_gpc.branch_and_bound import branch_and_bound, multiclass_branch_and_bound
-from benchmarks.published_gpc.integrals import (
-    Partition,
-    discretised_bounds,
-    mass_bounds,
-    probit_bounds,
-    uniform_partition,
-)
-from benchmarks.published_gpc.linear_programmes import (
-    mean_bounds,
-    minimise_linear,
-    quadratic_bounds,
-    relax,
-    spectrum,
-    variance_bounds,
-)
-from benchmarks.published_gpc.softmax import (
-    Interval,
-    conditionals,
-    softmax_bounds,
-    softmax_extremes,
-)
 from skuq.gpc.bounds import from_sklearn
 from skuq.gpc.inference._posterior import JointPosterior
 
@@ -50,32 +28,18 @@ KERNELS = {
 ROUNDING = 1e-9
 
 
-class Box:
-    """A box, points in it, and a form like those of posteriors."""
-
-    def __init__(self, name, d, half_width):
-        rng = np.random.default_rng(d)
-        self.kernel, self.rng, centre = KERNELS[name](d), rng, rng.normal(size=d)
-        sides = half_width * rng.uniform(0.5, 1.0, d)
-        self.lower, self.upper = centre - sides, centre + sides
-        self.inputs, self.weights = rng.normal(size=(12, d)), rng.normal(size=12)
-        self.inputs[0] = centre  # the covariance is not smooth there for some kernels
-        inner = rng.uniform(self.lower, self.upper, (300, d))
-        self.X = np.vstack([inner, grid(self.lower, self.upper, 2)])
-        self.r = self.kernel(self.X, self.inputs)
-        noise = np.diag(rng.uniform(0.5, 3.0, 12))
-        self.matrix = np.linalg.inv(self.kernel(self.inputs) + noise)
-
-    def relaxed(self, lower=None, upper=None):
-        ends = (self.lower if lower is None else lower), (self.upper if upper is None else upper)
-        return relax(from_sklearn(self.kernel, self.inputs.shape[1]), self.inputs, *ends)
-
-
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize(("d", "half_width"), [(1, 0.05), (3, 1.0)])
 def test_covariances_means_and_forms_stay_within_their_bounds(name, d, half_width):
-    b = Box(name, d, half_width)
-    box, t = b.relaxed(), b.X - (b.lower + b.upper) / 2
+    rng, kernel = np.random.default_rng(d), KERNELS[name](d)
+    centre, sides = rng.normal(size=d), half_width * rng.uniform(0.5, 1.0, d)
+    lower, upper = centre - sides, centre + sides
+    inputs, weights = rng.normal(size=(12, d)), rng.normal(size=12)
+    inputs[0] = centre  # the covariance is not smooth there for some kernels
+    X = np.vstack([rng.uniform(lower, upper, (300, d)), grid(lower, upper, 2)])
+    r, ours = kernel(X, inputs), from_sklearn(kernel, d)
+    matrix = np.linalg.inv(kernel(inputs) + np.diag(rng.uniform(0.5, 3.0, 12)))
+    box, t = lp.relax(ours, inputs, lower, upper), X - (lower + upper) / 2
     (low, low_slope), (high, high_slope) = box.lines_below(), box.lines_above()
     below, above = (c + t @ linear.T + t**2 @ q.T for c, linear, q in (box.below, box.above))
     for least, most in (
@@ -83,37 +47,36 @@ def test_covariances_means_and_forms_stay_within_their_bounds(name, d, half_widt
         (below, above),
         (low + t @ low_slope.T, high + t @ high_slope.T),
     ):
-        assert within(least, b.r, most, ROUNDING)
-    near = np.clip(b.inputs, b.lower, b.upper)
-    far = np.where(b.inputs > box.centre, b.lower, b.upper)
+        assert within(least, r, most, ROUNDING)
+    near = np.clip(inputs, lower, upper)
+    far = np.where(inputs > box.centre, lower, upper)
     for found, ends in ((box.ceiling, near), (box.floor, far)):
-        assert_allclose(found, np.diagonal(b.kernel(ends, b.inputs)), rtol=1e-12)
-    mixed = b.rng.normal(size=(12, 12))
+        assert_allclose(found, np.diagonal(kernel(ends, inputs)), rtol=1e-12)
+    mixed = rng.normal(size=(12, 12))
     mixed = mixed + mixed.T
-    definite, indefinite = (np.einsum("ni,ij,nj->n", b.r, m, b.r) for m in (b.matrix, mixed))
-    prior = from_sklearn(b.kernel, d).variance
+    definite, indefinite = (np.einsum("ni,ij,nj->n", r, m, r) for m in (matrix, mixed))
     for found, values in (
-        (mean_bounds(box, b.weights), b.r @ b.weights),
-        (variance_bounds(box, spectrum(b.matrix), prior), prior - definite),
-        (quadratic_bounds(box, spectrum(mixed)), indefinite),
+        (lp.mean_bounds(box, weights), r @ weights),
+        (lp.variance_bounds(box, lp.spectrum(matrix), ours.variance), ours.variance - definite),
+        (lp.quadratic_bounds(box, lp.spectrum(mixed)), indefinite),
     ):
         assert within(found.lower, values, found.upper, ROUNDING)
-        assert within(b.lower, [found.at_lower, found.at_upper], b.upper, ROUNDING)
+        assert within(lower, [found.at_lower, found.at_upper], upper, ROUNDING)
     primal = linprog(
-        np.concatenate([np.zeros(d), b.weights]),
+        np.concatenate([np.zeros(d), weights]),
         A_ub=np.block([[low_slope, -np.eye(12)], [-high_slope, np.eye(12)]]),
         b_ub=np.concatenate([-low, high]),
         bounds=np.c_[[*-box.half_widths, *box.floor], [*box.half_widths, *box.ceiling]],
     )
-    found = minimise_linear(box, b.weights)
-    assert_allclose([found.value, b.weights @ found.covariances], primal.fun, atol=1e-7)
-    x, line = b.lower, b.lower + 0.3 * np.eye(d)[-1]  # a point, and a line along the last feature
+    found = lp.minimise_linear(box, weights)
+    assert_allclose([found.value, weights @ found.covariances], primal.fun, atol=1e-7)
+    x, line = lower, lower + 0.3 * np.eye(d)[-1]  # a point, and a line along the last feature
     for bounds, argument, exact in (
-        (mean_bounds, b.weights, b.r[300] @ b.weights),
-        (quadratic_bounds, spectrum(b.matrix), definite[300]),
+        (lp.mean_bounds, weights, r[300] @ weights),
+        (lp.quadratic_bounds, lp.spectrum(matrix), definite[300]),
     ):
-        assert_allclose(bounds(b.relaxed(x, x), argument)[:2], exact, rtol=1e-8)
-        assert_array_equal(bounds(b.relaxed(x, line), argument).at_lower[:-1], x[:-1])
+        assert_allclose(bounds(lp.relax(ours, inputs, x, x), argument)[:2], exact, rtol=1e-8)
+        assert_array_equal(bounds(lp.relax(ours, inputs, x, line), argument).at_lower[:-1], x[:-1])
 
 
 def make_posterior(kernel, d, n=8):
@@ -177,41 +140,25 @@ ONE = make_posterior(RBF(0.5), 1)
 TWO = JointPosterior(RBF(), np.zeros((1, 1)), np.zeros((2, 1)), np.zeros((3, 1, 1)))
 
 
-def test_masses_are_the_extremes_over_moments():
-    means = [(-1.0, 1.0), (0.5, 0.5), (0.3, 2.0), (3.0, 4.0), (-1.0, -1.0)]
-    variances = [(0.1, 3.0), (0.5, 0.5), (1e-4, 1e-2)]
-    ends = [(-1.0, 0.5), (-np.inf, 0.0), (0.3, np.inf), (2.0, 2.1), (-5.0, -4.0)]
-    for (a, b), mean, variance in itertools.product(ends, means, variances):
-        mu, sigma = np.meshgrid(np.linspace(*mean, 61), np.sqrt(np.linspace(*variance, 201)))
-        masses = norm.cdf(b, mu, sigma) - norm.cdf(a, mu, sigma)
-        found = mass_bounds(a, b, mean, variance)
-        assert within(found[0], masses, found[1], 1e-12)
-        assert_allclose(found, [masses.min(), masses.max()], atol=2e-3)
-    found = mass_bounds(10.0, 11.0, (0.0, 0.0), (1.0, 1.0))  # far tails keep their digits
-    assert_allclose(found, norm.sf(10.0) - norm.sf(11.0), rtol=1e-10)
-
-
 @pytest.mark.parametrize(("name", "sigma"), [("probit", ndtr), ("logit", expit)])
 def test_discretised_bounds_enclose_quadrature_and_cost_one_interval(name, sigma):
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
-    low, high = discretised_bounds(uniform_partition(name, 50), (0.4, 0.4), (1.5, 1.5))
+    many, one, fine = (integrals.uniform_partition(name, n) for n in (50, 1, 200))
+    low, high = integrals.discretised_bounds(many, (0.4, 0.4), (1.5, 1.5))
     assert_allclose(high - low, 1 / 50, rtol=1e-6)
-    assert discretised_bounds(uniform_partition(name, 1), (0.0, 1.0), (1.0, 2.0)) == (0.0, 1.0)
+    assert integrals.discretised_bounds(one, (0.0, 1.0), (1.0, 2.0)) == (0.0, 1.0)
     clipped = np.array([0.0, 0.0, 0.5, 1.0, 1.0])
-    other = Partition(np.array([-np.inf, -1.0, 0.0, 1.0, np.inf]), clipped)
-    for partition, curve in (
-        (uniform_partition(name, 200), sigma),
-        (other, lambda f: np.clip((f + 1) / 2, 0, 1)),
-    ):
+    other = integrals.Partition(np.array([-np.inf, -1.0, 0.0, 1.0, np.inf]), clipped)
+    for partition, curve in ((fine, sigma), (other, lambda f: np.clip((f + 1) / 2, 0, 1))):
         for mean, variance in (((-0.5, -0.3), (0.0, 0.3)), ((0.0, 2.0), (1.0, 1.0))):
-            low, high = discretised_bounds(partition, mean, variance)
+            low, high = integrals.discretised_bounds(partition, mean, variance)
             for m, v in itertools.product(np.linspace(*mean, 5), np.linspace(*variance, 5)):
                 exact = curve(m + np.sqrt(v) * nodes) @ weights / weights.sum()
                 assert low - 1e-12 <= exact <= high + 1e-12
     for scale, mean in itertools.product([0.5, 1.0, 3.0], [(-2.0, -1.0), (-1.0, 2.0), (0.0, 0.5)]):
         pairs = itertools.product(mean, np.linspace(0.2, 4.0))
         corners = [ndtr(m / np.sqrt(scale**-2 + v)) for m, v in pairs]
-        bounds = probit_bounds(mean, (0.2, 4.0), scale)
+        bounds = integrals.probit_bounds(mean, (0.2, 4.0), scale)
         assert_allclose(bounds, [min(corners), max(corners)], rtol=1e-12)
 
 
@@ -220,7 +167,7 @@ COVARIANCE = np.array([[1.2, 0.5, 0.3], [0.5, 0.9, 0.4], [0.3, 0.4, 1.5]])
 
 
 def around(value, width=0.0):
-    return Interval(value - width, value + width)
+    return softmax.Interval(value - width, value + width)
 
 
 def drawn(rng, mean, covariance, n):
@@ -234,43 +181,30 @@ def drawn(rng, mean, covariance, n):
             yield mu, sigma
 
 
-def test_softmax_is_extreme_at_vertices():
-    edges = np.sort(np.random.default_rng(0).normal(size=(3, 3)), axis=1)
-    for class_, box in itertools.product(range(3), itertools.product(range(2), repeat=3)):
-        found = softmax_extremes(edges, class_)
-        ends = [edges[k, b : b + 2] for k, b in enumerate(box)]
-        vertices = softmax([*itertools.product(*ends)], axis=1)[:, class_]
-        extremes = [vertices.min(), vertices.max()]
-        assert_allclose([found.low[box], found.high[box]], extremes, rtol=1e-12)
-    open_ends = softmax_extremes(np.array([[-np.inf, 0.0, np.inf]] * 2), 0)
-    assert_array_equal(open_ends.low, [[0, 0], [0.5, 0]])
-    assert_array_equal(open_ends.high, [[1, 0.5], [1, 1]])
-
-
 def test_expected_softmax_lies_within_its_bounds(monkeypatch):
     exact = average("softmax", MEAN[None], COVARIANCE[None])[0]
     widths = []
     for n in (12, 24):
-        low, high = softmax_bounds(around(MEAN), around(COVARIANCE), n).T
+        low, high = softmax.softmax_bounds(around(MEAN), around(COVARIANCE), n).T
         assert ((low < exact) & (exact < high)).all()
         widths.append((high - low).max())
     assert 1.6 < widths[0] / widths[1] < 4
     ranges = around(MEAN, 0.2), around(COVARIANCE, 0.05)
-    low, high = softmax_bounds(*ranges, 16).T
+    low, high = softmax.softmax_bounds(*ranges, 16).T
     moments = zip(*drawn(np.random.default_rng(3), *ranges, 50), strict=True)
     assert within(low, average("softmax", *map(np.array, moments)), high)
-    low, high = softmax_bounds(around(MEAN), around(np.diag(COVARIANCE.diagonal())), 24).T
+    low, high = softmax.softmax_bounds(around(MEAN), around(np.diag(COVARIANCE.diagonal())), 24).T
     assert (high - low < 2 * 5 * np.sqrt(1.5) / 22).all()  # independent: one interval
     mean, covariance = around(MEAN[:2]), around(np.array([[1.0, 0.8], [0.8, 1.0]]))
     truth = average("softmax", mean.low[None], covariance.low[None])[0]
-    low, high = softmax_bounds(mean, covariance, 200).T
+    low, high = softmax.softmax_bounds(mean, covariance, 200).T
     assert ((low < truth) & (truth < high)).all()
 
     def printed(covariance):  # the sign in the paper, which is not sound
-        return [(Interval(-c.high, -c.low), v) for c, v in conditionals(covariance)]
+        return [(softmax.Interval(-c.high, -c.low), v) for c, v in softmax.conditionals(covariance)]
 
-    monkeypatch.setattr(multiclass, "conditionals", printed)
-    low, high = softmax_bounds(mean, covariance, 200).T
+    monkeypatch.setattr(softmax, "conditionals", printed)
+    low, high = softmax.softmax_bounds(mean, covariance, 200).T
     assert not ((low < truth) & (truth < high)).any()
 
 
