@@ -1,4 +1,4 @@
-"""Certificates: what is proven safe is never contradicted, what is unsafe has a witness."""
+"""Certificates are never contradicted, have witnesses, and stand beside attacks by gradients."""
 
 from types import SimpleNamespace
 
@@ -13,11 +13,11 @@ from skuq.gpc import _certificates as certificates
 from skuq.gpc.bounds import _branch_and_bound
 from skuq.gpc.bounds._region_models import Limits, Minima
 
-from .bounds.oracles import ORDERS, around, deviation, fit_model, probabilities, sample
+from .bounds.oracles import ORDERS, around, fit_model, probabilities, sample, within
 
 CASES = {"logit": {"inference": "ep"}, "probit": {}, "softmax": {"n_classes": 3}}
 NORM = {"probit": "linf", "logit": "l1", "softmax": "l2"}
-POINTS = np.random.default_rng(5).normal(size=(6, 2))
+POINTS, ROWS = np.random.default_rng(5).normal(size=(6, 2)), np.arange(6)
 FOUND = np.ones((1, 2), int), np.ones((1, 2), bool)
 
 
@@ -67,7 +67,9 @@ def test_wrong_labels_are_unsafe_at_the_point_itself(model):
 def test_allowed_changes_agree_with_the_ranges(model):
     X, radius = POINTS[:2], 0.1
     ranges, proba = model.predict_proba_bounds(X, radius, tol=0.03), model.predict_proba(X)
-    lower, upper = deviation(ranges, proba)
+    # Bounds on the largest change of any class probability: the delta of Definition 1
+    lower = np.maximum(proba - ranges.min_upper, ranges.max_lower - proba).max(axis=1).clip(min=0)
+    upper = np.maximum(proba - ranges.min_lower, ranges.max_upper - proba).max(axis=1)
     assert (lower <= upper).all()
     assert_array_equal((ranges.lower, ranges.upper), (ranges.min_lower, ranges.max_upper))
     for delta in (0.05, 0.2):
@@ -197,10 +199,8 @@ def test_other_points_neither_widen_a_bound_nor_change_a_decision(likelihood, n_
     X = np.concatenate([model.posterior_.inputs[:1], [[9.0, -9.0]]])
     request = {"radius": 0.3, "norm": norm, "max_regions": 3}
     of_one = {"tol": 1e-3, "class_": model.classes_[1]}
-    together, decided = (
-        model.predict_proba_bounds(X, **of_one, **request),
-        model.certify(X, **request),
-    )
+    together = model.predict_proba_bounds(X, **of_one, **request)
+    decided = model.certify(X, **request)
     for i in range(len(X)):
         alone = model.predict_proba_bounds(X[i : i + 1], **of_one, **request)
         assert alone.n_regions[0] == together.n_regions[i]
@@ -269,10 +269,8 @@ def test_of_several_classes_the_predicted_one_is_meant():
     X = np.random.default_rng(1).normal(size=(2, 2))
     found = model.explain(X, 0.1, tol=0.05)
     for i, label in enumerate(model.predict(X)):
-        one, other = (
-            model.explain(X[i : i + 1], 0.1, class_=each, tol=0.05)
-            for each in (label, (label + 1) % 3)
-        )
+        classes = label, (label + 1) % 3
+        one, other = (model.explain(X[i : i + 1], 0.1, class_=c, tol=0.05) for c in classes)
         assert (np.abs(found.local[i] - one.local[0]) <= found.error[i] + one.error[0]).all()
         assert (np.abs(found.local[i] - other.local[0]) > found.error[i] + other.error[0]).any()
 
@@ -301,3 +299,56 @@ def test_an_open_trial_hides_no_nearer_counterexample(max_radius):
     search = certificates.Bisection(np.zeros((1, 1)), np.inf, max_radius, precision)
     learned(search, "unsafe", 0.2)
     assert search.trial[0] == pytest.approx(0.1)  # no radius beyond a counterexample
+
+
+@pytest.mark.parametrize(
+    ("method", "norm"), [("pgd", "linf"), ("fgsm", "l1"), ("pgd", "l1"), ("fgsm", "l2")]
+)
+def test_attacks_stay_in_the_region_and_lower_the_probability(model, method, norm):
+    limits = POINTS.min(axis=0), POINTS.max(axis=0)
+    found = model.attack(POINTS, radius=0.05, norm=norm, method=method, features=[0], domain=limits)
+    assert (np.linalg.norm(found.points - POINTS, ORDERS[norm], axis=1) <= 0.05 * (1 + 1e-12)).all()
+    assert within(limits[0], found.points, limits[1])
+    assert_array_equal(found.points[:, 1], POINTS[:, 1])
+    labels = model.predict_proba(POINTS).argmax(axis=1)
+    before, after = (
+        probabilities(model, points)[ROWS, labels] for points in (POINTS, found.points)
+    )
+    assert_allclose(after, found.proba, atol=1e-7)
+    assert (after < before + 1e-4).mean() > 0.8
+    assert (after < before - 1e-4).mean() > 0.5
+    assert_array_equal(found.success, model.predict(found.points) != model.predict(POINTS))
+
+
+def test_many_steps_are_no_worse_than_none_and_one_step_of_the_sign_ends_in_a_corner(model):
+    proba = model.predict_proba(POINTS)
+    labels = proba.argmax(axis=1)
+    many, one = (model.attack(POINTS, radius=0.8, method=method) for method in ("pgd", "fgsm"))
+    assert (many.proba <= proba[ROWS, labels] + 1e-4).all()
+    assert many.proba.mean() <= one.proba.mean() + 1e-4
+    assert_allclose(np.abs(one.points - POINTS), 0.8)
+    direction = np.sign(model.attack(POINTS, radius=1e-5, method="fgsm").points - POINTS)
+    assert_array_equal(np.sign(one.points - POINTS), direction)
+    for j, step in enumerate(1e-4 * np.eye(2)):
+        slope = (probabilities(model, POINTS + step) - probabilities(model, POINTS - step))[
+            ROWS, labels
+        ]
+        assert (np.sign(slope) == -direction[:, j])[np.abs(slope) > 1e-8].all()
+
+
+def test_the_attacked_class_can_be_chosen(model):
+    for k, label in enumerate(model.classes_):
+        found = model.attack(np.zeros((1, 2)), y=[label], radius=0.3)
+        assert found.proba[0] <= model.predict_proba(np.zeros((1, 2)))[0, k] + 1e-4
+        assert_allclose(found.proba[0], model.predict_proba(found.points)[0, k])
+
+
+def test_restarts_never_find_less_and_are_reproducible(model):
+    norm = "l2" if model.likelihood_ == "logit" else "linf"
+    at = POINTS if model.likelihood_ == "softmax" else POINTS[:4]
+    alone = model.attack(at, radius=1.5, norm=norm)
+    more, again = (model.attack(at, radius=1.5, norm=norm, n_restarts=2) for _ in range(2))
+    assert (more.proba <= alone.proba + 1e-9).all()
+    assert (more.proba < alone.proba - 1e-4).any()
+    assert (np.linalg.norm(more.points - at, ORDERS[norm], axis=1) <= 1.5 * (1 + 1e-12)).all()
+    assert_array_equal(more.points, again.points)

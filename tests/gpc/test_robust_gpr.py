@@ -115,9 +115,8 @@ def test_bounds_are_as_close_as_asked_for_and_attained(d, noise):
             seen = model.predict(points, return_std=True)[k]
             assert 0 <= seen.min() - bounds.lower[i] + 1e-6 <= 0.03
             assert 0 <= bounds.upper[i] - seen.max() + 1e-6 <= 0.03
-        least, most = (
-            model.predict(at, return_std=True)[k] for at in (bounds.argmin, bounds.argmax)
-        )
+        ends = bounds.argmin, bounds.argmax
+        least, most = (model.predict(at, return_std=True)[k] for at in ends)
         assert (least <= bounds.min_upper + 1e-6).all()
         assert (most >= bounds.max_lower - 1e-6).all()
         assert (bounds.min_upper - bounds.min_lower <= 0.02 + 1e-9).all()

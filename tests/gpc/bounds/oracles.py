@@ -52,13 +52,6 @@ def around(X, *arguments, **named):
     return Neighbourhood(*arguments, **named).around(X)
 
 
-def deviation(bounds, proba):
-    """Bounds on the largest change of any class probability: the delta of Definition 1."""
-    least = np.maximum(proba - bounds.min_upper, bounds.max_lower - proba)
-    most = np.maximum(proba - bounds.min_lower, bounds.max_upper - proba)
-    return least.max(axis=1).clip(min=0), most.max(axis=1).clip(min=0)
-
-
 def fit_model(rng, kernel, likelihood="probit", d=2, n=16, n_classes=2, **parameters):
     """A classifier of labels that wave through the inputs; a seed and a kernel's name will do."""
     rng = np.random.default_rng(rng)

@@ -245,9 +245,8 @@ def test_rounding_is_within_its_claim(case):
     # The norm of a mean, which is not underestimated, of weights that all but cancel
     weights = rng.normal(size=(1, 30))
     weights -= weights.mean()
-    model = LatentModel.from_posterior(
-        JointPosterior(kernel, X, weights, np.zeros((1, 30, 30))), "cpu"
-    )
+    posterior = JointPosterior(kernel, X, weights, np.zeros((1, 30, 30)))
+    model = LatentModel.from_posterior(posterior, "cpu")
     w = mpmath.matrix(weights.tolist())
     rows = zip(w, X.tolist(), strict=True)
     exact = mpmath.sqrt(mpmath.fsum(u * (w * exact_row(model, x))[0] for u, x in rows))

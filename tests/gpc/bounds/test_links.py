@@ -160,10 +160,8 @@ def test_errors_of_all_covariances_together_are_accounted_for(level):
     rng, size, link = np.random.default_rng(1), 0.2 * level, SoftmaxLink(3, 2000.0)
     _, expansion, objective, _ = problem(rng, THREE, 0.3, level)
     unknown = torch.full_like(expansion.covariance.rest, 1e9)
-    expansion = expansion._replace(
-        covariance=expansion.covariance._replace(rest=unknown),
-        contrast_rest=torch.full_like(unknown[:, 0], size),
-    )
+    unknown_each = expansion.covariance._replace(rest=unknown)
+    expansion = Expansion(expansion.mean, unknown_each, torch.full_like(unknown[:, 0], size))
     found = link.minimum(objective, expansion, tensor(np.zeros(12))).bound
     t, contrasts = rng.uniform(-1, 1, (12, 2)).round(), rng.normal(size=(12, 3))
     contrasts -= contrasts.mean(axis=1, keepdims=True)
@@ -209,9 +207,8 @@ def test_norms_of_whitened_moments_are_not_underestimated():
         W = (vectors / np.sqrt(values)).T @ contrast
         v, M = (mean - center) @ W.T, W @ (covariance - start) @ W.T
         third, fourth = np.einsum("ni,njk->nijk", v, M), np.einsum("nij,nkl->nijkl", M, M)
-        shift, change, spectral, mixed = (
-            float(part[b]) * (1 + 1e-9) for part in (*reach[2:], reach.mixed)
-        )
+        sizes = (float(part[b]) * (1 + 1e-9) for part in (*reach[2:], reach.mixed))
+        shift, change, spectral, mixed = sizes
         assert np.linalg.norm(v, axis=1).max() <= shift
         assert change / 2 <= np.linalg.norm(M, axis=(1, 2)).max() <= change
         assert spectral / 2 <= np.linalg.norm(M, 2, axis=(1, 2)).max() <= spectral
@@ -306,15 +303,13 @@ def test_minima_over_balls_are_exact_for_linear_means(case):
 
     def linear(value, first, second):
         gradient = tensor([[first], [second]])
-        return Moments(
-            value * one, gradient, flat[..., None] + flat[:, :, None], 0 * one, flat, ball
-        )
+        hessian = flat[..., None] + flat[:, :, None]
+        return Moments(value * one, gradient, hessian, 0 * one, flat, ball)
 
     box = Expansion(linear(1, [0.3, -0.4], [0.0, 0.5]), linear(1, [0, 0], [0, 0]))
     found = link.minimum(objective, box, target)
-    assert_allclose(
-        found.bound, second_class(case, 1 - np.array([0.25, 0.4]), np.ones(2)), atol=1e-9
-    )
+    exact = second_class(case, 1 - np.array([0.25, 0.4]), np.ones(2))
+    assert_allclose(found.bound, exact, atol=1e-9)
     second = found.select(torch.tensor([1]))
     parts, wholes = (*second[:4], *second.slopes), (*found[:4], *found.slopes)
     for part, whole in zip(parts, wholes, strict=True):
@@ -327,10 +322,8 @@ def test_slopes_enclose_the_derivatives_all_over_a_box(case, level, size):
     """Derivatives by the moments, up to one positive factor for each point."""
     rng = np.random.default_rng(5)
     link, expansion, objective, _ = problem(rng, case, size, level)
-    slopes, t = (
-        link.minimum(objective, expansion, tensor(np.zeros(12))).slopes,
-        rng.uniform(-1, 1, (20, 2)),
-    )
+    slopes = link.minimum(objective, expansion, tensor(np.zeros(12))).slopes
+    t = rng.uniform(-1, 1, (20, 2))
     for b in range(12):
         exact = outputs_at(link, objective[b], *moments_at(expansion, b, t))
         # With one latent function, the factor makes the first derivative one.
@@ -353,9 +346,8 @@ def test_no_value_along_a_line_of_moments_is_below_the_least(case):
         return link._least_on_line(*map(tensor, line)).numpy()
 
     variance = least[:, None] + (most - least)[:, None] * np.linspace(0, 1, 201)
-    values = link._value(
-        tensor(start[:, None] + tilt[:, None] * variance), tensor(variance)
-    ).numpy()
+    mean = start[:, None] + tilt[:, None] * variance
+    values = link._value(tensor(mean), tensor(variance)).numpy()
     whole = found(start, tilt, least, most)
     assert (whole <= values.min(axis=1) + 1e-10).all()
     ends = [link._value(tensor(start + tilt * v), tensor(v)).numpy() for v in (least, least + 0.1)]

@@ -66,10 +66,8 @@ def bounds_and_values(model, half, oracle):
     at = Expander(latent, tensor(tried), torch.arange(2)).evaluate(tensor(tried), torch.arange(45))
     for kind in KINDS:
         own = model.predict(centers).astype(int) if kind == "margin" else np.arange(5) % n_classes
-        objective, link = (
-            objectives(own, n_classes),
-            ManyClassesLink(kind, n_classes, *limits, "cpu"),
-        )
+        objective = objectives(own, n_classes)
+        link = ManyClassesLink(kind, n_classes, *limits, "cpu")
         bound = link.minimum(objective, expansion, tensor([0.0] * 5)).bound.numpy()
         found = link.evaluate(objective.repeat_interleave(9, 0), at.mean, at.covariance)
         values = np.stack([values_of(kind, *each) for each in zip(own, proba, strict=True)])
@@ -234,11 +232,10 @@ def pairs_at(kind, own, mean, covariance, gradient=None, most_variance=None, **p
     """Minima of `Pairs` over boxes, by default single points."""
     n, n_classes = mean.shape
     most_variance = float(covariance.max()) if most_variance is None else most_variance
-    link, box = (
-        Pairs(kind, n_classes, most_variance, "cpu"),
-        boxes(mean, covariance, gradient, **parts),
+    box = boxes(mean, covariance, gradient, **parts)
+    return Pairs(kind, n_classes, most_variance, "cpu").minimum(
+        objectives([own] * n, n_classes), box, tensor([0.0] * n)
     )
-    return link.minimum(objectives([own] * n, n_classes), box, tensor([0.0] * n))
 
 
 def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model):

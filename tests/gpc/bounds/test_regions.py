@@ -96,16 +96,13 @@ def test_points_outside_are_pulled_in_and_others_stay(norm, seed, place, grains,
 def test_linear_functions_are_bounded_over_the_ball(norm):
     rng = np.random.default_rng(1)
     center, radius = rng.normal(size=3), 0.6
-    points, ball = (
-        random_points(rng, norm, 5000, 3, center, radius),
-        ball_of([center], [radius], norm),
-    )
+    points = random_points(rng, norm, 5000, 3, center, radius)
+    ball = ball_of([center], [radius], norm)
     for _ in range(30):
         box_center = center + rng.normal(size=3) / 3
         half_widths, gradient = rng.exponential(size=3) + 1e-3, rng.normal(size=3)
-        part = BallParts(
-            tensor([center - box_center]), tensor([half_widths]), tensor([radius]), norm
-        )
+        given = map(tensor, ([center - box_center], [half_widths], [radius]))
+        part = BallParts(*given, norm)
         found = part.linear_minimum(tensor([gradient])).item()
         assert found <= ((points - box_center) / half_widths @ gradient).min()
         steepest = ball.steepest(tensor([gradient / half_widths]))[0].numpy()
@@ -198,10 +195,8 @@ def test_a_ball_within_the_box_is_respected_and_used(shape, norm, offset):
     ball = BallParts(tensor([center] * 40), tensor([widths] * 40), tensor([0.5] * 40), norm)
     t = grid(-np.ones(2), np.ones(2), 101)
     t = t[length(t * widths - center, norm) <= 0.5]
-    (bound, _), (alone, _) = (
-        box_minimum(*map(tensor, parts), ball),
-        box_minimum(*map(tensor, parts)),
-    )
+    bound, _ = box_minimum(*map(tensor, parts), ball)
+    alone, _ = box_minimum(*map(tensor, parts))
     assert (bound.numpy() <= values(parts, t).min(axis=1)).all()
     assert (bound >= alone).all()
     assert (bound > alone + 1e-3).any()

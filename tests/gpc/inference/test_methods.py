@@ -225,9 +225,8 @@ def test_degenerate_problems_stay_finite(of, target):
         prior, labels = DensePrior(kernel, inputs), np.asarray(labels)
         target = labels if kind == 3 else np.where(labels > 0, 1.0, -1.0)
         found = of.evidence(prior, target, kind)
-        mean, covariance = of.posterior(prior, target, kind).moments(
-            np.vstack([inputs, inputs + 0.3])
-        )
+        both = np.vstack([inputs, inputs + 0.3])
+        mean, covariance = of.posterior(prior, target, kind).moments(both)
         assert found.converged, case
         assert np.isfinite([found.value, *found.gradient, *mean.ravel()]).all(), case
         least = np.linalg.eigvalsh(covariance).min()
