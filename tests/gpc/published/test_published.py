@@ -199,9 +199,10 @@ def test_expected_softmax_lies_within_its_bounds(monkeypatch):
     truth = average("softmax", mean.low[None], covariance.low[None])[0]
     low, high = softmax.softmax_bounds(mean, covariance, 200).T
     assert ((low < truth) & (truth < high)).all()
+    ours = softmax.conditionals
 
     def printed(covariance):  # the sign in the paper, which is not sound
-        return [(softmax.Interval(-c.high, -c.low), v) for c, v in softmax.conditionals(covariance)]
+        return [(softmax.Interval(-c.high, -c.low), v) for c, v in ours(covariance)]
 
     monkeypatch.setattr(softmax, "conditionals", printed)
     low, high = softmax.softmax_bounds(mean, covariance, 200).T
