@@ -180,15 +180,6 @@ def test_safe_is_never_said_where_predict_disagrees():
         assert gpc.predict(found.counterexample[i : i + 1]) != labels[i]
 
 
-def test_one_counterexample_ends_the_search_for_others():
-    model = fit_model(1, "rbf", "softmax", n=20, n_classes=3)
-    # The first class is a rival that decides at once.
-    middle = model.predict_proba(POINTS).argsort(axis=1)[:, 1]
-    found = model.certify(POINTS, y=middle, radius=0.3)
-    assert (found.status == "unsafe").all()
-    assert (found.n_regions == 0).all()
-
-
 @pytest.mark.parametrize(
     ("likelihood", "n_classes", "norm"),
     [("logit", 2, "linf"), ("softmax", 3, "linf"), ("softmax", 4, "l2")],

@@ -141,19 +141,6 @@ def test_terms_along_a_line_are_not_underestimated_and_attained_in_one_dimension
                 assert bound <= exact * (1 + 1e-2)
 
 
-@pytest.mark.parametrize("theta", [0.0, 0.4, 0.8])
-def test_integrals_along_the_line_are_hardly_overestimated(theta):
-    rng, s = np.random.default_rng(5), (np.arange(20_000) + 0.5) / 20_000
-    for order in (2, 3):
-        squares = rng.uniform(size=4)
-        root = sum(q / (1 - s * theta) ** k for k, q in enumerate(squares, order)) ** 0.5
-        exact = (root * ((1 - s) if order == 2 else (1 - s) ** 2 / 2)).mean()
-        parts = tuple(tensor([q]) for q in squares)
-        bound = float(second_order._along(parts, order, tensor([theta])))
-        assert exact <= bound + 1e-9 <= 1.03 * exact
-        assert second_order._along(parts, order, tensor([1.0])).item() == np.inf
-
-
 def test_third_derivatives_of_a_step_are_within_their_bound():
     """An average of a step is a normal distribution function: no output is less smooth."""
     rng, n, h = np.random.default_rng(6), 4000, 1e-4
