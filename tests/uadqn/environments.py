@@ -74,17 +74,14 @@ class SeedTeller(gym.Env):
         both = spaces.Dict({"seed": number, "step": number})
         self.observation_space = both if as_dict else spaces.Box(0, np.inf, (2,), np.float64)
         self.action_space = spaces.Discrete(100)
-        self.as_dict, self.seeds, self.options, self.noise = as_dict, [], [], []
-        self.closed = 0
+        self.as_dict, self.seeds, self.options, self.closed = as_dict, [], [], 0
         SeedTeller.made.append(self)
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.seeds.append(seed)
         self.options.append(options)
-        self.noise.append(self.np_random.random())
-        self.length = seed % 5 + 1
-        self.step_ = 0
+        self.length, self.step_ = seed % 5 + 1, 0
         return self._observation(), {}
 
     def step(self, action):

@@ -160,9 +160,7 @@ def test_the_first_round_takes_the_seeds_themselves_and_later_ones_are_new_and_r
         assert len(set(drawn)) == 60
         assert all(isinstance(seed, int) and seed >= 0 for seed in drawn)
         assert drawn == seeds_of(60, seeds)
-
-
-def test_a_stream_belongs_to_its_seed_whatever_the_others_are():
+    # A stream belongs to its seed, whatever the others are.
     first, second = seeds_of(15, [4, 0, 9]), seeds_of(10, [9, 4])
     assert (first[2::3], first[0::3]) == (second[0::2], second[1::2])
 
@@ -210,20 +208,25 @@ def test_returns_are_those_of_episodes_played_alone(make, act, seeds):
         assert len(set(returns)) > 2
 
 
-def test_only_running_episodes_are_asked_for_and_all_are_closed(made):
-    asked = []
+def test_only_running_episodes_are_asked_for_some_at_a_time_and_all_are_closed(made, monkeypatch):
+    asked, n_open = [], []
 
     def act(X):
         asked.append(X.tolist())
+        n_open.append(sum(not env.closed for env in made))
         return np.zeros(len(X), np.int64)
 
-    play_episodes(SeedTeller, act, np.array([1, 4, 2]))
+    seeds = np.array([1, 4, 2])
+    played = play_episodes(SeedTeller, act, seeds)
     assert asked[0] == [[1, 0], [4, 0], [2, 0]]
     assert asked[2] == [[4, 2], [2, 2]]
     assert asked[4] == [[4, 4]]
     assert [len(X) for X in asked] == [3, 3, 2, 1, 1]
-    assert [env.closed for env in made] == [1, 1, 1]
     assert [env.seeds for env in made] == [[1], [4], [2]]
+    monkeypatch.setattr(_envs, "MAX_ENVS", 2)
+    assert play_episodes(SeedTeller, act, seeds) == played
+    assert max(n_open[5:]) == 2
+    assert [env.closed for env in made] == [1] * 6
 
 
 def test_dictionaries_of_observations_come_as_a_batch():
@@ -244,28 +247,6 @@ def test_episodes_are_cut_at_the_limit_and_not_those_that_end_with_it(limit, end
     played = play_episodes(SeedTeller, act, [2, 3, 4, 0], max_steps=limit)
     assert [episode.ended for episode in played] == ended
     assert [episode.steps for episode in played] == [min(steps, limit) for steps in (3, 4, 5, 1)]
-
-
-def test_many_seeds_are_played_some_at_a_time(monkeypatch):
-    open_now, most = set(), []
-
-    class Watched(CliffWindEnv):
-        def __init__(self):
-            super().__init__()
-            open_now.add(self)
-            most.append(len(open_now))
-
-        def close(self):
-            open_now.discard(self)
-
-    def act(observations):
-        return np.full(len(observations), RIGHT)
-
-    seeds = range(7)
-    at_once = play_episodes(CliffWindEnv, act, seeds)
-    monkeypatch.setattr(_envs, "MAX_ENVS", 3)
-    assert play_episodes(Watched, act, seeds) == at_once
-    assert (max(most), len(open_now)) == (3, 0)
 
 
 def test_observations_and_seeds_take_the_dtype_of_their_space():

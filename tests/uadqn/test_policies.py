@@ -66,10 +66,8 @@ class WideCNN(GridCNN):
 
 def copied(stacked, k, single):
     """Give an extractor the weights of network k of a stack; return pairs of parameters."""
-    own = {name.replace("__", "."): p for name, p in stacked.named_parameters()}
-    pairs = [
-        (p, own.get(name, own.get(f"stacked.{name}"))) for name, p in single.named_parameters()
-    ]
+    own = {n.replace("__", ".").removeprefix("stacked."): p for n, p in stacked.named_parameters()}
+    pairs = [(parameter, own[name]) for name, parameter in single.named_parameters()]
     for parameter, stack in pairs:
         parameter.data = stack.data[k].clone()
     return pairs
@@ -142,9 +140,8 @@ def test_each_policy_has_an_extractor_that_suits_its_observations(cls, space, ex
     for part in obs.values() if isinstance(obs, dict) else [obs]:
         part.zero_()
     assert (epistemic_variance(made.quantile_net.quantiles(obs)[1:]) > 0).all()
-    for parameter, anchor in zip(
-        made.quantile_net.trained(), made.quantile_net.anchors, strict=True
-    ):
+    start, anchors = made.quantile_net.trained(), made.quantile_net.anchors
+    for parameter, anchor in zip(start, anchors, strict=True):
         assert (parameter != 0).any()
         torch.testing.assert_close(parameter[1:], anchor, rtol=0, atol=0)
 
@@ -152,19 +149,15 @@ def test_each_policy_has_an_extractor_that_suits_its_observations(cls, space, ex
 TINY = spaces.Dict(view=spaces.Box(0, 255, (7, 7, 3), np.uint8), heading=spaces.Discrete(4))
 
 
-def test_small_images_in_dictionaries_are_flattened():
-    assert DictExtractor(TINY).features_dim == 7 * 7 * 3 + 4
-    agent = UADQNAlgorithm("MultiInputPolicy", RandomEnv(TINY), learning_starts=8, buffer_size=50)
-    assert agent.learn(12).predict(TINY.sample())[0] in range(3)
-
-
-def test_dictionaries_with_large_images_are_read_as_by_the_library():
+def test_images_in_dictionaries_are_read_as_by_the_library_or_flattened():
     own, library = DictExtractor(MIXED), CombinedExtractor(MIXED)
     own.load_state_dict(library.state_dict())
     observations = {name: samples(part, 3).float() for name, part in MIXED.items()}
-    assert own.features_dim == library.features_dim
     torch.testing.assert_close(own(observations), library(observations), rtol=0, atol=0)
     assert own(observations).std(0).max() > 0
+    assert DictExtractor(TINY).features_dim == 7 * 7 * 3 + 4
+    agent = UADQNAlgorithm("MultiInputPolicy", RandomEnv(TINY), learning_starts=8, buffer_size=50)
+    assert agent.learn(12).predict(TINY.sample())[0] in range(3)
 
 
 def test_policies_are_chosen_by_the_space():
