@@ -451,11 +451,7 @@ def test_a_pickled_model_runs_nothing_without_trust(tmp_path, monkeypatch):
         ({}, ["--challenge", "ref.csv"], "--challenge requires --level predictions"),
         ({2: "model/public/audit"}, [], "OUT must not be in "),
         ({}, ["--alpha", 0.1], "another audit"),
-        (
-            {1: "bad.csv"},
-            [],
-            "'height' of bad.csv must contain finite numbers, got 'tall'",
-        ),
+        ({1: "bad.csv"}, [], "'height' of bad.csv must contain finite numbers, got 'tall'"),
         ({1: "far.csv"}, [], "outside the committed range"),
     ],
 )
