@@ -46,10 +46,10 @@ def test_range_has_the_bounds_and_status_of_the_estimator_tightened_by_its_other
     points = np.repeat(POINT, len(RADII), axis=0)
     display = CertifiedRangeDisplay.from_estimator(gpc, POINT, RADII, attack="fgsm")
     bounds = gpc.predict_proba_bounds(points, RADII, class_=gpc.predict(POINT)[0])
-    assert (display.min_lower >= bounds.min_lower[:, 0]).all()
-    assert (display.min_upper <= bounds.min_upper[:, 0]).all()
-    assert (display.max_lower >= bounds.max_lower[:, 0]).all()
-    assert (display.max_upper <= bounds.max_upper[:, 0]).all()
+    for least in ("min_lower", "max_lower"):
+        assert (getattr(display, least) >= getattr(bounds, least)[:, 0]).all()
+    for most in ("min_upper", "max_upper"):
+        assert (getattr(display, most) <= getattr(bounds, most)[:, 0]).all()
     assert (display.min_lower <= display.min_upper).all()
     assert (np.diff(display.min_lower) <= 0).all()
     assert (np.diff(display.max_upper) >= 0).all()
@@ -58,68 +58,46 @@ def test_range_has_the_bounds_and_status_of_the_estimator_tightened_by_its_other
     assert {"safe", "unsafe"} <= set(expected)
     assert display.safe_radius == max(np.array(RADII)[expected == "safe"])
     assert display.unsafe_radius == min(np.array(RADII)[expected == "unsafe"])
-    assert legend_texts(display) == [
-        "proven range",
-        "found in it",
-        "attack",
+    ends = (
         f"counterexample from {display.unsafe_radius:.3g}",
         f"safe up to {display.safe_radius:.3g}",
-    ]
+    )
+    assert legend_texts(display) == ["proven range", "found in it", "attack", *ends]
     attack = gpc.attack(points, radius=RADII, method="fgsm").proba
     np.testing.assert_allclose(display.attack, attack)
     assert display.ax_.get_ylabel() == f"probability of class {gpc.predict(POINT)[0]}"
     draw_without_warnings(display)
 
 
-def test_range_between_radii_is_that_of_the_larger_one():
+def test_range_between_radii_is_that_of_the_larger_one_and_bounds_at_one_serve_the_others():
     lower, upper = [[0.9, 0.6, 0.2], [0.9, 0.7, 0.3]], [[0.9, 0.9, 0.95], [0.9, 0.95, 1.0]]
     display = CertifiedRangeDisplay.from_predictions([0, 1, 2], *lower, *upper, allowed=MOST)
     corners = display.ax_.collections[0].get_paths()[0].vertices.tolist()
     assert [0.0, 0.6] in corners
     assert [1.0, 0.2] in corners
     assert display.status.tolist() == ["safe", "safe", "unsafe"]
-    assert legend_texts(display)[-1] == "safe up to 1"
+    lower, upper = [[0.5, 0.6, 0.4], [0.7, 0.6, 0.65]], [[0.8] * 3, [1] * 3]
+    display = CertifiedRangeDisplay([0, 1, 2], *lower, *upper, allowed=MOST)
+    assert display.min_lower.tolist() == [0.6, 0.6, 0.4]
+    assert display.min_upper.tolist() == [0.7, 0.6, 0.6]
+    assert (display.safe_radius, display.unsafe_radius) == (1, np.inf)
 
 
-def four_radii(**settings):
-    return CertifiedRangeDisplay.from_predictions(
-        [0.05, 0.1, 0.1238, 0.2],
-        [0.8, 0.7, 0.52, 0.3],
-        [0.85, 0.75, 0.6, 0.49],
-        [0.9, 0.92, 0.95, 0.97],
-        [0.91, 0.93, 0.96, 0.99],
-        allowed=MOST,
-        **settings,
-    )
-
-
-def test_radii_in_the_legend_are_rounded_to_what_is_proven():
-    assert legend_texts(four_radii())[-1] == "safe up to 0.123"
-    status = ["safe", "unsafe", "unsafe", "unsafe"]
-    bounds = [[0.1] * 4, [0.2] * 4, [0.9] * 4, [0.95] * 4]
+def test_radii_in_the_legend_are_rounded_to_what_is_proven_and_a_last_one_is_hatched_beyond():
+    lower, upper = [0.8, 0.7, 0.52, 0.3], [0.91, 0.93, 0.96, 0.99]
+    found, attack = [[0.85, 0.75, 0.6, 0.49], [0.9, 0.92, 0.95, 0.97]], [0.85, 0.75, 0.62, 0.49]
+    given = [[0.05, 0.1, 0.1238, 0.2], lower, *found, upper]
+    display = CertifiedRangeDisplay.from_predictions(*given, allowed=MOST, attack=attack)
+    assert legend_texts(display)[-1] == "safe up to 0.123"
+    (hatched,) = [patch for patch in display.ax_.patches if patch.get_hatch()]
+    assert display.unsafe_radius == 0.2 == hatched.get_x()
+    assert hatched.get_x() + hatched.get_width() == display.ax_.get_xlim()[1] > 0.2
+    bounds, status = np.outer([0.1, 0.2, 0.9, 0.95], np.ones(4)), ["safe", *["unsafe"] * 3]
     for radius, safe, unsafe in ((0.3, "0.3", "0.3"), (0.1232, "0.123", "0.124")):
         radii = [radius, radius + 1e-13, 1, 2]
         display = CertifiedRangeDisplay.from_predictions(radii, *bounds, status=status)
         expected = [f"counterexample from {unsafe}", f"safe up to {safe}"]
         assert legend_texts(display)[-2:] == expected
-
-
-def test_a_last_counterexample_is_hatched_beyond_it_and_an_attack_never_beats_what_was_found():
-    display = four_radii(attack=[0.85, 0.75, 0.62, 0.49])
-    (hatched,) = [patch for patch in display.ax_.patches if patch.get_hatch()]
-    assert display.unsafe_radius == 0.2 == hatched.get_x()
-    assert hatched.get_x() + hatched.get_width() == display.ax_.get_xlim()[1] > 0.2
-    drawn = {line.get_label(): line for line in display.ax_.lines}
-    assert drawn["attack"].get_drawstyle() == drawn["found in it"].get_drawstyle() == "steps-post"
-
-
-def test_bounds_at_one_radius_serve_the_others():
-    lower, upper = [[0.5, 0.6, 0.4], [0.7, 0.6, 0.65]], [[0.8] * 3, [1] * 3]
-    display = CertifiedRangeDisplay([0, 1, 2], *lower, *upper, allowed=MOST)
-    assert display.min_lower.tolist() == [0.6, 0.6, 0.4]
-    assert display.min_upper.tolist() == [0.7, 0.6, 0.6]
-    assert display.safe_radius == 1
-    assert display.unsafe_radius == np.inf
 
 
 def test_range_of_one_of_three_classes_and_of_data_frames():
@@ -146,28 +124,23 @@ def test_means_have_the_bounds_and_the_status_of_the_estimator(gpr):
     status = gpr.certify(points, RADII, tolerance=0.3).status
     assert {"safe", "unsafe"} <= set(status)
     np.testing.assert_array_equal(display.status, status)
-    prediction = gpr.predict([[3.0]])[0]
     ends = [line.get_ydata()[0] for line in display.ax_.lines if line.get_linestyle() == ":"]
-    np.testing.assert_allclose(ends, [prediction - 0.3, prediction + 0.3])
+    np.testing.assert_allclose(ends, gpr.predict([[3.0]])[0] + [-0.3, 0.3])
     assert display.ax_.get_ylabel() == "mean of price (EUR)"
-
-
-def test_mean_encloses_the_predictions_of_points_of_every_region(gpr):
     display = CertifiedRangeDisplay.from_estimator(gpr, [[3.0]], RADII)
     assert set(display.status) == {"undecided"}
-    assert legend_texts(display) == ["proven range", "found in it"]
     for k, radius in enumerate(RADII):
         mean = gpr.predict(np.linspace(3 - radius, 3 + radius, 101)[:, None])
         assert display.min_lower[k] <= mean.min() <= display.min_upper[k] + 1e-9
         assert display.max_lower[k] - 1e-9 <= mean.max() <= display.max_upper[k]
 
 
-@pytest.mark.parametrize("scale", [1e-9, 1.0, 1e9])
-def test_status_of_given_means_is_by_comparison_with_the_tolerance_in_any_unit(scale):
-    bounds = [[9.6, 8.9, 8], [9.7, 9.6, 9.2], [10.2, 10.3, 10.4], [10.3, 10.6, 11]]
-    bounds, allowed = scale * np.array(bounds), (9.5 * scale, 10.5 * scale)
-    display = CertifiedRangeDisplay([0, 1, 2], *bounds, allowed=allowed)
-    assert display.status.tolist() == ["safe", "undecided", "unsafe"]
-    bounds[1] = bounds[0] - 0.1 * scale
-    with pytest.raises(ValueError, match="min_upper"):
-        CertifiedRangeDisplay([0, 1, 2], *bounds)
+def test_status_of_given_means_is_by_comparison_with_the_tolerance_in_any_unit():
+    for scale in (1e-9, 1.0, 1e9):
+        bounds = [[9.6, 8.9, 8], [9.7, 9.6, 9.2], [10.2, 10.3, 10.4], [10.3, 10.6, 11]]
+        bounds, allowed = scale * np.array(bounds), (9.5 * scale, 10.5 * scale)
+        display = CertifiedRangeDisplay([0, 1, 2], *bounds, allowed=allowed)
+        assert display.status.tolist() == ["safe", "undecided", "unsafe"]
+        bounds[1] = bounds[0] - 0.1 * scale
+        with pytest.raises(ValueError, match="min_upper"):
+            CertifiedRangeDisplay([0, 1, 2], *bounds)
