@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -31,6 +32,13 @@ def python(code, *arguments):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.fixture
+def predictions(tmp_path):
+    """Options that audit two predictions."""
+    (tmp_path / "p.csv").write_text("y,p\n0,0.5\n1,0.5\n", encoding="utf-8")
+    return ["--label", "y", "--predictions", str(tmp_path / "p.csv"), "--proba", "p"]
+
+
 LISTS = """
 import json, sys
 from skuq.cli import main
@@ -49,12 +57,11 @@ print(json.dumps([loaded, sorted(sys.modules)]))
 def test_lists_and_help_import_nothing_that_takes_long():
     done = python(LISTS, json.dumps(COMMANDS))
     assert done.returncode == 0, done.stderr
-    *lines, last = done.stdout.partition("HELP ENDS\n")[2].splitlines()
+    *lines, told, last = done.stdout.partition("HELP ENDS\n")[2].splitlines()
     loaded, after = json.loads(last)
     of_cli = ["skuq.cli", "skuq.cli._io", "skuq.cli._main"]
     assert loaded == ["skuq._version", *of_cli, "skuq.imports"]
     assert not SLOW & {*after}
-    *lines, told = lines
     assert [line.split()[0] for line in lines] == estimator_names()
     assert ["QUAMClassifier", "skuq.quam:QUAMClassifier", "[skuq]"] in map(str.split, lines)
     assert "--check" in told
@@ -72,12 +79,11 @@ def test_checked_estimators_are_listed_with_summary_origin_or_error(monkeypatch)
     assert line.endswith("[skuq]")
 
 
-def test_the_lists_of_commands_have_the_first_sentence_of_their_help():
-    for command in COMMANDS:
-        group = main if len(command) == 1 else audit
-        result = run(*command, "-h")
-        assert result.exit_code == 0, command
-        assert result.output.splitlines()[2].strip() == group.commands_at[command[-1]][1]
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_the_lists_of_commands_have_the_first_sentence_of_their_help(command):
+    group, result = main if len(command) == 1 else audit, run(*command, "-h")
+    assert result.exit_code == 0
+    assert result.output.splitlines()[2].strip() == group.commands_at[command[-1]][1]
 
 
 @pytest.mark.parametrize(
@@ -96,39 +102,25 @@ def test_a_command_that_cannot_be_loaded_stops_no_other(monkeypatch, broken, com
     assert broken in result.stderr
 
 
-SCRIPT = "import sys\n{}\nfrom skuq.cli import main\nsys.exit(main())"
-
-
-def test_an_interpreter_that_fails_has_no_exit_code_of_a_verdict(tmp_path):
-    (tmp_path / "p.csv").write_text("y,p\n0,0.5\n1,0.5\n", encoding="utf-8")
-    given = ["--label", "y", "--predictions", str(tmp_path / "p.csv"), "--proba", "p"]
-    for planted in (
-        "raise SystemError('no interpreter')",
-        "sys.modules['click'] = None",
-        "sys.modules['numpy'] = None",
-    ):
-        done = python(SCRIPT.format(planted), "audit", *given)
-        assert done.returncode not in {0, FAILED}, planted
-        assert done.stdout == ""
-        assert done.stderr
+@pytest.mark.parametrize(
+    "planted", ["raise SystemError", "sys.modules['click'] = None", "sys.modules['numpy'] = None"]
+)
+def test_an_interpreter_that_fails_has_no_exit_code_of_a_verdict(predictions, planted):
+    code = f"import sys\n{planted}\nfrom skuq.cli import main\nsys.exit(main())"
+    done = python(code, "audit", *predictions)
+    assert done.returncode not in {0, FAILED}
+    assert done.stdout == ""
+    assert done.stderr
 
 
 @pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(0), SystemExit(FAILED)])
 @pytest.mark.parametrize("command", ["audit", "verify"])
-def test_a_crash_has_no_exit_code_of_a_verdict(tmp_path, monkeypatch, error, command):
-    def fail(*_, **__):
-        raise error
-
-    path = tmp_path / "p.csv"
-    path.write_text("y,p\n0,0.5\n1,0.5\n", encoding="utf-8")
-    given = ["audit", "--label", "y", "--predictions", path, "--proba", "p"]
-    monkeypatch.setattr(_io, "check_outputs", fail)
-    if command == "verify":
-        asked = ["--alpha", 0.1, "--bins", 2, "--confidence-level", 0.9, "--level", "bins"]
-        given = ["audit", "verify", tmp_path, tmp_path, path, "--label", "y", "--classes", "0,1"]
-        given += asked
-        monkeypatch.setattr(_proofs, "_check_files", fail)
-    result = run(*given)
+def test_a_crash_has_no_exit_code_of_a_verdict(tmp_path, predictions, monkeypatch, error, command):
+    asked = ["--alpha", 0.1, "--bins", 2, "--confidence-level", 0.9, "--level", "bins"]
+    given = [tmp_path, tmp_path, tmp_path / "p.csv", "--label", "y", "--classes", "0,1", *asked]
+    for module, name in ((_io, "check_outputs"), (_proofs, "_check_files")):
+        monkeypatch.setattr(module, name, mock.Mock(side_effect=error))
+    result = run("audit", *(predictions if command == "audit" else ["verify", *given]))
     assert (result.exit_code, result.stdout) == (1, "")
 
 
@@ -169,13 +161,13 @@ def test_messages_of_the_package_name_no_options_and_one_function_writes_tables(
         if names & OTHER_WAYS:  # which do not look at what a spreadsheet would run
             writers[path.name] = names & OTHER_WAYS
         documented = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-        options += [
-            (path.name, node.value)
-            for node in nodes
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-            if id(node) not in documented and re.search(r"(?<![\w-])--[a-z]", node.value)
-            if not path.is_relative_to(ROOT / "cli")
-        ]
+        texts = (n for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
+        if not path.is_relative_to(ROOT / "cli"):
+            options += [
+                (path.name, node.value)
+                for node in texts
+                if id(node) not in documented and re.search(r"(?<![\w-])--[a-z]", node.value)
+            ]
     assert options == []
     # The other one makes lines in memory, which are read again.
     assert writers == {"_write.py": {"to_csv"}, "_read.py": {"writer"}}

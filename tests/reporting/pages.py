@@ -4,12 +4,12 @@ from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """Tags with their attributes, texts by tag, rows of tables, and the nesting as an outline."""
+    """Tags, texts in all and by tag, rows of tables in all and by heading, and an outline."""
 
     def __init__(self, html):
         super().__init__()
         self.tags, self.open, self.texts, self.rows, self.begun = [], [], {}, [], False
-        self.outline = ""
+        self.outline, self.text, self.under = "", "", {}
         self.feed(html)
         assert self.open == []
 
@@ -25,6 +25,8 @@ class Page(HTMLParser):
             self.outline += f"{tag}("
         if tag == "tr":
             self.rows.append([])
+            heading = self.texts.get("h2", [""])[-1].strip()
+            self.under.setdefault(heading, []).append(self.rows[-1])
         if tag in {"td", "th"}:
             self.rows[-1].append("")
 
@@ -34,6 +36,7 @@ class Page(HTMLParser):
             self.outline += ")"
 
     def handle_data(self, data):
+        self.text += data
         if self.open:
             texts = self.texts.setdefault(self.open[-1], [])
             if self.begun or not texts:

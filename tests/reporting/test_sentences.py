@@ -20,6 +20,10 @@ def verdict(audit):
     return audit_data(audit)["verdict"]
 
 
+def of_confidence(y, confidence, **options):
+    return from_predictions(y, np.column_stack([confidence, 1 - confidence]), **options)
+
+
 def told(audit):
     return "\n".join(verdict(audit)["sentences"])
 
@@ -28,8 +32,7 @@ def recorded(bins, **options):
     """Audit of bins given as confidence, number of predictions and number of right ones."""
     confidence = np.concatenate([np.full(n, c) for c, n, _ in bins])
     wrong = np.concatenate([np.arange(n) >= right for _, n, right in bins])
-    proba = np.column_stack([confidence, 1 - confidence])
-    return from_predictions(wrong.astype(int), proba, classes=[0, 1], **options)
+    return of_confidence(wrong.astype(int), confidence, classes=[0, 1], **options)
 
 
 def calibrated(n, seed=0, low=0.5):
@@ -68,13 +71,19 @@ def test_groups_are_named_when_they_have_findings_only():
     member = rng.random(4000) < 0.1
     confidence[member] = 0.55
     towns = {"town": np.where(member, "north\nside", "south")}
-    proba = np.column_stack([confidence, 1 - confidence])
-    audit = from_predictions(y, proba, sensitive_features=towns)
+    audit = of_confidence(y, confidence, sensitive_features=towns)
     assert not audit.bins_.significant.any()
     assert verdict(audit)["headline"].startswith("Failed: in 1 of ")
     (line,) = [text for text in verdict(audit)["findings"] if "Group" in text]
     assert line.startswith(f"Group town=north side, 50% to 60%: of {member.sum()} predictions ")
     assert "south" not in " ".join(verdict(audit)["findings"])
+    towns, y = {"town": np.repeat(np.arange(8), 300)}, np.tile(np.arange(300) >= 270, 8)
+    audit = of_confidence(y.astype(int), np.full(2400, 0.55), sensitive_features=towns)
+    found = verdict(audit)["findings"]
+    assert sum(text.startswith("Group town=") for text in found) == 5
+    (others,) = [text for text in found if text.startswith("The reported confidence is also wrong")]
+    assert others.count("Group town=") == 3
+    assert "50% to 60% (too low)" in others
 
 
 def test_bins_that_are_one_finding_are_told_together():
@@ -89,24 +98,13 @@ def test_bins_that_are_one_finding_are_told_together():
     assert "Failed: in 2 of 4 " in verdict(audit)["headline"]
 
 
-def test_findings_beyond_the_first_ones_are_named():
-    n = 300
-    towns = {"town": np.repeat(np.arange(8), n)}
-    y = np.tile(np.arange(n) >= 0.9 * n, 8).astype(int)
-    audit = from_predictions(y, np.tile([0.55, 0.45], (8 * n, 1)), sensitive_features=towns)
-    found = verdict(audit)["findings"]
-    assert sum(text.startswith("Group town=") for text in found) == 5
-    (others,) = [text for text in found if text.startswith("The reported confidence is also wrong")]
-    assert others.count("Group town=") == 3
-    assert "50% to 60% (too low)" in others
-
-
 def test_what_is_within_the_tolerance_or_may_be_chance_is_passed_and_told_with_its_samples():
     audit = drawn_audit(n=60_000, groups={})
     assert audit.within_alpha_
-    assert not [text for text in verdict(audit)["findings"] if "larger than" in text]
-    assert verdict(audit)["headline"].startswith("Passed: in 5 confidence bins with samples ")
-    assert "at most the tolerated 5 percentage points" in verdict(audit)["headline"]
+    found = verdict(audit)
+    assert not [text for text in found["findings"] if "larger than" in text]
+    assert found["headline"].startswith("Passed: in 5 confidence bins with samples ")
+    assert "at most the tolerated 5 percentage points" in found["headline"]
     audit = drawn_audit(n=150, groups={})
     beyond = np.flatnonzero(~audit.bins_.within_alpha)
     assert audit.passed_
@@ -130,22 +128,19 @@ def test_power_names_the_gaps_and_the_bins_and_groups_that_are_too_small():
     assert f"exceeds its confidence by at least {min(gaps):.1f} to {max(gaps):.1f} perc" in text
     assert "too low by more than the tolerance can be detected: 90% to 100% (3)." in text
     assert "Regions of the inputs were not searched" in text
-    y, confidence, _ = calibrated(2000)
     towns = {"town": np.where(np.arange(2000) < 4, "few", "many")}
-    proba = np.column_stack([confidence, 1 - confidence])
-    audit = from_predictions(y, proba, sensitive_features=towns)
+    audit = of_confidence(*calibrated(2000)[:2], sensitive_features=towns)
     (line,) = [text for text in verdict(audit)["sentences"] if "too few samples for any" in text]
     assert "any finding: town=few. All samples share the error probability with 2 groups. " in line
     assert "an audit without groups reports a bin of all samples whose accuracy exceeds" in line
 
 
-def test_a_region_is_told_in_words_with_its_numbers(plt):
+def test_a_region_is_told_in_words_with_its_numbers(plt, monkeypatch):
     y, confidence, rng = calibrated(900, low=0.8)
     ages, jobs = rng.integers(18, 80, 900), rng.choice(["cook", "nurse"], 900)
-    X = pd.DataFrame({"age": ages, "job": jobs})
     confidence[(ages < 30) & (jobs == "nurse")] = 0.57
-    proba = np.column_stack([confidence, 1 - confidence])
-    audit = from_predictions(y, proba, X=X, search_regions=0.2, alpha=0.5)
+    X = pd.DataFrame({"age": ages, "job": jobs})
+    audit = of_confidence(y, confidence, X=X, search_regions=0.2, alpha=0.5)
     data = json.loads(json.dumps(audit_data(audit), allow_nan=False))
     (region, *_) = data["regions"]["found"]
     assert data["verdict"]["headline"].startswith("Failed: in 1 region of the inputs the reported ")
@@ -156,43 +151,28 @@ def test_a_region_is_told_in_words_with_its_numbers(plt):
     searched = data["regions"]["n_searched"]
     assert f"{searched:,} regions of the inputs were compared. With" in told(audit)
     assert audit_report(audit).html().count(region["rule"].replace("<", "&lt;")) == 2
-
-
-def test_regions_of_a_part_of_the_samples_are_said_to_be_of_that_part(monkeypatch):
     monkeypatch.setattr("skuq.calibration._conditions.MAX_SAMPLES", 100)
-    audit = from_predictions(
-        [0, 1] * 100,
-        [[0.6, 0.4], [0.4, 0.6]] * 100,
-        X=np.arange(400).reshape(-1, 2) % 7,
-        search_regions=0.3,
-    )
+    proba, X = [[0.6, 0.4], [0.4, 0.6]] * 100, np.arange(400).reshape(-1, 2) % 7
+    audit = from_predictions([0, 1] * 100, proba, X=X, search_regions=0.3)
     assert "were compared in 100 of the 200 samples, drawn at random." in told(audit)
-    assert "in a region of the inputs by more than 30 percentage points" in told(audit) or (
-        not audit.passed_
-    )
+    points = "in a region of the inputs by more than 30 percentage points"
+    assert points in told(audit) or not audit.passed_
 
 
 def test_empty_bins_are_told_where_predictions_could_have_been():
     assert "confidence of 80% to 100%; nothing" in told(drawn_audit(0.25, n=3000, groups={}))
     sums = recorded([(0.55, 40, 20), (0.75, 40, 30)]).sums_
-    assert "confidence of 0% to 50%, 60% to 70%, 80% to 100%;" in told(
-        CalibrationAuditor.from_sums(sums)  # the number of classes is unknown
-    )
+    unknown = told(CalibrationAuditor.from_sums(sums))  # how many classes there are
+    assert "confidence of 0% to 50%, 60% to 70%, 80% to 100%;" in unknown
     equal = recorded([(0.75, 400, 300)], strategy="quantile", n_bins=5)
     assert "nothing is known" not in told(equal)
-
-
-@pytest.mark.parametrize(
-    ("row", "text"),
-    [
-        ({"lower": 0.99999, "upper": 1.0}, "99.999% to 100%"),
-        ({"lower": 0.999999998, "upper": 0.999999999}, "99.9999998% to 99.9999999%"),
-        ({"lower": 0.6, "upper": 0.6}, "60% to 60%"),
-        ({"lower": 1 / 3, "upper": 2 / 3}, "33.33% to 66.67%"),
-    ],
-)
-def test_edges_of_bins_can_be_told_apart(row, text):
-    assert bin_range(row) == text
+    for lower, upper, text in (
+        (0.99999, 1.0, "99.999% to 100%"),
+        (0.999999998, 0.999999999, "99.9999998% to 99.9999999%"),
+        (0.6, 0.6, "60% to 60%"),
+        (1 / 3, 2 / 3, "33.33% to 66.67%"),
+    ):
+        assert bin_range({"lower": lower, "upper": upper}) == text
 
 
 @pytest.mark.parametrize("right", [300, 399])
@@ -209,17 +189,13 @@ def test_first_sentence_says_what_was_not_looked_at_and_the_last_how_to(kind, sc
     """Audits of 400 predictions at 75 %, of which so many are right."""
     X = pd.DataFrame({"town": np.arange(400) % 2, "constant": 0.0})
     y = (np.arange(400) >= right).astype(int)
-    proba = np.tile([0.75, 0.25], (400, 1))
     model = DummyClassifier(strategy="prior").fit(np.zeros((4, 2)), [0, 0, 0, 1])
+    options = {"groups": {"sensitive_features": X["town"]}}
+    options["regions"] = {"X": X[["town"]], "search_regions": True}
     if kind == "model":
         audit = CalibrationAuditor(model).fit(X.to_numpy(), y)
     else:
-        options = {
-            "recorded": {},
-            "groups": {"sensitive_features": X["town"]},
-            "regions": {"X": X[["town"]], "search_regions": True},
-        }
-        audit = from_predictions(y, proba, **options[kind])
+        audit = of_confidence(y, np.full(400, 0.75), **options.get(kind, {}))
     headline = verdict(audit)["headline"]
     assert headline.startswith("Passed: " if right == 300 else "Failed: ")
     first, *others = headline.split(". ")

@@ -36,10 +36,11 @@ def test_a_model_that_is_worse_than_the_mean_is_not_to_be_used(
     labels, prediction, explained, useless
 ):
     model = measured(labels, prediction=prediction)
-    assert (f"explains {explained}" if explained else "median absolute error") in _how_good(model)
-    assert ("explains" in _how_good(model)) == bool(explained)
-    assert ("no better than always predicting the mean" in guessing_note(model)) == useless
-    assert _how_good(model).startswith(guessing_note(model))
+    told, note = _how_good(model), guessing_note(model)
+    assert (f"explains {explained}" if explained else "median absolute error") in told
+    assert ("explains" in told) == bool(explained)
+    assert ("no better than always predicting the mean" in note) == useless
+    assert told.startswith(note)
 
 
 @pytest.mark.parametrize(
@@ -53,13 +54,8 @@ def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used(labels, sure,
 
 
 def test_wrong_predictions_are_counted_and_ranked_by_the_score_that_detects_them_best(plt):
-    model = measured(
-        list("aabb"),
-        prediction=list("aaba"),
-        confidence=[0.9, 0.8, 0.9, 0.6],
-        total=[0.1, 0.4, 0.1, 0.2],
-        epistemic=[0.3, 0.2, 0.1, 0.0],
-    )
+    scores = {"confidence": [0.9, 0.8, 0.9, 0.6], "total": [0.1, 0.4, 0.1, 0.2]}
+    model = measured([*"aabb"], prediction=[*"aaba"], **scores, epistemic=[0.3, 0.2, 0.1, 0.0])
     found = _wrong_predictions(model)
     assert (found["n_wrong"], found["held_out"]) == (1, "4 held-out rows")
     assert found["refused"] == "lowest confidence"

@@ -61,9 +61,8 @@ def test_rows_that_are_not_scored_are_written_and_reported(tmp_path, ending):
     pytest.importorskip("matplotlib")
     if ending == "parquet":
         pytest.importorskip("pyarrow")
-    random = np.random.default_rng(0)
-    frame = pd.DataFrame({"a": random.normal(size=120), "y": np.tile([3, 7], 60)})
-    frame["a"] += frame["y"]
+    frame = pd.DataFrame({"y": np.tile([3, 7], 60)})
+    frame["a"] = frame["y"] + np.random.default_rng(0).normal(size=120)
     train = frame.astype({"a": str})
     train.loc[99, "a"] = "1 - 2"
     model = TableModel(Toy()).fit(train, "y")
@@ -71,9 +70,9 @@ def test_rows_that_are_not_scored_are_written_and_reported(tmp_path, ending):
     new.loc[1, "a"] = "abc"
     parts = [model.predict(new[:40]), model.predict(new[40:])]
     write_table(tmp_path / f"u.{ending}", parts)
-    found = open_table(tmp_path / f"u.{ending}").read()
-    assert found["prediction"].isna().to_numpy().nonzero()[0].tolist() == [1]
-    assert set(found["prediction"].dropna()) == {3, 7}
+    found = open_table(tmp_path / f"u.{ending}").read()["prediction"]
+    assert found.isna().to_numpy().nonzero()[0].tolist() == [1]
+    assert set(found.dropna()) == {3, 7}
     counts = model.count(new[:40]) + model.count(new[40:])
     report = table_report(model, pd.concat(parts), counts)
     assert "119 rows were predicted." in report.summary

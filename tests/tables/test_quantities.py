@@ -11,6 +11,8 @@ from skuq import AnchoredQuantileRegressor, Uncertainty
 from skuq.tables import TableModel
 from skuq.tables._target import TargetScale
 
+pytestmark = pytest.mark.usefixtures("few_trees")
+
 
 def prices(n, seed=0, whole=False):
     """Prices whose spread grows with them: few are large."""
@@ -57,7 +59,6 @@ def test_parts_are_variances_in_the_square_of_the_unit_of_the_target(rows, new):
     assert rows["aleatoric"].std() > 0.3 * rows["aleatoric"].mean()
 
 
-@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize("skewed", [False, True])
 def test_the_unit_of_the_target_does_not_matter(new, skewed):
     train = prices(200)
@@ -72,7 +73,6 @@ def test_the_unit_of_the_target_does_not_matter(new, skewed):
         assert (second[name] / first[name] / unit).between(1 / bound, bound).all(), name
 
 
-@pytest.mark.usefixtures("few_trees")
 def test_a_skewed_target_is_learnt_on_the_scale_that_suits_and_is_told(model):
     assert model.quantities_.scale.power < 1
     assert any("which gave narrower" in note for note in model.notes_)
@@ -93,27 +93,25 @@ def test_limits_are_values_that_can_be(whole):
 
 
 def test_values_that_pile_up_are_limits_and_whole_limits_hold_the_same_whole_numbers():
-    scale = TargetScale.of(np.arange(30.0))
-    lower, upper = np.array([2.3, 4.2, -5.0]), np.array([7.9, 4.4, 0.5])
-    found = np.transpose(scale.possible(lower, upper))
-    np.testing.assert_array_equal(found, [[3, 7], [4, 4], [0, 0]])
+    possible = TargetScale.of(np.arange(30.0)).possible
+    found = possible(np.array([2.3, 4.2, -5.0]), np.array([7.9, 4.4, 0.5]))
+    np.testing.assert_array_equal(np.transpose(found), [[3, 7], [4, 4], [0, 0]])
     y = np.append(np.linspace(-3, 5, 400), np.full(10, 5.0))
     scale = TargetScale.of(y)
     assert (scale.low, scale.high, scale.whole) == (-np.inf, 5.0, False)
     assert TargetScale.of(y[:400]).high == np.inf
 
 
-@pytest.mark.parametrize("power", [1.0, 0.5, 0.0])
-def test_scales_are_inverted(power):
+def test_scales_are_inverted():
     y, step = np.linspace(0.5, 90, 50), 1e-6
-    scale = TargetScale(power, 0.0, np.inf, False, 0.5, 90.0)
-    np.testing.assert_allclose(scale.inverse(scale.transformed(y)), y)
-    slope = (scale.inverse(scale.transformed(y) + step) - y) / step
-    np.testing.assert_allclose(scale.slope(y), slope, rtol=1e-3)
-    assert np.isfinite(scale.inverse(np.array([-1e9, 1e9]))).all()
+    for power in (1.0, 0.5, 0.0):
+        scale = TargetScale(power, 0.0, np.inf, False, 0.5, 90.0)
+        np.testing.assert_allclose(scale.inverse(scale.transformed(y)), y)
+        slope = (scale.inverse(scale.transformed(y) + step) - y) / step
+        np.testing.assert_allclose(scale.slope(y), slope, rtol=1e-3)
+        assert np.isfinite(scale.inverse(np.array([-1e9, 1e9]))).all()
 
 
-@pytest.mark.usefixtures("few_trees")
 def test_a_given_model_has_intervals_of_its_own(new):
     train, held_out, numbers = prices(400), prices(600, seed=2), ["area", "old"]
     forest = RandomForestRegressor(n_estimators=20, random_state=0)
@@ -140,7 +138,6 @@ class MeanAndDoubt(RegressorMixin, BaseEstimator):
         return Uncertainty.from_parts(np.full(len(X), 2.0), np.arange(len(X)))
 
 
-@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(
     "estimator", [MeanAndDoubt(), AnchoredQuantileRegressor(max_epochs=5, random_state=0)]
 )
@@ -154,15 +151,12 @@ def test_other_estimators_keep_their_parts(estimator, new):
     assert inside.mean() == pytest.approx(0.9, abs=0.08)
 
 
-def test_quantiles_and_intervals_are_those_of_the_results(model, new):
+def test_intervals_are_those_of_the_results_and_measured_by_size_and_by_group(model, new):
     rows = model.predict(new[:40], coverage=0.8, n_explained=0)
     interval = model.predict_interval(new[:40], 0.8)
     np.testing.assert_array_equal(np.transpose(interval), rows[["lower", "upper"]])
     quantiles = model.predict_quantiles(new[:40], [0.1, 0.5, 0.9])
     assert (np.diff(quantiles, axis=1) >= 0).all()
-
-
-def test_coverage_is_measured_by_size_and_by_group(model):
     by_size = model.measured_coverage(0.9, by="prediction")
     assert len(by_size) == 10
     assert by_size["rows"].sum() == len(model.held_out_)

@@ -1,46 +1,15 @@
 """The report on a table says what the model and its held-out rows say."""
 
-from html.parser import HTMLParser
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from skuq.reporting import table_report
 from skuq.tables import TableModel, weak_class_notes
+from tests.reporting.pages import Page
 from tests.tables.toy import Toy, quantify
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
-
-
-class Page(HTMLParser):
-    """Rows of cells by heading, all text, and every address that could be fetched."""
-
-    def __init__(self, html):
-        super().__init__()
-        self.rows, self.text, self.addresses, self.heading, self.inside = {}, "", [], "", ""
-        self.feed(html)
-
-    def handle_starttag(self, tag, attributes):
-        self.inside = tag
-        self.addresses += [v for k, v in attributes if k in ("src", "href", "srcset", "data")]
-        if tag == "h2":
-            self.heading = ""
-        if tag == "tr":
-            self.rows.setdefault(self.heading, []).append([])
-        if tag in ("td", "th"):
-            self.rows[self.heading][-1].append("")
-
-    def handle_data(self, data):
-        self.text += data
-        if self.inside == "h2":
-            self.heading = (self.heading + data).strip()
-        if self.inside in ("td", "th"):
-            self.rows[self.heading][-1][-1] += data
-
-    def handle_endtag(self, tag):
-        self.inside = ""
 
 
 def report_of(train, table, target="kind"):
@@ -59,10 +28,11 @@ def large():
 
 @pytest.fixture(scope="module")
 def reported(large):
-    """The report on the rows of `large`, what it reports on, and figures that it left open."""
+    """The report on the rows of `large`, and what it reports on."""
     before = pyplot.get_fignums()
     result, page = report_of(large, large)
-    return SimpleNamespace(result=result, page=page, opened=pyplot.get_fignums() != before)
+    assert pyplot.get_fignums() == before
+    return result, page
 
 
 def test_unusual_rows_are_counted_and_listed_first_with_their_reasons(large):
@@ -70,16 +40,17 @@ def test_unusual_rows_are_counted_and_listed_first_with_their_reasons(large):
     table.loc[[3, 4], "size"] = 1000.0
     table.loc[17, ["size", "colour"]] = [1234.0, "b"]
     result, page = report_of(large, table)
-    unusual = sum(value <= 0.05 for value in result.rows["conformal_p_value"])
+    p_values = result.rows["conformal_p_value"]
+    unusual = (p_values <= 0.05).sum()
     assert unusual >= 3
     assert f"30 rows were predicted. {unusual} of them ({unusual / 30:.1%})" in page.text
-    head, *rows = page.rows["Rows to look at first"]
+    head, *rows = page.under["Rows to look at first"]
     assert head == ["row", "prediction", "confidence", "reasons", "p", "epistemic"]
     assert rows[0][0] == "18"
     assert "size = 1234" in rows[0][head.index("reasons")]
-    shown = result.rows["conformal_p_value"][[int(row[0]) - 1 for row in rows]]
+    shown = p_values[[int(row[0]) - 1 for row in rows]]
     assert shown.is_monotonic_increasing
-    assert shown.max() <= result.rows["conformal_p_value"].nsmallest(len(rows)).max()
+    assert shown.max() <= p_values.nsmallest(len(rows)).max()
 
 
 def test_the_smallest_table_that_is_said_to_be_enough_is_enough(large):
@@ -99,38 +70,27 @@ def test_an_id_may_be_called_as_a_column_of_the_report(large):
     assert f"<td>{first['p'].iloc[0]}</td>" in page
 
 
-def test_quality_is_measured_on_the_held_out_rows(reported):
-    result, page, held_out = reported.result, reported.page, reported.result.held_out
-    quality = dict(page.rows["How good is the model?"][1:])
-    accuracy = (held_out["prediction"] == held_out["label"]).mean()
-    assert quality["held-out rows"] == str(len(held_out)) == "40"
-    assert quality["right predictions"] == f"{100 * accuracy:.1f}%"
-    assert f"right for {100 * accuracy:.1f}% of 40 held-out rows" in page.text
-    counts = {row[0]: int(row[1]) for row in page.rows["Predictions"][1:]}
+def test_quality_is_measured_on_the_held_out_rows_and_by_true_class(reported):
+    (result, page), held = reported, reported[0].held_out
+    quality = dict(page.under["How good is the model?"][1:])
+    right = held["prediction"] == held["label"]
+    accuracy, measured = f"{right.mean():.1%}", result.model.measured_by_class()
+    assert quality["held-out rows"] == str(len(held)) == "40"
+    assert quality["right predictions"] == accuracy
+    assert f"right for {accuracy} of 40 held-out rows" in page.text
+    counts = {row[0]: int(row[1]) for row in page.under["Predictions"][1:]}
     assert counts == result.rows["prediction"].value_counts().to_dict()
-    assert not reported.opened
-
-
-def test_the_curve_is_that_of_the_score_that_finds_wrong_predictions_best(reported):
-    page, held_out = reported.page, reported.result.held_out
-    _, *rows = page.rows["Which score finds wrong predictions?"]
+    _, *rows = page.under["Which score finds wrong predictions?"]
     best = max(rows, key=lambda row: float(row[1]))[0]
-    wrong = (held_out["prediction"] != held_out["label"]).sum()
-    assert f"Wrong predictions among the 40 held-out rows: {wrong}." in page.text
+    assert f"Wrong predictions among the 40 held-out rows: {(~right).sum()}." in page.text
     shown = "lowest confidence" if best == "low confidence" else f"largest {best}"
     assert f"those with the {shown} are" in page.text
-
-
-def test_held_out_rows_are_measured_by_true_class(reported):
-    result, page, held = reported.result, reported.page, reported.result.held_out
-    head, *rows = page.rows["How good is it for each class?"]
+    head, *rows = page.under["How good is it for each class?"]
     assert head == ["class", "held-out rows", "right predictions", "coverage"]
-    measured = result.model.measured_by_class()
-    for name, count, right, covered in rows:
-        of_class = held[held["label"] == name]
-        assert int(count) == len(of_class)
-        assert right == f"{100 * (of_class['prediction'] == name).mean():.1f}%"
-        assert covered == f"{100 * measured['coverage'][name]:.1f}%"
+    for name, *told in rows:
+        own = right[held["label"] == name]
+        covered = f"{measured['coverage'][name]:.1%}"
+        assert told == [str(len(own)), f"{own.mean():.1%}", covered]
     assert "90% holds on average over all classes, not within each class" in page.text
     overall = (measured["coverage"] * measured["rows"]).sum() / measured["rows"].sum()
     assert result.model.measured_coverage()[0] == pytest.approx(overall)
@@ -162,7 +122,7 @@ def test_of_many_classes_those_are_shown_that_sets_hold_least_often():
     frame = pd.DataFrame({"a": np.repeat(np.arange(12.0), 20) + random.normal(size=240)})
     frame["kind"] = np.repeat([f"kind {k:02}" for k in range(12)], 20)
     result, page = report_of(frame, frame)
-    _, *rows = page.rows["How good is it for each class?"]
+    _, *rows = page.under["How good is it for each class?"]
     measured = result.model.measured_by_class()["coverage"]
     assert {row[0] for row in rows} == set(measured.nsmallest(10).index)
     assert "true class: of 12, the 10 with the lowest coverage." in page.text
@@ -184,8 +144,9 @@ def test_names_and_values_of_the_user_are_text_and_never_markup(large):
     frame = large.rename(columns={"size": hostile, "kind": "<b>kind"})
     frame["colour"] = np.where(frame["colour"] == "a", hostile, "b")
     _, page = report_of(frame, frame, target="<b>kind")
-    head, *rows = page.rows["Rows to look at first"]
+    head, *rows = page.under["Rows to look at first"]
     assert any(hostile in row[head.index("reasons")] for row in rows)
     assert "How certain are the predictions of <b>kind?" in page.text
-    assert page.addresses
-    assert all(address.startswith("data:") for address in page.addresses)
+    addresses = [a[key] for _, a in page.tags for key in ("src", "href", "srcset") if key in a]
+    assert addresses
+    assert all(address.startswith("data:") for address in addresses)

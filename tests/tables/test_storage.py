@@ -113,10 +113,9 @@ def test_a_folder_is_never_written_over(line, tmp_path):
     check_savable(tmp_path / "kept")
     (tmp_path / "kept").mkdir()
     for check in (line[0].save, check_savable):
-        with pytest.raises(TableError, match="exists"):
-            check(tmp_path / "kept")
-        with pytest.raises(TableError, match="does not exist"):
-            check(tmp_path / "absent" / "kept")
+        for name, words in (("kept", "exists"), ("absent/kept", "does not exist")):
+            with pytest.raises(TableError, match=words):
+                check(tmp_path / name)
 
 
 def shouting(X):
@@ -165,7 +164,11 @@ def test_a_model_of_another_version_is_refused(copy, change, version):
         TableModel.load(copy)
 
 
-def test_a_forged_folder_runs_no_code(copy):
+@pytest.mark.parametrize("forged", [[], {}, {"estimator_": None}, LogisticRegression()])
+def test_a_forged_folder_runs_no_code(copy, forged):
+    skops.dump(forged, copy / "model.skops")
+    with pytest.raises(TableError, match="no TableModel"):
+        TableModel.load(copy)
     skops.dump(FunctionTransformer(shouting), copy / "model.skops")
     with pytest.raises(TableError, match=r"may run code: .*shouting"):
         TableModel.load(copy)
@@ -271,13 +274,6 @@ def test_a_file_that_was_tampered_with_is_refused(copy, change):
     TAMPERED[change](tree)
     skops.dump(tree, copy / "model.skops")
     with pytest.raises(TableError, match="is not a model saved by skuq"):
-        TableModel.load(copy)
-
-
-@pytest.mark.parametrize("forged", [[], {}, {"estimator_": None}, LogisticRegression()])
-def test_a_file_of_something_else_is_refused(copy, forged):
-    skops.dump(forged, copy / "model.skops")
-    with pytest.raises(TableError, match="no TableModel"):
         TableModel.load(copy)
 
 
