@@ -1,6 +1,7 @@
 """The group of commands: loaded when they are called, and exit codes that no crash produces."""
 
 import ast
+import csv
 import json
 import re
 import subprocess
@@ -8,13 +9,15 @@ import sys
 from pathlib import Path
 from unittest import mock
 
+import numpy as np
+import pandas as pd
 import pytest
 
 import skuq
 from skuq import QUAMClassifier
 from skuq.cli import _io, _proofs
 from skuq.cli._audit import audit
-from skuq.cli._io import OPTIONS, as_options
+from skuq.cli._io import OPTIONS, InputError, as_options, check_outputs, files_of
 from skuq.cli._main import FAILED, main
 from skuq.imports import Plugin, discover, estimator_names
 from tests.cli.runner import run
@@ -113,7 +116,9 @@ def test_an_interpreter_that_fails_has_no_exit_code_of_a_verdict(predictions, pl
     assert done.stderr
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(0), SystemExit(FAILED)])
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), SystemExit(0), SystemExit(FAILED), KeyboardInterrupt()]
+)
 @pytest.mark.parametrize("command", ["audit", "verify"])
 def test_a_crash_has_no_exit_code_of_a_verdict(tmp_path, predictions, monkeypatch, error, command):
     asked = ["--alpha", 0.1, "--bins", 2, "--confidence-level", 0.9, "--level", "bins"]
@@ -127,13 +132,10 @@ def test_a_crash_has_no_exit_code_of_a_verdict(tmp_path, predictions, monkeypatc
 @pytest.mark.parametrize(
     ("message", "expected"),
     [
-        ("leave it out (`drop`).", "leave it out (--drop)."),
         ("out (`drop=['a b', 'c']`)", "out (--drop 'a b' --drop c)"),
         ("say so (`trust=True`)", "say so (--trust)"),
         ('say so (`task="regression"`)', "say so (--task regression)"),
         ("no column 'k' (`id_column`)", "no column 'k' (--id)"),
-        ("saved (`TableModel.save`)", "saved (--save)"),
-        ("string (`allow_test_string=True`)", "string (--test-string)"),
         ("`X` and `drop=f(x)` are left", "`X` and `drop=f(x)` are left"),
     ],
 )
@@ -171,3 +173,48 @@ def test_messages_of_the_package_name_no_options_and_one_function_writes_tables(
     assert options == []
     # The other one makes lines in memory, which are read again.
     assert writers == {"_write.py": {"to_csv"}, "_read.py": {"writer"}}
+
+
+def test_no_file_is_read_or_written_twice_whatever_it_is_called_or_into_no_folder(
+    tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").touch()
+    Path("inner").mkdir()
+    Path("link.csv").symlink_to("t.csv")
+    for again in ("t.csv", "inner/../t.csv", "link.csv", f"{tmp_path}/t.csv"):
+        with pytest.raises(InputError, match="twice"):
+            files_of("--predictions", ["t.csv", again])
+        with pytest.raises(InputError, match="is already"):
+            check_outputs([Path(again)], [Path("t.csv")])
+    with pytest.raises(InputError, match=r"out\.csv is already"):
+        check_outputs([Path("out.csv"), None, Path("out.csv")], [])
+    with pytest.raises(InputError, match="folder absent"):
+        check_outputs([None, Path("absent/out.csv")], [Path("t.csv")])
+    check_outputs([Path("out.csv"), None], [Path("t.csv")])
+
+
+HOSTILE = "=HYPERLINK(1)"
+STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", " ")
+
+
+@pytest.mark.parametrize(
+    "command", [("certify", "--max-radius", "0.1"), ("quantify", "--model", "logistic")]
+)
+def test_no_command_writes_a_formula_that_came_with_a_table(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).uniform(size=(60, 2))
+    frame = pd.DataFrame(rows, columns=[HOSTILE, " @size"])
+    frame["y"] = np.where(rows[:, 0] > 0.5, "=A1", "\n=B1")
+    frame["id"] = [f"{HOSTILE}{k}" for k in range(60)]
+    frame.to_csv("known.csv", index=False)
+    frame[:6].drop(columns="y").to_csv("new.csv", index=False)
+    given = ["--train", "known.csv", "--target", "y", "--predict", "new.csv", "--out", "out.csv"]
+    result = run(*command, *given, "--id", "id")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("A spreadsheet would evaluate such text as a formula") == 1
+    with open("out.csv", encoding="utf-8", newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert sum(HOSTILE in cell for cell in cells) >= 6
+    for cell in cells:
+        assert not cell.startswith(STARTS) or re.fullmatch(r"-?[\d.e-]+", cell), cell

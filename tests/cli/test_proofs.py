@@ -1,6 +1,5 @@
 """``skuq audit commit``, ``prove``, ``verify`` and so on: parties, exit codes, failures."""
 
-import hashlib
 import json
 import os
 import shutil
@@ -9,7 +8,6 @@ import sys
 from contextlib import chdir
 from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import joblib
 import numpy as np
@@ -161,37 +159,16 @@ def client(parties, monkeypatch):
     monkeypatch.chdir(parties.folder / "client")
 
 
-@pytest.fixture
-def copy(auditor, tmp_path):
-    """A copy of the bundle, to be changed."""
-    return Path(shutil.copytree(auditor / "bundle", tmp_path / "bundle"))
-
-
-def list_again(folder):
-    """Make the manifest of a folder fit its files."""
-    path = folder / "manifest.json"
-    record = read(path)
-    for name, entry in record["files"].items():
-        data = (folder / name).read_bytes()
-        entry.update(sha256=hashlib.sha256(data).hexdigest(), bytes=len(data))
-    path.write_text(json.dumps(record), encoding="utf-8")
-
-
 def test_the_provider_is_told_what_was_made(parties):
     told = parties.told
     record = read(parties.folder / "provider" / PUBLIC / "commitment.json")
     rows = record["architecture"]["rows_per_proof"]
-    for line in (
-        f"Commitment point:   {record['commitment_point']}",
-        f"{rows['bins']:,} at --level bins, {rows['predictions']:,} at",
-        f"Rows of all proofs: {3 * rows['bins']:,} or {3 * rows['predictions']:,} (",
-        "Reference string: the given file.",
-    ):
-        assert line in told["commit"]
+    assert f"Commitment point:   {record['commitment_point']}" in told["commit"]
+    assert f"{rows['bins']:,} at --level bins, {rows['predictions']:,} at" in told["commit"]
+    assert f" {3 * rows['bins']:,} or {3 * rows['predictions']:,} (" in told["commit"]
+    assert "Reference string: the given file." in told["commit"]
     assert told["prove"].endswith("Proofs: 1\nFor the auditor: bundle\n")
     assert "Then repeat this command with --challenge" in told["reported"]
-    assert told["answered"].endswith("For the auditor: sent\n")
-    assert told["attest"].endswith("Attestation: answer.json\n")
 
 
 def test_an_auditor_verifies_in_a_folder_that_has_nothing_of_the_provider(parties, auditor):
@@ -267,11 +244,10 @@ def test_no_file_of_the_auditors_own_is_the_providers(auditor, tmp_path, theirs)
     unusable(verify(data=path), "DATA must not be in ")
 
 
-def test_changed_files_and_names_that_command_the_terminal_are_rejected(auditor, copy):
+def test_changed_files_and_names_that_command_the_terminal_are_rejected(auditor, tmp_path):
+    copy = shutil.copytree("bundle", tmp_path / "bundle")
     path = copy / "chunks" / "00000.json"
-    record = read(path)
-    record["outputs"][0] = str(int(record["outputs"][0]) + 2)
-    path.write_text(json.dumps(record), encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8") + " ", encoding="utf-8")
     rejected(verify(audit=copy), "chunks/00000.json")
     (copy / "\x1b]0;owned").touch()
     assert "\\x1b" in rejected(verify(audit=copy), "manifest")
@@ -359,6 +335,12 @@ def test_columns_are_selected_by_their_committed_names(auditor, tmp_path):
     assert verify(data=tmp_path / "wide.csv").exit_code == 0
     table.drop(columns="width").to_csv(tmp_path / "narrow.csv", index=False)
     unusable(verify(data=tmp_path / "narrow.csv"), "has no column 'width'")
+    table.to_csv(tmp_path / "other.csv", sep=";", index=False)
+    unusable(verify(data=tmp_path / "other.csv"), "'width;height;y;the id', if it is split at a")
+    (tmp_path / "empty.csv").touch()
+    unusable(verify(data=tmp_path / "empty.csv"), "is empty")
+    table.rename(columns={"the id": "\u00e9"}).to_csv(tmp_path / "l.csv", encoding="latin-1")
+    unusable(verify(data=tmp_path / "l.csv"), "in UTF-8")
 
 
 @pytest.mark.parametrize(
@@ -454,13 +436,6 @@ def test_without_the_extra_one_line_names_it(auditor, monkeypatch):
         assert run(*call).stderr.rstrip().endswith("pip install 'skuq[zk]'")
 
 
-@pytest.mark.parametrize("error", [KeyError("lost"), KeyboardInterrupt(), SystemExit(FAILED)])
-def test_a_crash_is_no_verdict(auditor, monkeypatch, error):
-    monkeypatch.setattr(zk, "verify", mock.Mock(side_effect=error))
-    result = verify()
-    assert (result.exit_code, result.stdout) == (1, "")
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -484,7 +459,6 @@ def test_options_belong_to_the_command_they_follow(auditor, arguments, words):
         (["0", "1"], [0, 1], [0, 1]),
         ([0, 1], ["0", "1"], ["0", "1"]),
         ([0, 1], [0.0, 1.0], [0.0, 1.0]),
-        ([True, False], [False, True], [True, False]),
         ([1, 0], [False, True], [True, False]),
         (["a", "NA"], ["a", "NA"], ["a", "NA"]),
         ([0, 2], [0, 1], "got '2' in row 2"),
@@ -498,44 +472,39 @@ def test_options_belong_to_the_command_they_follow(auditor, arguments, words):
     ],
 )
 def test_labels_become_what_the_classes_are_or_are_named(column, classes, expected):
-    column, classes = pd.Series(column), np.array(classes)
+    given = "y", pd.Series(column), np.array(classes)
     if isinstance(expected, str):
         with pytest.raises(InputError, match=expected):
-            _proofs.labels_of("y", column, classes)
-        return
-    found = _proofs.labels_of("y", column, classes)
-    assert [(value, type(value)) for value in found] == [(each, type(each)) for each in expected]
+            _proofs.labels_of(*given)
+    else:
+        found = _proofs.labels_of(*given)
+        assert [(v, type(v)) for v in found] == [(v, type(v)) for v in expected]
 
 
-@pytest.mark.parametrize(
-    ("text", "classes", "expected"),
-    [
-        ("a, b", ["a", "b"], ["a", "b"]),
+def test_classes_are_given_as_a_row_of_a_csv_file():
+    for text, classes, expected in (
         ('"no, thanks", yes', ["no, thanks", "yes"], ["no, thanks", "yes"]),
         ("0,1", [0.0, 1.0], [0, 1]),
         ("True,False", [False, True], [True, False]),
         ("", ["a"], [""]),
-    ],
-)
-def test_classes_are_given_as_a_row_of_a_csv_file(text, classes, expected):
-    assert _proofs.classes_of(text, SimpleNamespace(classes=np.array(classes))) == expected
+    ):
+        committed = SimpleNamespace(classes=np.array(classes))
+        assert _proofs.classes_of(text, committed) == expected
 
 
 @pytest.mark.parametrize(
-    ("error", "raised"),
+    ("error", "raised", "left"),
     [
-        (ValueError("why"), InputError),
-        (InputError("why"), InputError),
-        (OSError("why"), InputError),
-        (KeyError("why"), KeyError),
-        (KeyboardInterrupt("why"), KeyboardInterrupt),
-        (zk.VerificationError("why"), _proofs.VerificationFailed),
+        (ValueError("why"), InputError, None),
+        (OSError("why"), InputError, None),
+        (KeyError("why"), KeyError, None),
+        (KeyboardInterrupt("why"), KeyboardInterrupt, None),
+        (zk.VerificationError("why"), _proofs.VerificationFailed, '{"verification_error":"why"}\n'),
     ],
 )
-def test_the_result_of_an_earlier_call_is_removed(tmp_path, error, raised):
+def test_the_result_of_an_earlier_call_is_removed(tmp_path, error, raised, left):
     path = tmp_path / "verdict.json"
     path.write_text('{"passed":true}', encoding="utf-8")
     with pytest.raises(raised, match="why"), _proofs.proofs(path):
         raise error
-    reason = '{"verification_error":"why"}\n' if raised is _proofs.VerificationFailed else None
-    assert (path.read_text(encoding="utf-8") if path.exists() else None) == reason
+    assert (path.read_text(encoding="utf-8") if path.exists() else None) == left

@@ -1,24 +1,12 @@
 """Makers of one display of each kind, and what is read off displays."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 from scipy.stats import norm
 
-from skuq import CalibrationAuditor
-from skuq.plotting import (
-    CalibrationAuditDisplay,
-    CertifiedRangeDisplay,
-    ConfidenceDensityDisplay,
-    CoverageBySizeDisplay,
-    IntervalsByWidthDisplay,
-    OODDisplay,
-    PITDisplay,
-    ReliabilityDisplay,
-    RiskCoverageDisplay,
-    UncertaintyHistogramDisplay,
-    UncertaintyMapDisplay,
-)
+from skuq import CalibrationAuditor, plotting
 
 STRANGE = "_$\\frac{$ \n\x1b %" + 200 * "x"
 TWO = [[0.75, 0.25], [0.25, 0.75]]
@@ -47,20 +35,23 @@ Y, MEAN, STD = quantities(60)
 LEVELS = [0.05, 0.5, 0.9]
 
 
+def makes(kind, *given, way="from_predictions", **settings):
+    """A function of axes, and of other settings, that makes such a display."""
+    return partial(getattr(getattr(plotting, f"{kind}Display"), way), *given, **settings)
+
+
 def gaussians(y_true=Y, mean=MEAN, std=STD):
-    """Makers of displays of Gaussian predictions: functions of axes and of a name."""
-    limits = mean - 1.645 * std, mean + 1.645 * std
+    """Makers of displays of Gaussian predictions."""
+    intervals = y_true, mean - 1.645 * std, mean + 1.645 * std
     quantiles = mean[:, None] + std[:, None] * norm.ppf(LEVELS)
-    values, squares, absolute = (y_true, mean, std), "squared_error", "absolute_error"
-    risk = RiskCoverageDisplay.from_predictions
     return {
-        "width": lambda **s: IntervalsByWidthDisplay.from_predictions(y_true, *limits, **s),
-        "size": lambda **s: CoverageBySizeDisplay.from_predictions(y_true, *limits, **s),
-        "size by": lambda **s: CoverageBySizeDisplay.from_predictions(y_true, *limits, mean, **s),
-        "PIT": lambda **s: PITDisplay.from_predictions(*values, **s),
-        "quantiles": lambda **s: PITDisplay.from_quantiles(y_true, quantiles, LEVELS, **s),
-        "squares": lambda **s: risk(*values, loss=squares, **s),
-        "absolute": lambda **s: risk(*values, loss=absolute, **s),
+        "width": makes("IntervalsByWidth", *intervals),
+        "size": makes("CoverageBySize", *intervals),
+        "size by": makes("CoverageBySize", *intervals, mean),
+        "PIT": makes("PIT", y_true, mean, std),
+        "quantiles": makes("PIT", y_true, quantiles, LEVELS, way="from_quantiles"),
+        "squares": makes("RiskCoverage", y_true, mean, std, loss="squared_error"),
+        "absolute": makes("RiskCoverage", y_true, mean, std, loss="absolute_error"),
     }
 
 
@@ -69,30 +60,21 @@ BOUNDS = np.array([[0.8, 0.4], [0.9, 0.6], [0.9, 0.9], [0.9, 1.0]])
 
 
 def every_kind(name="a name"):
-    """Makers of one display of each kind, with this name in all its texts; functions of axes."""
-    limits, points = (MEAN - STD, MEAN + STD), {"X": np.eye(2), "y": [name, "other"]}
-    named, unit, two = {"name": name}, {"unit": name}, {name: [0.5, 0.6], "other": [0.3]}
-    names = {"label": name, "feature_names": (name, "other"), **unit, **points}
-    size = CoverageBySizeDisplay.from_predictions
-    width = IntervalsByWidthDisplay.from_predictions
-    maps = UncertaintyMapDisplay.from_predictions
-    histogram = UncertaintyHistogramDisplay.from_predictions
-    ranges = CertifiedRangeDisplay.from_predictions
-    audits = CalibrationAuditDisplay.from_predictions
+    """Makers of one display of each kind, with this name in all its texts."""
+    intervals, two = (Y, MEAN - STD, MEAN + STD), {name: [0.5, 0.6], "other": [0.3]}
+    points = {"X": np.eye(2), "y": [name, "other"], "feature_names": (name, "other")}
     return {
-        **{k: lambda make=make, **s: make(**named, **s) for k, make in gaussians().items()},
-        "width, unit": lambda **s: width(Y, *limits, **unit, **s),
-        "size, unit": lambda **s: size(Y, *limits, label=name, **unit, **s),
-        "labels": lambda **s: RiskCoverageDisplay.from_predictions(
-            [0, 1], [0, 0], [0.1, 0.2], **named, **s
-        ),
-        "histogram": lambda **s: histogram(two, label=name, **unit, **s),
-        "density": lambda **s: ConfidenceDensityDisplay.from_predictions(two, **s),
-        "OOD": lambda **s: OODDisplay.from_predictions(two, **s),
-        "reliability": lambda **s: ReliabilityDisplay.from_predictions([0, 1], TWO, **named, **s),
-        "audit": lambda **s: audits(AUDIT.bins_, 0.05, **named, **s),
-        "map": lambda **s: maps(*GRID, GRID[0], **names, **s),
-        "range": lambda **s: ranges([0, 1], *BOUNDS, **named, **s),
+        **{kind: partial(make, name=name) for kind, make in gaussians().items()},
+        "width, unit": makes("IntervalsByWidth", *intervals, unit=name),
+        "size, unit": makes("CoverageBySize", *intervals, label=name, unit=name),
+        "labels": makes("RiskCoverage", [0, 1], [0, 0], [0.1, 0.2], name=name),
+        "histogram": makes("UncertaintyHistogram", two, label=name, unit=name),
+        "density": makes("ConfidenceDensity", two),
+        "OOD": makes("OOD", two),
+        "reliability": makes("Reliability", [0, 1], TWO, name=name),
+        "audit": makes("CalibrationAudit", AUDIT.bins_, 0.05, name=name),
+        "map": makes("UncertaintyMap", *GRID, GRID[0], label=name, unit=name, **points),
+        "range": makes("CertifiedRange", [0, 1], *BOUNDS, name=name),
     }
 
 

@@ -10,18 +10,26 @@ from datetime import UTC, datetime
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 from markupsafe import Markup
+from sklearn.dummy import DummyClassifier
 from sklearn.linear_model import LogisticRegression
 
 from skuq import CalibrationAuditor
-from skuq.reporting import AuditReport, audit_data, audit_report, bin_range
+from skuq.plotting import CalibrationAuditDisplay, OODDisplay
+from skuq.reporting import AuditReport, audit_data, audit_report, bin_finding, bin_range
 from tests.reporter import drawn_audit
 from tests.reporting.pages import Page
 
 HOSTILE = "</td><script>alert('a & \"b\"')</script>$\\frac{$"
 BROWSERS = map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])
 BROWSER = next(filter(None, BROWSERS), None)
+FLAGS = [
+    *("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"),
+    *("--disable-quic", "--disable-component-update", "--disable-sync", "--no-first-run"),
+    "--virtual-time-budget=5000",
+]
 MOMENT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")
 
@@ -59,16 +67,14 @@ def test_the_data_are_the_numbers_of_the_auditor(shift):
 
 def test_overconfidence_that_was_found_is_said_to_be_detectable():
     """At a confidence of 0.95, accuracy cannot exceed it by more than the tolerance."""
-    proba = np.tile([0.05, 0.95], (1500, 1))
-    audit = CalibrationAuditor.from_predictions(np.arange(1500) >= 210, proba, classes=[0, 1])
-    report = without_pictures(audit)
+    report = without_pictures(recorded([(0.95, 1500, 1290)]))
     found = json.loads(report.json())["bins"][-1]
     assert (found["count"], found["direction"]) == (1500, "overconfident")
     assert found["detectable_underconfidence"] is None
     assert 0.05 < found["detectable_overconfidence"] < 0.09
     points = f"{100 * found['detectable_overconfidence']:.1f}"
-    (told,) = [text for text in report.data["verdict"]["sentences"] if "falls short" in text][:1]
-    assert f"at least {points} percentage points" in told
+    told = [text for text in report.data["verdict"]["sentences"] if "falls short" in text]
+    assert f"at least {points} percentage points" in told[0]
     assert f"\N{MINUS SIGN}{points}</td>" in report.html()
 
 
@@ -192,9 +198,13 @@ def test_a_write_that_fails_half_way_changes_neither_file(
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
 def test_a_browser_shows_the_report_with_visible_pictures_and_runs_no_script(faked, plt, tmp_path):
+    def browse(*arguments):
+        given = [f"--user-data-dir={tmp_path / 'profile'}", *arguments, path.as_uri()]
+        return subprocess.run([BROWSER, *FLAGS, *given], capture_output=True, text=True, check=True)
+
     report = audit_report(faked)
     path, source = report.write(tmp_path / "audit.html"), report.html()
-    browse(path, tmp_path, "--window-size=900,3000", f"--screenshot={tmp_path / 'page.png'}")
+    browse("--window-size=900,3000", f"--screenshot={tmp_path / 'page.png'}")
     pixels = (255 * plt.imread(tmp_path / "page.png")[..., :3]).round().astype(int)
     for colour in ("#0072B2", "#D55E00"):  # of plain and of significant bins
         wanted = [int(colour[k : k + 2], 16) for k in (1, 3, 5)]
@@ -202,17 +212,202 @@ def test_a_browser_shows_the_report_with_visible_pictures_and_runs_no_script(fak
     # A script that the page would run replaces its content: the policy must not let it.
     attack = "<script>document.body.innerHTML = 'attacked'</script></body>"
     path.write_text(source.replace("</body>", attack), encoding="utf-8")
-    page = browse(path, tmp_path, "--dump-dom").stdout
+    page = browse("--dump-dom").stdout
     assert "<h1>Calibration audit</h1>" in page
     assert page.count("<img ") == source.count("<img ") > 0
     assert page.count("<li>") == source.count("<li>")
 
 
-def browse(path, folder, *arguments):
-    flags = (
-        "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-quic "
-        "--disable-component-update --disable-sync --no-first-run --virtual-time-budget=5000"
-    )
-    profile = f"--user-data-dir={folder / 'profile'}"
-    command = [BROWSER, *flags.split(), profile, *arguments, path.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, check=True)
+LOW, HIGH = "Where the reported confidence is too low", "Where the reported confidence is too high"
+from_predictions = CalibrationAuditor.from_predictions
+
+
+def verdict(audit):
+    return audit_data(audit)["verdict"]
+
+
+def of_confidence(y, confidence, **options):
+    return from_predictions(y, np.column_stack([confidence, 1 - confidence]), **options)
+
+
+def told(audit):
+    return "\n".join(verdict(audit)["sentences"])
+
+
+def recorded(bins, **options):
+    """Audit of bins given as confidence, number of predictions and number of right ones."""
+    confidence = np.concatenate([np.full(n, c) for c, n, _ in bins])
+    wrong = np.concatenate([np.arange(n) >= right for _, n, right in bins])
+    return of_confidence(wrong.astype(int), confidence, classes=[0, 1], **options)
+
+
+def calibrated(n, seed=0, low=0.5):
+    """Labels and confidences of a calibrated model."""
+    rng = np.random.default_rng(seed)
+    confidence = rng.uniform(low, 1, n)
+    return (rng.random(n) > confidence).astype(int), confidence, rng
+
+
+def test_a_failed_audit_says_where_how_much_and_how_improbable(faked):
+    bins, sums, worst = faked.bins_, faked.sums_, faked.suspicious_bins()[0]
+    found = verdict(faked)
+    where = f"{bins.significant.sum()} of {(bins.count > 0).sum()} confidence bins and "
+    assert found["headline"].startswith(f"Failed: in {where}")
+    first = found["findings"][0]
+    assert first.startswith(f"50% to 60%: of {sums.count[worst]} predictions with a mean")
+    assert f"{100 * bins.confidence[worst]:.1f}%, {sums.correct[worst]} " in first
+    assert f"({100 * bins.accuracy[worst]:.1f}%) were right (p < 0.0001)." in first
+    assert LOW in told(faked)
+    assert HIGH not in told(faked)
+    assert "not proof of intent" in told(faked)
+    over = told(drawn_audit(-0.2, groups={}))
+    assert HIGH in over
+    assert LOW not in over
+    page = AuditReport("Audit", audit_data(faked)).html()
+    assert all(text.split(" (")[0].replace("<", "&lt;") in page for text in found["findings"])
+    text = CalibrationAuditDisplay.from_estimator(faked).description()
+    part = text.partition("Significant deviation: ")[2]
+    assert f"{bins.accuracy[worst]:.3g} at {bins.confidence[worst]:.3g}" in part
+    flagged = OODDisplay({"in": np.linspace(0.01, 1, 100), "out": [0.01]}).description()
+    assert flagged.endswith("flagged at 0.05: in: 5.0%; out: 100.0%.")
+
+
+def test_groups_are_named_when_they_have_findings_only():
+    y, confidence, rng = calibrated(4000)
+    member = rng.random(4000) < 0.1
+    confidence[member] = 0.55
+    towns = {"town": np.where(member, "north\nside", "south")}
+    audit = of_confidence(y, confidence, sensitive_features=towns)
+    assert not audit.bins_.significant.any()
+    assert verdict(audit)["headline"].startswith("Failed: in 1 of ")
+    (line,) = [text for text in verdict(audit)["findings"] if "Group" in text]
+    assert line.startswith(f"Group town=north side, 50% to 60%: of {member.sum()} predictions ")
+    assert "south" not in " ".join(verdict(audit)["findings"])
+    towns, y = {"town": np.repeat(np.arange(8), 300)}, np.tile(np.arange(300) >= 270, 8)
+    audit = of_confidence(y.astype(int), np.full(2400, 0.55), sensitive_features=towns)
+    found = verdict(audit)["findings"]
+    assert sum(text.startswith("Group town=") for text in found) == 5
+    (others,) = [text for text in found if text.startswith("The reported confidence is also wrong")]
+    assert others.count("Group town=") == 3
+    assert "50% to 60% (too low)" in others
+
+
+def test_bins_that_are_one_finding_are_told_together():
+    audit = recorded([(0.65, 40, 33), (0.75, 60, 55), (0.85, 400, 340)])
+    assert audit.bins_.finding[6:8].tolist() == [1, 1]
+    assert verdict(audit)["findings"][0].startswith("60% to 80%: of 100 predictions with a mean")
+    assert "71.0%, 88 (88.0%) were right" in verdict(audit)["findings"][0]
+    # A bin amid a finding need not deviate as its neighbours do.
+    audit = recorded([(0.55, 48, 37), (0.65, 5, 1), (0.75, 44, 41), (0.85, 7, 6)])
+    assert audit.bins_.finding[5:8].tolist() == [1, 1, 1]
+    assert bin_finding(audit_data(audit)["bins"][6]) == "with neighbours"
+    assert "Failed: in 2 of 4 " in verdict(audit)["headline"]
+
+
+def test_what_is_within_the_tolerance_or_may_be_chance_is_passed_and_told_with_its_samples():
+    audit = drawn_audit(n=60_000, groups={})
+    assert audit.within_alpha_
+    found = verdict(audit)
+    assert not [text for text in found["findings"] if "larger than" in text]
+    assert found["headline"].startswith("Passed: in 5 confidence bins with samples ")
+    assert "at most the tolerated 5 percentage points" in found["headline"]
+    audit = drawn_audit(n=150, groups={})
+    beyond = np.flatnonzero(~audit.bins_.within_alpha)
+    assert audit.passed_
+    assert f"In {len(beyond)} of 5 confidence bins" in verdict(audit)["headline"]
+    line, algorithm = verdict(audit)["findings"]
+    assert algorithm.startswith("Algorithm 1")
+    assert all(f"({audit.bins_.count[b]} predictions, " in line for b in beyond)
+    audit = recorded([(0.75, 40_000, 31_200)])
+    assert audit.passed_
+    (line,) = verdict(audit)["findings"]
+    assert "within the tolerated 5 percentage points: 70% to 80% (" in line
+    assert "75.0% reported, 78.0% right)." in line
+    one = verdict(recorded([(0.75, 400, 300)], alpha=0.01))["headline"]
+    assert "tolerated 1 percentage point " in one
+
+
+def test_power_names_the_gaps_and_the_bins_and_groups_that_are_too_small():
+    audit = recorded([(0.55, 400, 220), (0.75, 300, 225), (0.95, 3, 3)])
+    gaps = 100 * audit.bins_.detectable_underconfidence[[5, 7]]
+    text = told(audit)
+    assert f"exceeds its confidence by at least {min(gaps):.1f} to {max(gaps):.1f} perc" in text
+    assert "too low by more than the tolerance can be detected: 90% to 100% (3)." in text
+    assert "Regions of the inputs were not searched" in text
+    towns = {"town": np.where(np.arange(2000) < 4, "few", "many")}
+    audit = of_confidence(*calibrated(2000)[:2], sensitive_features=towns)
+    (line,) = [text for text in verdict(audit)["sentences"] if "too few samples for any" in text]
+    assert "any finding: town=few. All samples share the error probability with 2 groups. " in line
+    assert "an audit without groups reports a bin of all samples whose accuracy exceeds" in line
+
+
+def test_a_region_is_told_in_words_with_its_numbers(plt, monkeypatch):
+    y, confidence, rng = calibrated(900, low=0.8)
+    ages, jobs = rng.integers(18, 80, 900), rng.choice(["cook", "nurse"], 900)
+    confidence[(ages < 30) & (jobs == "nurse")] = 0.57
+    X = pd.DataFrame({"age": ages, "job": jobs})
+    audit = of_confidence(y, confidence, X=X, search_regions=0.2, alpha=0.5)
+    data = json.loads(json.dumps(audit_data(audit), allow_nan=False))
+    (region, *_) = data["regions"]["found"]
+    assert data["verdict"]["headline"].startswith("Failed: in 1 region of the inputs the reported ")
+    assert "more than the tolerated 20 percentage points" in data["verdict"]["headline"]
+    line = next(text for text in data["verdict"]["findings"] if text.startswith("Region "))
+    assert line.startswith(f"Region {region['rule']}: of {region['count']} predictions")
+    assert f"{region['correct']} ({100 * region['accuracy']:.1f}%) were right" in line
+    searched = data["regions"]["n_searched"]
+    assert f"{searched:,} regions of the inputs were compared. With" in told(audit)
+    assert audit_report(audit).html().count(region["rule"].replace("<", "&lt;")) == 2
+    monkeypatch.setattr("skuq.calibration._conditions.MAX_SAMPLES", 100)
+    proba, X = [[0.6, 0.4], [0.4, 0.6]] * 100, np.arange(400).reshape(-1, 2) % 7
+    audit = from_predictions([0, 1] * 100, proba, X=X, search_regions=0.3)
+    assert "were compared in 100 of the 200 samples, drawn at random." in told(audit)
+    points = "in a region of the inputs by more than 30 percentage points"
+    assert points in told(audit) or not audit.passed_
+
+
+def test_empty_bins_are_told_where_predictions_could_have_been():
+    assert "confidence of 80% to 100%; nothing" in told(drawn_audit(0.25, n=3000, groups={}))
+    sums = recorded([(0.55, 40, 20), (0.75, 40, 30)]).sums_
+    unknown = told(CalibrationAuditor.from_sums(sums))  # how many classes there are
+    assert "confidence of 0% to 50%, 60% to 70%, 80% to 100%;" in unknown
+    equal = recorded([(0.75, 400, 300)], strategy="quantile", n_bins=5)
+    assert "nothing is known" not in told(equal)
+    for lower, upper, text in (
+        (0.99999, 1.0, "99.999% to 100%"),
+        (0.999999998, 0.999999999, "99.9999998% to 99.9999999%"),
+        (0.6, 0.6, "60% to 60%"),
+        (1 / 3, 2 / 3, "33.33% to 66.67%"),
+    ):
+        assert bin_range({"lower": lower, "upper": upper}) == text
+
+
+@pytest.mark.parametrize("right", [300, 399])
+@pytest.mark.parametrize(
+    ("kind", "scope", "advice"),
+    [
+        ("model", "(bins only: groups and regions were not tested)", "inputs (`search_regions`)."),
+        ("recorded", "(bins only: groups and reg", "name the groups that matter (`sensitive_feat"),
+        ("groups", "(all samples and named groups only: regions of", "An underconfident group"),
+        ("regions", None, None),
+    ],
+)
+def test_first_sentence_says_what_was_not_looked_at_and_the_last_how_to(kind, scope, advice, right):
+    """Audits of 400 predictions at 75 %, of which so many are right."""
+    X = pd.DataFrame({"town": np.arange(400) % 2, "constant": 0.0})
+    y = (np.arange(400) >= right).astype(int)
+    model = DummyClassifier(strategy="prior").fit(np.zeros((4, 2)), [0, 0, 0, 1])
+    options = {"groups": {"sensitive_features": X["town"]}}
+    options["regions"] = {"X": X[["town"]], "search_regions": True}
+    if kind == "model":
+        audit = CalibrationAuditor(model).fit(X.to_numpy(), y)
+    else:
+        audit = of_confidence(y, np.full(400, 0.75), **options.get(kind, {}))
+    headline = verdict(audit)["headline"]
+    assert headline.startswith("Passed: " if right == 300 else "Failed: ")
+    first, *others = headline.split(". ")
+    if scope is None:
+        assert "not tested" not in headline
+        assert "offset" not in headline
+    else:
+        assert scope in first
+        assert advice in others[-1]

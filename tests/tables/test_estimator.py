@@ -172,7 +172,7 @@ def test_results_and_held_out_rows_have_their_labels(labels, model, people, numb
     assert held.index.isin(table.index).all()
     if table.index.is_unique:
         assert (table["moved"].loc[held.index] == held["label"]).all()
-        fitted = TableModel(Toy()).fit(table[:50], "moved", drop=["rent"], held_out=table[40:])
+        fitted = TableModel(Toy()).fit(placed[:50], "moved", drop=["rent"], held_out=placed[40:])
         assert fitted.held_out_.index.equals(table.index[50:])  # the first ten trained
 
 

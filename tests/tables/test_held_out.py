@@ -1,16 +1,22 @@
-"""Rows that measure a model: none that trained it, and no column that knows the outcome."""
+"""Rows that measure a model, none of which trained it, and the conformal limits that they set."""
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
-from skuq.tables import TableModel
+from skuq.calibration import conformal_limit
+from skuq.residuals import interval_scores, stretched
+from skuq.tables import TableModel, coverage_notes
 from skuq.tables._held_out import (
     Parts,
     copies_in,
     hold_out,
     leaking_columns,
     overlapping_rows,
+    prediction_sets,
     repetition_notes,
 )
 
@@ -134,3 +140,53 @@ def test_a_column_that_was_written_after_the_outcome_is_told():
     X, y = X[["a", "b"]], np.where(X["a"] + X["b"] > 0, "yes", "no")
     parts = Parts(X[:400], y[:400], X[400:], y[400:], [], X.index[400:])
     assert leaking_columns(parts, np.full(200, 1e-4), np.full(200, True), ["a", "b"]) == []
+
+
+def drawn(n, seed):
+    """Probabilities, and labels drawn from them."""
+    random = np.random.default_rng(seed)
+    proba = random.dirichlet([0.6, 0.8, 1.0], size=n)
+    return proba, np.array([random.choice(3, p=p) for p in proba])
+
+
+def given_proba():
+    """A fitted classifier whose inputs are its probabilities."""
+    model = LogisticRegression()
+    model.classes_, model.coef_, model.intercept_ = np.arange(3), np.eye(3), np.zeros(3)
+    return make_pipeline(FunctionTransformer(np.log), model)
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.97])
+def test_sets_are_those_of_mapie(coverage):
+    mapie = pytest.importorskip("mapie.classification")
+    (proba, y), (new, _) = drawn(150, 0), drawn(60, 1)
+    ours = prediction_sets(new, conformal_limit(1 - proba[np.arange(len(y)), y], coverage))
+    settings = {"confidence_level": coverage, "conformity_score": "lac", "prefit": True}
+    peer = mapie.SplitConformalClassifier(given_proba(), **settings)
+    theirs = peer.conformalize(proba, y).predict_set(new)[1][:, :, 0]
+    some = theirs.any(axis=1)  # ours are never empty
+    np.testing.assert_array_equal(ours[some], theirs[some])
+    assert (ours[~some].sum(axis=1) == 1).all()
+
+
+@pytest.mark.parametrize("coverage", [0.5, 0.9])
+def test_intervals_are_those_of_mapie(coverage):
+    mapie = pytest.importorskip("mapie.regression")
+    random, given = np.random.default_rng(0), LinearRegression().fit([[0], [1]], [0, 1])
+    predicted = random.normal(size=120)
+    y, new = predicted + random.standard_t(3, size=120), random.normal(size=(20, 1))
+    scores = interval_scores(y, predicted - 0.5, predicted + 0.5)
+    ours = stretched(new - 0.5, new + 0.5, conformal_limit(scores, coverage))
+    peer = mapie.SplitConformalRegressor(given, confidence_level=coverage, prefit=True)
+    _, intervals = peer.conformalize(predicted[:, None], y).predict_interval(new)
+    np.testing.assert_allclose(intervals[:, :, 0], np.hstack(ours))
+
+
+@pytest.mark.parametrize(("coverage", "fewest"), [(0.9, 9), (0.99, 99), (0.8, 4), (0.5, 1)])
+def test_too_few_rows_bound_nothing_and_this_is_said(coverage, fewest):
+    assert conformal_limit(np.arange(float(fewest)), coverage) == fewest - 1
+    assert conformal_limit(np.arange(fewest - 1.0), coverage) == np.inf
+    assert coverage_notes(fewest, coverage) == []
+    (note,) = coverage_notes(fewest - 1, coverage)
+    rows = "1 held-out row" if fewest == 1 else f"{fewest} held-out rows"
+    assert f"{coverage} needs at least {rows}, but there are {fewest - 1}:" in note

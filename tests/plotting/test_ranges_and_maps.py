@@ -1,26 +1,35 @@
-"""Displays of certified ranges: against the estimators, and what is drawn."""
+"""Displays of certified ranges and maps of uncertainty: against the estimators, as drawn."""
 
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_iris, make_moons
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skuq import RobustGPC, RobustGPRegressor
-from skuq.plotting import CertifiedRangeDisplay
+from skuq.plotting import CertifiedRangeDisplay, UncertaintyMapDisplay
+from tests.metrics.problems import EntropicLogisticRegression
 from tests.plotting.drawing import draw_without_warnings, legend_texts
 
 RADII = [0.0, 0.1, 0.2, 0.4, 0.6]
 MOST = (0.5, np.inf)  # probabilities of the predicted one of two classes
 MOONS, LABELS = make_moons(40, noise=0.1, random_state=0)
-POINT = MOONS[:1]
+NAMES, POINT = np.array(["upper", "lower"])[LABELS], MOONS[:1]
+XX0, XX1 = np.meshgrid(np.linspace(-2, 2, 5), np.linspace(-2, 2, 5))
 
 
 @pytest.fixture(scope="module")
 def gpc():
-    labels = np.array(["upper", "lower"])[LABELS]
-    return RobustGPC(4.0 * RBF(0.6), optimizer=None).fit(MOONS, labels)
+    return RobustGPC(4.0 * RBF(0.6), optimizer=None).fit(MOONS, NAMES)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return EntropicLogisticRegression().fit(MOONS, NAMES)
 
 
 @pytest.fixture(scope="module")
@@ -144,3 +153,59 @@ def test_status_of_given_means_is_by_comparison_with_the_tolerance_in_any_unit()
         bounds[1] = bounds[0] - 0.1 * scale
         with pytest.raises(ValueError, match="min_upper"):
             CertifiedRangeDisplay([0, 1, 2], *bounds)
+
+
+@pytest.mark.parametrize("part", ["total", "aleatoric", "epistemic"])
+def test_map_shows_the_uncertainty_at_every_grid_point_around_the_points(model, part):
+    settings = {"part": part, "unit": "nats", "grid_resolution": 7, "margin": 0.5}
+    display = UncertaintyMapDisplay.from_estimator(model, MOONS, NAMES, **settings)
+    grid = np.column_stack([display.xx0.ravel(), display.xx1.ravel()])
+    expected = getattr(model.predict_uncertainty(grid), part).reshape(7, 7)
+    np.testing.assert_allclose(display.uncertainty, expected)
+    np.testing.assert_array_equal(display.mesh_.get_array(), display.uncertainty)
+    margin = 0.5 * np.ptp(MOONS, axis=0)
+    np.testing.assert_allclose(grid.min(axis=0), MOONS.min(axis=0) - margin)
+    np.testing.assert_allclose(grid.max(axis=0), MOONS.max(axis=0) + margin)
+    assert display.colorbar_.ax.get_ylabel() == f"{part} uncertainty (nats)"
+    assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("feature 0", "feature 1")
+
+
+def test_map_of_a_constant_feature_has_a_width():
+    constant = np.column_stack([MOONS[:, 0], np.full(len(MOONS), 3.0)])
+    flat = EntropicLogisticRegression().fit(constant, NAMES)
+    display = UncertaintyMapDisplay.from_estimator(flat, constant, grid_resolution=5)
+    assert (display.xx1.min(), display.xx1.max()) == (1.5, 4.5)
+
+
+def test_map_draws_the_points_of_each_class_also_again(model):
+    display = UncertaintyMapDisplay.from_estimator(model, MOONS, NAMES, grid_resolution=5)
+    for _ in range(2):
+        assert legend_texts(display) == ["lower", "upper"]
+        lower, upper = display.ax_.collections[1:]
+        np.testing.assert_array_equal(lower.get_offsets(), MOONS[NAMES == "lower"])
+        np.testing.assert_array_equal(upper.get_offsets(), MOONS[NAMES == "upper"])
+        display.plot()
+    plain = UncertaintyMapDisplay.from_estimator(model, MOONS, grid_resolution=5)
+    np.testing.assert_array_equal(plain.ax_.collections[1].get_offsets(), MOONS)
+    assert plain.ax_.get_legend() is None
+
+
+@pytest.mark.parametrize("kind", [float, "{:.3f}".format])
+def test_a_map_draws_many_values_alike_and_tells_a_few_apart(kind):
+    y = [kind(value) for value in MOONS[:, 0] ** 2]
+    display = UncertaintyMapDisplay.from_predictions(XX0, XX1, XX0, X=MOONS, y=y)
+    assert display.ax_.get_legend() is None
+    np.testing.assert_array_equal(display.ax_.collections[1].get_offsets(), MOONS)
+    few = np.arange(len(MOONS)) % 20 / 2
+    display = UncertaintyMapDisplay.from_predictions(XX0, XX1, XX0, X=MOONS, y=few)
+    assert legend_texts(display) == [str(value) for value in np.unique(few)]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("in_pipeline", [False, True])
+def test_map_of_a_model_fitted_on_a_frame_has_its_names_and_no_warning(in_pipeline):
+    frame, model = pd.DataFrame(MOONS, columns=["width", "height"]), EntropicLogisticRegression()
+    model = make_pipeline(StandardScaler(), model) if in_pipeline else model
+    model, points = model.fit(frame, NAMES), MOONS if in_pipeline else frame
+    display = UncertaintyMapDisplay.from_estimator(model, points, NAMES, grid_resolution=5)
+    assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("width", "height")
