@@ -7,7 +7,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.reporting import table_report
 from skuq.reporting._tables import _how_good, _wrong_predictions
 from skuq.tables import TableModel, guessing_note, table_notes
 from tests.reporting.conftest import QUOTES, SCRIPT
@@ -75,15 +74,3 @@ def test_names_of_classes_and_columns_stay_text_and_the_treatment_is_a_list(tabl
     treatment = unescape(html).partition("Processing of the data</h2>")[2]
     notes = [*model.notes_[len(model.warnings_) :], *table_notes(counts)]
     assert len(re.findall("<li>", treatment)) == len(notes) > 0
-
-
-def test_captions_of_many_classes_that_were_all_predicted_right(plt):
-    label = np.arange(110) % 11
-    table = pd.DataFrame(10.0 * (label[:, None] == np.arange(11))).add_prefix("x")
-    table += np.random.default_rng(0).normal(size=table.shape)
-    table["label"] = [f"class {k}" for k in label]
-    model = TableModel("logistic").fit(table, "label")
-    page = " ".join(table_report(model, model.predict(table), model.count(table)).html().split())
-    assert "of 11, the 10 with the lowest coverage" in page
-    assert "All held-out predictions are right" in page
-    assert "Rows are counted from 1." in page

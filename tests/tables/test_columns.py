@@ -230,6 +230,8 @@ def test_a_column_that_is_new_in_nearly_all_rows_is_to_be_left_out(kind):
 
 
 HOURS = pd.date_range("2030-03-30 22:00:00.5", periods=4, freq="h")
+
+
 STORED = [
     *(np.array([3, 1, 2, 3]), np.array([3, 1, 2, 2**53]), np.array([0.5, 1.0, np.nan, 2.0])),
     *(HOURS, HOURS.as_unit("ms"), HOURS.tz_localize("UTC")),
@@ -237,7 +239,8 @@ STORED = [
     HOURS.where([True, False, True, True]),
     [datetime.date(2020, 1, 31), None, datetime.date(2020, 2, 1), None],
     *(["2020-01-31", "2020-02-01", None, "2020-01-31"], ["12 %", "13 %", "12 %", "x"]),
-    *(np.array([True, False, True, True]), [True, None, False, True]),
+    *(np.array([True, False, True, True]), [True, None, False, True], [True, np.nan, False, True]),
+    ["a", np.nan, "b", "a"],
     pd.Categorical(["b", "c", None, "b"], categories=["c", "b", "a"], ordered=True),
     *(pd.Categorical([3, 1, None, 3]), pd.Categorical([True, None, False, True])),
     *(pd.Categorical(list(HOURS)), pd.cut([1, 2, 3, 9], [0, 2, 5, 10])),
@@ -253,7 +256,9 @@ def restored(train, new):
 def test_columns_come_back_as_a_given_model_saw_them_or_a_reader_of_files():
     for values in STORED:
         column = pd.Series(values, dtype=object if isinstance(values, list) else None)
-        pd.testing.assert_frame_equal(restored(column, column), pd.DataFrame({"c": column}))
+        read = restored(column, column)
+        pd.testing.assert_frame_equal(read, pd.DataFrame({"c": column}))
+        assert [v is None for v in read["c"]] == [v is None for v in column]  # or is not a number
     for new in ([1.0, np.nan], [1.5, 2.0], [1e19, 2.0]):  # integers with gaps are floats
         pd.testing.assert_frame_equal(restored([1, 2, 3], new), pd.DataFrame({"c": new}))
     categories = restored(pd.Categorical(["b", "a"]), ["d", None, "b"])["c"].cat

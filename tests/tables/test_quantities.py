@@ -3,13 +3,13 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
 
-from skuq import AnchoredQuantileRegressor, Uncertainty
+from skuq import AnchoredQuantileRegressor
 from skuq.tables import TableModel
 from skuq.tables._target import TargetScale
+from tests.tables.toy import ToyRegressor
 
 pytestmark = pytest.mark.usefixtures("few_trees")
 
@@ -124,31 +124,17 @@ def test_a_given_model_has_intervals_of_its_own(new):
     assert new["price"].between(rows["lower"], rows["upper"]).mean() == pytest.approx(0.9, abs=0.05)
 
 
-class MeanAndDoubt(RegressorMixin, BaseEstimator):
-    """A regressor of somebody else, whose uncertainty has a unit of its own."""
-
-    def fit(self, X, y):
-        self.mean_ = np.mean(y)
-        return self
-
-    def predict(self, X):
-        return np.full(len(X), self.mean_)
-
-    def predict_uncertainty(self, X):
-        return Uncertainty.from_parts(np.full(len(X), 2.0), np.arange(len(X)))
-
-
-@pytest.mark.parametrize(
-    "estimator", [MeanAndDoubt(), AnchoredQuantileRegressor(max_epochs=5, random_state=0)]
-)
-def test_other_estimators_keep_their_parts(estimator, new):
-    rows = TableModel(estimator).fit(prices(500), "price").predict(new, n_explained=0)
-    if isinstance(estimator, MeanAndDoubt):
-        np.testing.assert_array_equal(rows["epistemic"], np.arange(len(new)))
-    else:
-        np.testing.assert_allclose(rows["std"] ** 2, rows["total"])
-    inside = new["price"].between(rows["lower"], rows["upper"])
-    assert inside.mean() == pytest.approx(0.9, abs=0.08)
+def test_other_estimators_keep_their_parts(new):
+    numbers = ["area", "old", "price"]
+    for estimator in (ToyRegressor(), AnchoredQuantileRegressor(max_epochs=5, random_state=0)):
+        model = TableModel(estimator).fit(prices(500)[numbers], "price")
+        rows = model.predict(new, n_explained=0)
+        if isinstance(estimator, ToyRegressor):
+            np.testing.assert_array_equal(rows["aleatoric"], 1)
+        else:
+            np.testing.assert_allclose(rows["std"] ** 2, rows["total"])
+        inside = new["price"].between(rows["lower"], rows["upper"])
+        assert inside.mean() == pytest.approx(0.9, abs=0.08)
 
 
 def test_intervals_are_those_of_the_results_and_measured_by_size_and_by_group(model, new):

@@ -3,7 +3,6 @@
 import json
 import shutil
 import zipfile
-from dataclasses import dataclass
 
 import joblib
 import numpy as np
@@ -17,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
 
-from skuq.files import CLASSES, stored
 from skuq.tables import TableError, TableModel, _storage, check_savable, read_estimator
 from skuq.tables._storage import TRUSTED
 
@@ -227,18 +225,6 @@ def test_the_file_names_formats_and_no_class_of_skuq(kept):
         *("models.learner", "models.table"),
         *("tables.quantities", "tables.target-scale", "residuals.row-noise", "residuals.forest"),
     }
-
-
-def test_a_class_that_moved_still_loads(kept, patients, monkeypatch):
-    expected = TableModel.load(kept / "regression").predict(patients[:5], n_explained=0)
-    for name in ("tables.training-values", "quam.refitted", "models.learner"):
-        moved = dataclass(frozen=True)(type("Moved", (CLASSES[name],), {}))
-        monkeypatch.delitem(CLASSES, name)
-        stored(name)(moved)
-    again = TableModel.load(kept / "regression")
-    assert type(again.training_values_).__qualname__ == "Moved"
-    assert type(again.training_values_).__module__ == __name__
-    pd.testing.assert_frame_equal(again.predict(patients[:5], n_explained=0), expected)
 
 
 def at(tree, *path):

@@ -157,31 +157,6 @@ def test_a_given_model_may_refuse_categories_or_need_other_columns(shapes):
         quantify(train, odd, estimator=other)
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        [True, False, np.nan],
-        [True, False, None],
-        ["a", "b", None],
-        ["a", "b", np.nan],
-        [True, False],
-    ],
-)
-def test_a_given_model_gets_columns_with_gaps_as_it_saw_them(values):
-    """A column of yes and no with gaps is one of objects, and what is missing a category."""
-    random = np.random.default_rng(0)
-    x, place = random.normal(size=100), random.integers(len(values), size=100)
-    kind = object if len(values) == 3 else bool
-    frame = pd.DataFrame({"member": pd.Series([values[k] for k in place], dtype=kind), "x": x})
-    frame["kind"] = np.where((place == 0) + 0.3 * x > 0.5, "yes", "no")
-    X, encoder = frame[["member", "x"]], OneHotEncoder(handle_unknown="ignore")
-    columns = make_column_transformer((encoder, ["member"]), remainder="passthrough")
-    given = make_pipeline(columns, LogisticRegression()).fit(X, frame["kind"])
-    rows = TableModel(given).fit(frame, "kind").predict(X, n_explained=0)
-    np.testing.assert_allclose(rows["confidence"], given.predict_proba(X).max(axis=1), rtol=1e-6)
-    assert rows["prediction"].tolist() == given.predict(X).tolist()
-
-
 def parts_of_dates(X):
     assert X["code"].dtype == np.int64
     weekdays = [day.weekday() for day in X["day"]]
