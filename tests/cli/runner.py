@@ -23,5 +23,4 @@ def refused(result, folder, before):
 
 
 def absent(name):
-    """An `import_module` that finds no optional package."""
     raise ModuleNotFoundError(f"No module named {name!r}", name=name.partition(".")[0])

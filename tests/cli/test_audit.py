@@ -33,7 +33,6 @@ def table_of(*, faked=False):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder, with predictions of an honest and of a lying model."""
     monkeypatch.chdir(tmp_path)
     table_of().to_csv("honest.csv", index=False)
     table_of(faked=True).to_csv("faked.csv", index=False)
@@ -46,7 +45,6 @@ def audit(*options, predictions="honest.csv", label="y", proba="p0,p1"):
 
 
 def passes(*options, **given):
-    """What an audit printed that passed."""
     result = audit(*options, **given)
     assert result.exit_code == 0, result.output
     return result.stdout

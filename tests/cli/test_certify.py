@@ -15,7 +15,6 @@ QUICK = ("--id", "number", "--max-regions", "1")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder, with flowers of two species to learn from and to certify."""
     data = load_iris(as_frame=True)
     frame = data.data.set_axis(NAMES, axis=1)[50:]
     frame["species"] = data.target_names[data.target[50:]]
@@ -32,14 +31,12 @@ def certify(*options, out="out.csv"):
 
 
 def certified(*options):
-    """The rows that were written, and what was printed."""
     result = certify(*options)
     assert result.exit_code == 0, result.output
     return pd.read_csv("out.csv"), result.stdout
 
 
 def alter(name, **columns):
-    """Change columns of a file."""
     pd.read_csv(name).assign(**columns).to_csv(name, index=False)
 
 

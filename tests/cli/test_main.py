@@ -30,14 +30,12 @@ SLOW = {"torch", "sklearn", "pandas", "matplotlib", "stable_baselines3", "gymnas
 
 
 def python(code, *arguments):
-    """Run code in an interpreter of its own, as the console script runs `main`."""
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
 def predictions(tmp_path):
-    """Options that audit two predictions."""
     (tmp_path / "p.csv").write_text("y,p\n0,0.5\n1,0.5\n", encoding="utf-8")
     return ["--label", "y", "--predictions", str(tmp_path / "p.csv"), "--proba", "p"]
 

@@ -43,7 +43,6 @@ def run(*arguments):
 
 
 def done(*arguments):
-    """What a command printed that did what it should."""
     result = run(*arguments)
     assert result.exit_code == 0, result.output
     return result.stdout
@@ -144,7 +143,6 @@ def parties(tmp_path_factory):
 
 @pytest.fixture
 def auditor(parties, monkeypatch):
-    """The auditor's folder, as the current one."""
     monkeypatch.chdir(parties.folder / "auditor")
     return parties.folder / "auditor"
 
@@ -368,8 +366,6 @@ def test_what_cannot_be_committed_to_is_said_in_one_line(provider, files, option
 
 
 class Forged:
-    """An object whose pickle writes a file when it is loaded."""
-
     def __reduce__(self):
         return os.system, ("echo > pwned",)
 

@@ -64,7 +64,6 @@ def flowers():
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch, flowers):
-    """The current folder, with tables to learn from and to predict, and quick estimators."""
     monkeypatch.chdir(tmp_path)
     flowers.to_csv("known.csv", index=False)
     flowers.drop(columns="species")[::15].to_csv("new.csv", index=False)
@@ -84,14 +83,12 @@ def attempt(*arguments, train="known.csv", target="species", predict="new.csv", 
 
 
 def quantify(*arguments, **given):
-    """What a command printed that did what it should."""
     result = attempt(*arguments, **given)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 def again(*, predict="new.csv"):
-    """What the kept model says of a table."""
     result = run("quantify", "--load", "kept", "--predict", predict, "--out", "again.csv")
     assert result.exit_code == 0, result.output
     return written("again.csv")
@@ -107,7 +104,6 @@ def written(name="out.csv", **options):
 
 
 def keep_given(flowers, names=PETALS):
-    """Write a fitted model to a file."""
     skops = pytest.importorskip("skops.io")
     model = LogisticRegression().fit(flowers[names], flowers["species"])
     skops.dump(model, "model.skops")

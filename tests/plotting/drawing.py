@@ -41,7 +41,6 @@ def makes(kind, *given, way="from_predictions", **settings):
 
 
 def gaussians(y_true=Y, mean=MEAN, std=STD):
-    """Makers of displays of Gaussian predictions."""
     intervals = y_true, mean - 1.645 * std, mean + 1.645 * std
     quantiles = mean[:, None] + std[:, None] * norm.ppf(LEVELS)
     return {
@@ -83,7 +82,6 @@ def legend_texts(display):
 
 
 def drawn_shares(display):
-    """Heights of the outlines, one row per group."""
     patches = [patch for patch in display.ax_.patches if not patch.get_fill()]
     return np.array([patch.get_data().values for patch in patches])
 

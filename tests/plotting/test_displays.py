@@ -100,7 +100,6 @@ def test_pictures_of_extreme_data_are_drawn_without_warnings(plt, case):
 
 @pytest.fixture(scope="module")
 def regressor():
-    """Pipeline that predicts everything, inputs, and true values."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, 3))
     y = X @ [3, 1, 0] + rng.normal(size=120)

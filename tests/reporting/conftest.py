@@ -26,7 +26,6 @@ def faked():
 
 @pytest.fixture(scope="session")
 def displays(plt):
-    """Two displays, of which one is drawn."""
     curve = RiskCoverageDisplay.from_predictions([0, 1, 1], [0, 1, 0], [0.1, 0.3, 0.2])
     return [UncertaintyHistogramDisplay({"known": [0.1, 0.2], "ood": [0.6, 0.9]}), curve]
 
@@ -49,7 +48,6 @@ def table():
 
 @pytest.fixture(scope="session")
 def reports(displays, table):
-    """One report of each template."""
     plain = Report("Run", "Summary.")
     for display in displays:
         plain.figure("Picture", display, "Caption.")

@@ -5,7 +5,6 @@ from html import unescape
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from skuq.reporting._tables import _how_good, _wrong_predictions
 from skuq.tables import TableModel, guessing_note, table_notes
@@ -14,42 +13,31 @@ from tests.reporting.pages import Page
 
 
 def measured(labels, proba=None, classes=None, **outputs):
-    """A model with these held-out rows."""
     model = TableModel()
     model.held_out_ = pd.DataFrame({"label": labels, **outputs})
     model.held_out_proba_, model.classes_ = proba, classes
     return model
 
 
-@pytest.mark.parametrize(
-    ("labels", "prediction", "explained", "useless"),
-    [
-        ([1.0, 2.0, 3.0], [1.0, 2.0, 3.5], "87.5%", False),
-        ([1.0, 2.0, 3.0], [3.0, 2.0, 1.0], None, True),
-        ([1.0, 2.0, 3.0], [2.0, 2.0, 2.0], None, True),
+def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used():
+    three = [1.0, 2.0, 3.0]
+    for labels, prediction, explained, useless in (
+        (three, [1.0, 2.0, 3.5], "87.5%", False),
+        (three, [3.0, 2.0, 1.0], None, True),
+        (three, [2.0, 2.0, 2.0], None, True),
         ([0.1], [3.0], None, False),  # nothing is explained where targets do not differ
         ([0.1] * 3, [3.0] * 3, None, False),
-    ],
-)
-def test_a_model_that_is_worse_than_the_mean_is_not_to_be_used(
-    labels, prediction, explained, useless
-):
-    model = measured(labels, prediction=prediction)
-    told, note = _how_good(model), guessing_note(model)
-    assert (f"explains {explained}" if explained else "median absolute error") in told
-    assert ("explains" in told) == bool(explained)
-    assert ("no better than always predicting the mean" in note) == useless
-    assert told.startswith(note)
-
-
-@pytest.mark.parametrize(
-    ("labels", "sure", "is_useless"),
-    [("aabb", 0.8, False), ("aabb", 0.5, True), ("aabb", 0.3, True), ("aaaa", 0.9, False)],
-)
-def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used(labels, sure, is_useless):
-    proba = np.array([[sure, 1 - sure] if label == "a" else [1 - sure, sure] for label in labels])
-    model = measured(list(labels), proba, np.array(["a", "b"]))
-    assert guessing_note(model).startswith("The model is no better than always") == is_useless
+    ):
+        model = measured(labels, prediction=prediction)
+        told, note = _how_good(model), guessing_note(model)
+        assert (f"explains {explained}" if explained else "median absolute error") in told
+        assert ("explains" in told) == bool(explained)
+        assert ("no better than always predicting the mean" in note) == useless
+        assert told.startswith(note)
+    for sure, labels, useless in ((0.8, "ab", 0), (0.5, "ab", 1), (0.3, "ab", 1), (0.9, "aa", 0)):
+        proba = [[sure, 1 - sure] if label == "a" else [1 - sure, sure] for label in labels]
+        model = measured([*labels], np.array(proba), np.array(["a", "b"]))
+        assert guessing_note(model).startswith("The model is no better than always") == useless
 
 
 def test_wrong_predictions_are_counted_and_ranked_by_the_score_that_detects_them_best(plt):

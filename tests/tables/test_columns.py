@@ -248,7 +248,6 @@ STORED = [
 
 
 def restored(train, new):
-    """A column of another table, as a given model gets it."""
     columns = CleanColumns(read_text=False).fit(pd.DataFrame({"c": train}))
     return columns.inverse_transform(columns.transform(pd.DataFrame({"c": new})))
 

@@ -186,7 +186,6 @@ def test_reports_number_rows_in_their_order(model, people, numbered):
 
 
 def tables_of(library):
-    """A function that makes a table of a library, with text as categories."""
     if library == "pyarrow":
         arrow = pytest.importorskip("pyarrow").Table.from_pandas
         return lambda frame: arrow(frame.astype({"town": "category"}), preserve_index=False)

@@ -143,7 +143,6 @@ def test_a_column_that_was_written_after_the_outcome_is_told():
 
 
 def drawn(n, seed):
-    """Probabilities, and labels drawn from them."""
     random = np.random.default_rng(seed)
     proba = random.dirichlet([0.6, 0.8, 1.0], size=n)
     return proba, np.array([random.choice(3, p=p) for p in proba])

@@ -16,25 +16,21 @@ QUANTITY = TableModel("logistic", task="regression")
 
 
 def fit(model=None, target="kind", *, renamed=None, options=None, **columns):
-    """Fit a model of an altered training table."""
     train = made().assign(**columns).rename(columns=renamed or {})
     target = target(train) if callable(target) else target
     return (model or TableModel(Toy())).fit(train, target, **(options or {}))
 
 
 def predict(*, renamed=None, **columns):
-    """Predict an altered table."""
     table = made().head(7).assign(**columns).rename(columns=renamed or {})
     return of_unaltered().model.predict(table)
 
 
 def ask(method, *args, **options):
-    """Ask the model for something else."""
     return getattr(of_unaltered().model, method)(*args, **options)
 
 
 def held_out(table, **columns):
-    """Fit a model with a held-out table."""
     return fit(options={"held_out": table}, **columns)
 
 

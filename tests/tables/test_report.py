@@ -13,7 +13,6 @@ pyplot = pytest.importorskip("matplotlib.pyplot")
 
 
 def report_of(train, table, target="kind"):
-    """What a model says about a table, and the page that reports it."""
     result = quantify(train, table, target)
     return result, Page(table_report(result.model, result.rows, result.model.count(table)).html())
 
@@ -28,7 +27,6 @@ def large():
 
 @pytest.fixture(scope="module")
 def reported(large):
-    """The report on the rows of `large`, and what it reports on."""
     before = pyplot.get_fignums()
     result, page = report_of(large, large)
     assert pyplot.get_fignums() == before

@@ -1,7 +1,5 @@
 """Tables as users have them: what is made of their columns, and what is said about them."""
 
-import functools
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -15,7 +13,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEnc
 
 from skuq.ood import Combination
 from skuq.tables import TableError, TableModel, weak_class_notes
-from tests.tables.toy import Toy, made, quantify
+from tests.tables.toy import Toy, quantify
 
 NUMBERS = ["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
 COLUMNS = ["prediction", *NUMBERS, "prediction_set", "unseen", "out_of_range", "reasons"]
@@ -110,7 +108,6 @@ def test_reasons_do_not_depend_on_how_much_is_encoded_at_once(plain, table, monk
 
 
 def old_model(X, y):
-    """A pipeline of somebody else, with codes for categories."""
     codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
     columns = make_column_transformer((codes, ["shape"]), remainder=StandardScaler())
     return make_pipeline(columns, LogisticRegression()).fit(X, y)
@@ -194,12 +191,12 @@ def test_a_given_model_gets_categories_dates_and_empty_columns_as_such(train, ta
     rows = quantify(X.assign(kind=y), new, estimator=given).rows
     np.testing.assert_allclose(rows["confidence"], given.predict_proba(new).max(axis=1))
     assert rows["unseen"].tolist() == ["town"] + [""] * (n - 1)
-    dated = train.assign(colour=np.resize(["2030-01-01", "2030-01-02"], 60))
-    encoder = make_column_transformer(
-        (OneHotEncoder(handle_unknown="ignore"), ["colour"]), ("passthrough", ["size", "count"])
-    )
-    given = make_pipeline(encoder, LogisticRegression())
-    given.fit(dated[["colour", "size", "count"]], dated["kind"])
+    names, days = ["size", "count"], np.resize(["2030-01-01", "2030-01-02"], 60)
+    dated = train.assign(colour=days)
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    columns = make_column_transformer((encoder, ["colour"]), ("passthrough", names))
+    given = make_pipeline(columns, LogisticRegression())
+    given.fit(dated[["colour", *names]], dated["kind"])
     new, held_out = table.assign(colour="2030-01-02"), dated.assign(size=dated["size"] / 2)
     assert len(quantify(dated, new, estimator=given, held_out=held_out).rows) == len(table)
     frame = pd.DataFrame({"a": np.arange(30.0), "Unnamed: 1": np.nan, "y": ["x", "z"] * 15})
@@ -242,47 +239,40 @@ def test_the_order_of_columns_and_further_and_dropped_columns_do_not_matter(plai
         pd.testing.assert_frame_equal(rows, expected)
 
 
-@pytest.mark.parametrize(
-    ("column", "kind"),
-    [
-        *(("count", "Int64"), ("count", "float32"), ("count", object), ("size", "Float64")),
-        *(("colour", "category"), ("colour", "string"), ("colour", object)),
-        *(("new", "boolean"), ("new", object), ("new", "category"), ("new", str)),
-    ],
-)
-def test_how_a_column_is_stored_does_not_matter(plain, train, table, column, kind):
-    stored = table.astype({column: kind})
-    trained = quantify(train.astype({column: kind}), table)
-    for result in (trained, trained.of(stored), plain.of(stored)):
-        pd.testing.assert_frame_equal(result.rows, plain.rows)
+KINDS = {"count": ["Int64", "float32", object, str], "size": ["Float64"]}
+KINDS |= {"colour": ["category", "string", object], "new": ["boolean", object, "category", str]}
 
 
-@functools.cache
-def holed(column, dtype, hole):
-    """What is said of a table whose column of a type has two holes of a kind."""
-    frame = made().astype({column: dtype})
-    frame.loc[[0, 2], column] = hole
-    return quantify(frame, frame.drop(columns="kind").head(7))
+@pytest.mark.parametrize("column", KINDS)
+def test_how_a_column_is_stored_does_not_matter(plain, train, table, column):
+    for kind in KINDS[column]:
+        trained = quantify(train.astype({column: kind}), table)
+        stored = table.astype({column: kind})
+        for result in (trained, trained.of(stored), plain.of(stored)):
+            pd.testing.assert_frame_equal(result.rows, plain.rows)
 
 
-@pytest.mark.parametrize(
-    ("column", "dtype", "hole"),
-    [
-        *(("size", float, np.nan), ("size", object, None)),
-        *(("count", "Int64", pd.NA), ("count", float, np.nan), ("count", object, pd.NA)),
-        *(("colour", object, None), ("colour", object, np.nan), ("colour", "string", pd.NA)),
-        ("colour", "category", np.nan),
-        *(("new", object, None), ("new", "boolean", pd.NA)),
-    ],
-)
-def test_every_kind_of_missing_value_is_the_same_one(column, dtype, hole):
-    result = holed(column, dtype, hole)
-    pd.testing.assert_frame_equal(result.rows, holed(column, object, np.nan).rows)
-    assert f"Missing values in the training table: {column} (2)." in result.notes
-    assert f"Missing values in the table to predict: {column} (2)." in result.notes
+HOLES = {
+    "size": [(object, np.nan), (float, np.nan), (object, None)],
+    "count": [(object, np.nan), ("Int64", pd.NA), (float, np.nan), (object, pd.NA)],
+    "colour": [(object, np.nan), (object, None), ("string", pd.NA), ("category", np.nan)],
+    "new": [(object, np.nan), (object, None), ("boolean", pd.NA)],
+}
 
 
-def test_numbers_and_their_text_are_one_value(plain, train, table):
+@pytest.mark.parametrize("column", HOLES)
+def test_every_kind_of_missing_value_is_the_same_one(train, column):
+    results = []
+    for dtype, hole in HOLES[column]:
+        frame = train.astype({column: dtype})
+        frame.loc[[0, 2], column] = hole
+        results.append(quantify(frame, frame.drop(columns="kind").head(7)))
+        pd.testing.assert_frame_equal(results[-1].rows, results[0].rows)
+        for where in ("training table", "table to predict"):
+            assert f"Missing values in the {where}: {column} (2)." in results[-1].notes
+
+
+def test_numbers_and_their_text_are_one_value(train, table):
     texts = train.assign(colour=np.resize(["1", "2", "x"], 60))  # text, for the sake of one code
     codes = pd.Series([1, 2, 1, 2, 1, 2, 1])
     of_texts = quantify(texts, table.assign(colour=codes.astype(str)))
@@ -295,8 +285,6 @@ def test_numbers_and_their_text_are_one_value(plain, train, table):
         for values in (np.array([1, "1", "x"], dtype=object), ["1", "1", "x"])
     )
     pd.testing.assert_frame_equal(mixed, same)
-    written = table.assign(count=table["count"].astype(str))
-    pd.testing.assert_frame_equal(plain.of(written).rows, plain.rows)
 
 
 def test_what_training_lacks_is_told_and_its_category_is_none(plain, train, table):
@@ -328,12 +316,12 @@ def test_what_training_lacks_is_told_and_its_category_is_none(plain, train, tabl
 
 @pytest.mark.usefixtures("small_learners")
 @pytest.mark.parametrize("estimator", ["hgb", "forest", "logistic"])
-@pytest.mark.parametrize("values", [[120.0, 80.5], ["speeding", "parking"]])
-def test_a_column_that_two_rows_fill_serves_every_learner(train, table, estimator, values):
+def test_a_column_that_two_rows_fill_serves_every_learner(train, table, estimator):
     """Parts of the rows, on which learners are trained, have none of its values."""
-    train["fine"] = pd.Series(values, index=[10, 100]).reindex(train.index)
-    rows = quantify(train, table.assign(fine=values[0]), estimator=estimator).rows
-    assert np.isfinite(rows[NUMBERS].to_numpy()).all()
+    for values in ([120.0, 80.5], ["speeding", "parking"]):
+        train["fine"] = pd.Series(values, index=[10, 100]).reindex(train.index)
+        rows = quantify(train, table.assign(fine=values[0]), estimator=estimator).rows
+        assert np.isfinite(rows[NUMBERS].to_numpy()).all()
 
 
 @pytest.mark.filterwarnings("error")
@@ -344,21 +332,17 @@ def test_a_number_that_a_single_row_has_does_no_harm(train, table):
         assert np.isfinite(rows[NUMBERS].to_numpy()).all()
 
 
-def test_rare_values_of_a_text_column_share_one_column(train, table):
+def test_rare_values_of_a_text_column_share_one_and_dates_count_as_numbers(train, table):
     wide = pd.concat([train] * 4, ignore_index=True)
     wide["colour"] = [f"shade {i // 2}" for i in range(len(wide))]
     result = quantify(wide, table.assign(colour="shade 1"))
     assert result.features(wide).shape[1] == 2 + 50 + wide["new"].nunique() + 2
-
-
-def test_dates_count_as_numbers(train, table):
     days = pd.Series(pd.date_range("2030-01-01", periods=60, freq="D"))
     stamps, texts = (
         quantify(train.assign(colour=values), table.assign(colour=values[0]))
         for values in (days, days.dt.strftime("%d.%m.%Y"))
     )
     pd.testing.assert_frame_equal(stamps.rows, texts.rows)
-    assert the_note(texts.notes, "Column colour contains dates")
     late = stamps.of(table.assign(colour="2040-01-01")).rows
     assert late["out_of_range"].str.contains("colour (days since 2030-01-01)", regex=False).all()
 
@@ -416,7 +400,7 @@ def test_rows_without_a_target_are_left_out_and_this_is_said(train, table):
 
 
 @pytest.mark.usefixtures("few_trees")
-def test_whole_numbers_of_many_values_are_quantities_and_this_is_said():
+def test_numbers_of_many_values_are_quantities_also_in_text_and_this_is_said(train, table):
     for target, warned in ((np.arange(60), False), (np.arange(300) % 30, True)):
         frame = pd.DataFrame({"a": np.random.default_rng(0).normal(size=len(target)), "y": target})
         model = TableModel("logistic").fit(frame, "y")
@@ -425,10 +409,6 @@ def test_whole_numbers_of_many_values_are_quantities_and_this_is_said():
         assert (note in model.warnings_) == warned
     stated = TableModel("logistic", task="regression").fit(frame, "y")
     assert not any("classes" in note for note in stated.notes_)
-
-
-@pytest.mark.usefixtures("few_trees")
-def test_a_target_in_text_is_read_and_what_is_not_a_number_is_left_out(train, table):
     prices = [f"${value:,.2f}" for value in np.linspace(500, 5000, 60)]
     prices[7], prices[9] = "on request", "-"
     model = TableModel("logistic").fit(train.assign(kind=prices), "kind")
@@ -452,25 +432,20 @@ def test_classes_that_are_dates_come_back_as_dates(train, table, kind):
     assert str(row["prediction"]) in row["prediction_set"].split("; ")
 
 
-SIXTY = np.random.default_rng(0).permutation(60)
-
-
 def test_columns_that_teach_nothing_are_left_out_and_this_is_said(plain, train, table):
     near = "Text columns with a different value in nearly every"
+    permutation = np.random.default_rng(0).permutation
     for values, note in (
         *((hole, "Columns without values were dropped: other.") for hole in (np.nan, None)),
         *(([f"id {i % n}" for i in range(60)], near) for n in (58, 60)),
         ([None] * 5 + [f"id {i}" for i in range(55)], near),
-        (SIXTY + 7, "Columns of row numbers were dropped"),
-        (np.random.default_rng(0).permutation(90)[:60], "Columns of row numbers were dropped"),
+        (permutation(60) + 7, "Columns of row numbers were dropped"),
+        (permutation(90)[:60], "Columns of row numbers were dropped"),
     ):
         result = quantify(train.assign(other=values), table)  # which need not have it
         pd.testing.assert_frame_equal(result.rows, plain.rows)
         assert the_note(result.notes, "other").startswith(note)
-
-
-def test_a_part_of_a_nameless_index_numbers_the_rows_too():
-    numbers = np.random.default_rng(0).permutation(4000)[:200]
+    numbers = permutation(4000)[:200]  # a part of a nameless index
     frame = pd.DataFrame({"Unnamed: 0": numbers, "count": numbers, "y": ["x", "z"] * 100})
     assert TableModel(Toy()).fit(frame, "y").feature_names_in_.tolist() == ["count"]
 

@@ -63,11 +63,9 @@ class Told:
         return [*self.model.notes_, *table_notes(self.model.count(self.table))]
 
     def of(self, table):
-        """What the same model says about another table."""
         return Told(self.model, table)
 
     def features(self, table):
-        """What the estimator gets for a table."""
         return self.model.encoder_.transform(self.model.columns_.transform(table))
 
 
