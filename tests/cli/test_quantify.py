@@ -129,10 +129,8 @@ def test_options_reach_estimator_and_table_and_the_id_comes_first(folder, recwar
     for name in ("known.csv", "new.csv"):
         frame = pd.read_csv(name)
         frame.assign(plant=[f"p{i}" for i in range(len(frame))]).to_csv(name, index=False)
-    dropped = ["--drop", "soil", "--drop", "petal width"]
-    result = attempt(
-        "--quiet", "--seed", "3", *dropped, "--id", "plant", "--method", "QuickClassifier"
-    )
+    options = ["--seed", "3", "--drop", "soil", "--drop", "petal width", "--id", "plant"]
+    result = attempt("--quiet", *options, "--method", "QuickClassifier")
     assert (result.exit_code, result.output) == (0, "")
     assert capfd.readouterr() == ("", "")
     assert [str(warning.message) for warning in recwarn] == []
@@ -236,11 +234,9 @@ def test_a_given_model_gets_texts_and_dates_of_files(folder, flowers, ending):
         ({}, ["--jobs", "0"], "--jobs"),
         ({}, ["--coverage", "1"], "'--coverage'"),
         ({}, ["--coverage", "nan"], "--coverage"),
-        ({}, ["--drop", "species"], "target 'species'"),
         ({}, ["--id", "species"], "target 'species'"),
         ({}, ["--id", "plant"], "no column 'plant'"),
         ({"target": "spcies"}, [], "Did you mean 'species'?"),
-        ({}, ["--task", "regression"], "'species' must be numeric"),
         ({}, ["--load", "kept"], "omit --train, --target"),
         ({}, ["--model", "lightgbm"], "--model must be one of auto, hgb"),
         ({}, ["--model", "hgb", "--method", "quick"], "--model applies to --method quam only"),
@@ -257,22 +253,15 @@ def test_a_given_model_gets_texts_and_dates_of_files(folder, flowers, ending):
         ({}, ["--method", "needy"], "'needy' can only be used from Python:"),
         ({}, ["--method", "regression"], "class probabilities"),
         ({"train": "none.csv"}, [], "none.csv has no rows"),
-        ({"predict": "none.csv"}, [], "none.csv has no rows"),
         ({"predict": "other.csv"}, [], "other.csv has none of the columns"),
-        ({"predict": "bad.csv.gz"}, [], "bad.csv.gz is damaged"),
-        ({"predict": "bad.parquet"}, [], "bad.parquet cannot be read as Parquet"),
         ({"predict": "mark.csv"}, [], "(--decimal)"),
-        ({"predict": "letters.csv"}, [], "(--encoding)"),
         ({"predict": "pipe"}, [], "pipe is a pipe"),
     ],
 )
 def test_what_cannot_be_used_is_refused_in_one_line(folder, given, options, words):
-    for module in ("pyarrow", "matplotlib"):
-        pytest.importorskip(module)
+    pytest.importorskip("matplotlib")
     contents = {"none.csv": b"a,b\n", "other.csv": b"p_no,p_yes\n0.1,0.9\n"}
-    contents |= {"bad.csv.gz": b"a,b", "bad.parquet": b"a,b"}
-    contents |= {"mark.csv": b"a;b\n1,200;2,300\n", "letters.csv": b"a,b\n\x81,1\n"}
-    for name, content in contents.items():
+    for name, content in {**contents, "mark.csv": b"a;b\n1,200;2,300\n"}.items():
         (folder / name).write_bytes(content)
     before = files(folder)
     if "pipe" in given.values():

@@ -22,7 +22,8 @@ from skuq.reporting import AuditReport, audit_data, audit_report, bin_finding, b
 from tests.reporter import drawn_audit
 from tests.reporting.pages import Page
 
-HOSTILE = "</td><script>alert('a & \"b\"')</script>$\\frac{$"
+HOSTILE = "</td><script>alert('a & \"b\"')</script>$\\frac{$ {{ 7 * 7 }}{% raise %}\x1b[31m\u202e"
+SHOWN = HOSTILE.replace("\x1b", r"\x1b").replace("\u202e", r"\u202e")
 BROWSERS = map(shutil.which, ["chromium", "chromium-browser", "google-chrome"])
 BROWSER = next(filter(None, BROWSERS), None)
 FLAGS = [
@@ -138,25 +139,16 @@ def test_the_page_tells_all_and_is_the_same_again_also_without_pictures(faked, p
     assert without.texts["h2"][-1] == "Further"
 
 
-@pytest.mark.parametrize(
-    ("name", "shown"),
-    [
-        (HOSTILE, HOSTILE),
-        (Markup("<script>alert(1)</script>"), "<script>alert(1)</script>"),
-        ("{{ 7 * 7 }}{% raise %}", "{{ 7 * 7 }}{% raise %}"),
-        ("a\x00\x1b[31m\u202egnp\u2066.exe", r"a\x00\x1b[31m\u202egnp\u2066.exe"),
-    ],
-)
-def test_hostile_names_stay_text(name, shown, plt, tmp_path):
+@pytest.mark.parametrize("name", [HOSTILE, Markup(HOSTILE)])
+def test_hostile_names_stay_text(name, plt, tmp_path):
     audit = drawn_audit("third", groups={name: np.where(np.arange(1500) % 2, name, "x")})
-    plain = AuditReport(name, audit_data(audit, [name]))
-    report = audit_report(audit, name, notes=[name]) if shown == HOSTILE else plain
+    report = audit_report(audit, name, notes=[name])
     page = Page(report.html())
     assert "script" not in {tag for tag, _ in page.tags}
-    assert page.texts["h1"] == page.texts["title"] == [shown]
-    assert f"{shown}={shown}" in page.texts["td"]
-    assert shown in page.texts["li"]
-    assert any(text.startswith(f"Group {shown}={shown}, ") for text in page.texts["li"])
+    assert page.texts["h1"] == page.texts["title"] == [SHOWN]
+    assert f"{SHOWN}={SHOWN}" in page.texts["td"]
+    assert SHOWN in page.texts["li"]
+    assert any(text.startswith(f"Group {SHOWN}={SHOWN}, ") for text in page.texts["li"])
     assert json.loads(report.json())["groups"][0]["name"] in audit.group_bins_
     report.write(tmp_path / "audit.html")
 
@@ -175,25 +167,23 @@ def test_page_and_twin_are_written_together(faked, tmp_path):
     )
 
 
-@pytest.mark.parametrize(("old", "failing"), [(False, 1), (False, 2), (True, 1), (True, 2)])
-def test_a_write_that_fails_half_way_changes_neither_file(
-    faked, tmp_path, monkeypatch, old, failing
-):
-    for name in ("audit.html", "audit.json") if old else ():
-        (tmp_path / name).write_text(f"old {name}", encoding="utf-8")
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    replace, calls = os.replace, []
+def test_a_write_that_fails_half_way_changes_neither_file(faked, tmp_path, monkeypatch):
+    paths = [tmp_path / "audit.html", tmp_path / "audit.json"]
+    for path in paths:
+        path.write_text(f"old {path.name}", encoding="utf-8")
+    replace, done = os.replace, []
 
-    def fail_once(source, target):
-        calls.append(target)
-        if len(calls) == failing:
+    def fail_second(source, target):
+        done.append(target)
+        if len(done) == 2:
             raise OSError("disk full")
         replace(source, target)
 
-    monkeypatch.setattr(os, "replace", fail_once)
+    monkeypatch.setattr(os, "replace", fail_second)
     with pytest.raises(OSError, match="disk full"):
-        without_pictures(faked).write(tmp_path / "audit.html")
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+        without_pictures(faked).write(paths[0])
+    assert sorted(tmp_path.iterdir()) == paths
+    assert all(path.read_text(encoding="utf-8") == f"old {path.name}" for path in paths)
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")

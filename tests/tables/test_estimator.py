@@ -38,7 +38,7 @@ def people():
     return table.assign(rent=signal * 10 + 0.5).set_index(pd.Index(range(1000, 1080)))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def X(people):
     return people[["age", "town"]]
 
@@ -110,6 +110,10 @@ def test_score_is_accuracy_or_the_share_of_explained_variance(model, people, X, 
     assert not hasattr(quantities, "predict_proba")
     # A Series that was made of a column has the name of this column.
     assert TableModel(ToyRegressor()).fit(X, X["age"] * 2.5).target_ == "target"
+    fitted = TableModel(Toy()).fit(X.to_numpy(), people["moved"].to_numpy())  # an array
+    assert fitted.feature_names_in_.tolist() == ["x0", "x1"]
+    assert fitted.columns_.numbers_ == ["x0"]
+    assert fitted.predict(X.to_numpy()[:3]).index.equals(pd.RangeIndex(3))
 
 
 def test_cross_validation_and_searches_score_it_with_any_function_of_its_table(people, X):
@@ -220,10 +224,3 @@ def test_tables_of_other_libraries_give_tables_of_these(library, people):
     if library == "pyarrow":
         own, of_pandas = (tables_of_report(fitted, each, counts) for each in (result, as_pandas))
         assert own == of_pandas
-
-
-def test_an_array_has_columns_with_numbers(X, people):
-    fitted = TableModel(Toy()).fit(X.to_numpy(), people["moved"].to_numpy())
-    assert fitted.feature_names_in_.tolist() == ["x0", "x1"]
-    assert fitted.columns_.numbers_ == ["x0"]
-    assert fitted.predict(X.to_numpy()[:3]).index.equals(pd.RangeIndex(3))

@@ -11,7 +11,6 @@ from skuq.tables._columns import CleanColumns
 from tests.tables.toy import Toy, ToyRegressor, made, of_unaltered
 
 SIXTY = np.arange(60)
-LINE = TableModel("logistic")
 QUANTITY = TableModel("logistic", task="regression")
 
 
