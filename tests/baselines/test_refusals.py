@@ -13,6 +13,7 @@ from sklearn.tree import DecisionTreeClassifier
 from torch import nn
 
 import skuq
+from skuq import DeepEnsembleClassifier, FeatureDistanceClassifier, LaplaceClassifier
 from skuq._networks import MLP
 from tests.baselines.oracles import WithoutLinear, seeded_module
 
@@ -55,49 +56,32 @@ CONSTANT = {"X": np.eye(3)[CODES % 3], "y": CODES % 3}
 VALIDATION = {"X_val": np.zeros((2, 4)), "y_val": [0, 1]}
 REFUSED = [
     (skuq.ReferenceClassifier(SVC()), {}, "SVC", TypeError),
-    (skuq.DeepEnsembleClassifier(SVC()), {}, "SVC", TypeError),
+    (DeepEnsembleClassifier(SVC()), {}, "SVC", TypeError),
     (skuq.ReferenceClassifier(KNeighborsClassifier(), device="cpu:0"), {}, "KNeighborsClassifier"),
-    (
-        skuq.DeepEnsembleClassifier(KNeighborsClassifier(), device="cpu:0"),
-        {},
-        "KNeighborsClassifier",
-    ),
+    (DeepEnsembleClassifier(KNeighborsClassifier(), device="cpu:0"), {}, "KNeighborsClassifier"),
     (skuq.ReferenceClassifier(KNeighborsClassifier()), VALIDATION, "X_val", TypeError),
-    (skuq.DeepEnsembleClassifier(KNeighborsClassifier()), VALIDATION, "X_val", TypeError),
-    (skuq.LaplaceClassifier(), VALIDATION, "X_val", TypeError),
+    (DeepEnsembleClassifier(KNeighborsClassifier()), VALIDATION, "X_val", TypeError),
+    (LaplaceClassifier(), VALIDATION, "X_val", TypeError),
     (skuq.MCDropoutClassifier(), VALIDATION, "X_val", TypeError),
     (skuq.MCDropoutClassifier(), {"y": np.zeros(150)}, "one class"),
     (skuq.MCDropoutClassifier(LogisticRegression()), {}, "dropout"),
     (skuq.MCDropoutClassifier(frozen(lambda: MLP(4, 3, dropout=0.0))), {}, "dropout"),
-    (skuq.LaplaceClassifier(tail(nn.Tanh())), {}, "linear"),
-    (skuq.LaplaceClassifier(tail(nn.BatchNorm1d(3))), {}, "BatchNorm1d"),
-    (skuq.LaplaceClassifier(frozen(Functional)), {}, "Linear"),
-    (skuq.LaplaceClassifier(frozen(lambda: Bent(4, 3))), {}, "Bent"),
-    (skuq.LaplaceClassifier(frozen(Pooled)), {}, "several times"),
-    (skuq.FeatureDistanceClassifier(frozen(WithoutLinear), layer="first-linear"), {}, "Linear"),
-    (
-        skuq.FeatureDistanceClassifier(DecisionTreeClassifier()),
-        {},
-        "DecisionTreeClassifier",
-        TypeError,
-    ),
-    (skuq.FeatureDistanceClassifier(distance="energy"), {}, "distance"),
-    (skuq.FeatureDistanceClassifier(n_neighbors=0), {}, "n_neighbors"),
-    (skuq.FeatureDistanceClassifier(layer=-1), {}, "layer"),
-    (
-        skuq.FeatureDistanceClassifier(LogisticRegression(), distance="mahalanobis"),
-        CONSTANT,
-        "vary",
-    ),
-    (skuq.DeepEnsembleClassifier(frozen(lambda: MLP(4, 3))), {}, "members", TypeError),
-    (skuq.DeepEnsembleClassifier(members=[]), {}, "both given"),
-    (skuq.DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]), {}, "both given"),
-    (skuq.DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {"y": [*"abc"] * 50}, "4 logits"),
-    (
-        skuq.DeepEnsembleClassifier(members=UNLIKE),
-        {"X": np.ones((150, 1)), "y": CODES % 2},
-        "member 1",
-    ),
+    (LaplaceClassifier(tail(nn.Tanh())), {}, "linear"),
+    (LaplaceClassifier(tail(nn.BatchNorm1d(3))), {}, "BatchNorm1d"),
+    (LaplaceClassifier(frozen(Functional)), {}, "Linear"),
+    (LaplaceClassifier(frozen(lambda: Bent(4, 3))), {}, "Bent"),
+    (LaplaceClassifier(frozen(Pooled)), {}, "several times"),
+    (FeatureDistanceClassifier(frozen(WithoutLinear), layer="first-linear"), {}, "Linear"),
+    (FeatureDistanceClassifier(DecisionTreeClassifier()), {}, "DecisionTreeClassifier", TypeError),
+    (FeatureDistanceClassifier(distance="energy"), {}, "distance"),
+    (FeatureDistanceClassifier(n_neighbors=0), {}, "n_neighbors"),
+    (FeatureDistanceClassifier(layer=-1), {}, "layer"),
+    (FeatureDistanceClassifier(LogisticRegression(), distance="mahalanobis"), CONSTANT, "vary"),
+    (DeepEnsembleClassifier(frozen(lambda: MLP(4, 3))), {}, "members", TypeError),
+    (DeepEnsembleClassifier(members=[]), {}, "both given"),
+    (DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]), {}, "both given"),
+    (DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {"y": [*"abc"] * 50}, "4 logits"),
+    (DeepEnsembleClassifier(members=UNLIKE), {"X": np.ones((150, 1)), "y": CODES % 2}, "member 1"),
 ]
 if importlib.util.find_spec("posteriors"):
     REFUSED += [
@@ -118,8 +102,8 @@ def test_what_cannot_be_is_refused(iris, model, data, word, error):
 
 
 def test_parameters_are_checked_after_fit_too(iris):
-    laplace = skuq.LaplaceClassifier(LogisticRegression()).fit(*iris).set_params(setting="both")
-    distance = skuq.FeatureDistanceClassifier(LogisticRegression()).fit(*iris)
+    laplace = LaplaceClassifier(LogisticRegression()).fit(*iris).set_params(setting="both")
+    distance = FeatureDistanceClassifier(LogisticRegression()).fit(*iris)
     distance.set_params(distance="energy")
     for predict in (laplace.predict_uncertainty, laplace.predict_proba, distance.score_samples):
         with pytest.raises(ValueError, match=r"setting|distance"):

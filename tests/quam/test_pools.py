@@ -196,9 +196,10 @@ def test_texts_are_made_of_their_words():
 
 def test_columns_of_texts_are_told_from_categories(table):
     X = table.assign(note=SENTENCES[:50], name=[f"n{k}" for k in range(50)])
+    X["place"] = ["New York", "Los Angeles"] * 25
     made = make_pool(X, n_inputs=700, random_state=0)
     assert not made["note"].eq("(unseen)").any()
-    assert made["name"].eq("(unseen)").any()
+    assert made[["name", "place"]].eq("(unseen)").any().all()
     assert len(made) == 700 // 8 * 8  # crossed, shuffled, out of range, unseen, four of SENTENCES
     altered = make_pool(X, kinds=["truncated"], n_inputs=50, random_state=0)
     assert not altered["note"].isin(SENTENCES).any()

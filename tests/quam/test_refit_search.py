@@ -144,53 +144,41 @@ def refitted_to_classes(learner, X, y, weight, pool, share=0.2):
     return refit_on_pool(problem, pool, asked, (share,), log_loss, np.arange(2), ALONE)
 
 
-@pytest.fixture(scope="module")
-def unbalanced():
-    """Labels, and a function that refits a learner with some weights to a pool."""
-    rng = np.random.default_rng(0)
-    X, pool = rng.normal(size=(90, 2)), rng.normal(3, 1, size=(60, 2))
-    y = (np.arange(90) % 3 == 0).astype(int)
-    return y, lambda learner, w: refitted_to_classes(learner, X, y, w, pool).outputs(pool)
+def per_class(rare, often):
+    return np.where(np.arange(90) % 3 == 0, rare, often).astype(float)
 
 
-@pytest.mark.parametrize(("given", "atol"), [("balanced", 0.1), ({0: 1.0, 1: 3.0}, 1e-6)])
-def test_weights_of_classes_do_not_count_the_pool(given, atol, unbalanced):
-    y, outputs = unbalanced
-    # The same weights by hand, of rows instead of classes; "balanced" is of the rows kept.
-    by_hand = np.where(y == 1, 1.5, 0.75) if given == "balanced" else np.where(y == 1, 3.0, 1.0)
-    of_classes = outputs(LogisticRegression(class_weight=given), np.ones(90))
-    np.testing.assert_allclose(of_classes, outputs(LogisticRegression(), by_hand), atol=atol)
+def booster(package, name, **options):
+    options["n_estimators"] = 5
+    return lambda **params: getattr(pytest.importorskip(package), name)(**options, **params)
 
 
-@pytest.mark.skipif(
-    "sample_weight" not in signature(compute_class_weight).parameters,
-    reason="older versions of scikit-learn balance the rows, whatever they weigh",
-)
-def test_balanced_classes_count_the_weights_of_rows_where_the_learner_does(unbalanced):
-    y, outputs = unbalanced
-    heavy = np.where(y == 1, 20.0, 1.0)
-    balanced = outputs(LogisticRegression(class_weight="balanced"), heavy)
-    by_hand = outputs(LogisticRegression(), np.where(y == 1, 11.0, 5.5))  # 330 for either class
-    np.testing.assert_allclose(balanced, by_hand, atol=0.1)
-    boosting = HistGradientBoostingClassifier(max_iter=5, random_state=0)  # counts rows
-    balanced = outputs(clone(boosting).set_params(class_weight="balanced"), heavy)
-    by_hand = outputs(boosting, heavy * np.where(y == 1, 1.5, 0.75))
-    np.testing.assert_allclose(balanced, by_hand, atol=0.2)  # the other way is 2 off
-
-
-BOOSTERS = {
-    "xgboost": ("XGBClassifier", {"max_depth": 2}),
-    "lightgbm": ("LGBMClassifier", {"num_leaves": 4, "min_child_samples": 5, "verbose": -1}),
+TREES = partial(HistGradientBoostingClassifier, max_iter=5, random_state=0)
+XGB = booster("xgboost", "XGBClassifier", max_depth=2)
+LGBM = booster("lightgbm", "LGBMClassifier", num_leaves=4, min_child_samples=5, verbose=-1)
+BALANCED, HEAVY = {"class_weight": "balanced"}, per_class(20, 1)
+WEIGHTED = {  # weights of classes beside those of rows, and the same by rows alone
+    "balanced": (LogisticRegression, BALANCED, 1, per_class(1.5, 0.75), 0.1),
+    "given": (LogisticRegression, {"class_weight": {0: 1.0, 1: 3.0}}, 1, per_class(3, 1), 1e-6),
+    "rows": (LogisticRegression, BALANCED, HEAVY, per_class(11, 5.5), 0.1),  # 330 for either class
+    "trees": (TREES, BALANCED, HEAVY, HEAVY * per_class(1.5, 0.75), 0.2),  # the other way is 2 off
+    "xgboost": (XGB, {"scale_pos_weight": 5}, 1, per_class(5, 1), 1e-5),
+    "lightgbm": (LGBM, {"scale_pos_weight": 5}, 1, per_class(5, 1), 1e-5),
 }
 
 
-@pytest.mark.parametrize("package", BOOSTERS)
-def test_the_weight_of_a_second_class_does_not_count_the_pool(package, unbalanced):
-    name, options = BOOSTERS[package]
-    learner = getattr(pytest.importorskip(package), name)(n_estimators=5, **options)
-    y, outputs = unbalanced
-    of_class = outputs(clone(learner).set_params(scale_pos_weight=5), np.ones(90))
-    np.testing.assert_allclose(of_class, outputs(learner, np.where(y == 1, 5.0, 1.0)), atol=1e-5)
+@pytest.mark.parametrize("name", WEIGHTED)
+def test_weights_of_classes_do_not_count_the_pool(name):
+    learner, of_classes, of_rows, by_hand, atol = WEIGHTED[name]
+    if name == "rows" and "sample_weight" not in signature(compute_class_weight).parameters:
+        pytest.skip("older versions of scikit-learn balance the rows, whatever they weigh")
+    rng = np.random.default_rng(0)
+    X, pool = rng.normal(size=(90, 2)), rng.normal(3, 1, size=(60, 2))
+    found, expected = (
+        refitted_to_classes(learner(**params), X, per_class(1, 0).astype(int), weight, pool)
+        for params, weight in ((of_classes, of_rows * np.ones(90)), ({}, by_hand))
+    )
+    np.testing.assert_allclose(found.outputs(pool), expected.outputs(pool), atol=atol)
 
 
 def test_refits_stop_early_if_the_given_model_did():

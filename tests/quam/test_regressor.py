@@ -26,7 +26,7 @@ from sklearn.linear_model import (
     TweedieRegressor,
 )
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import GridSearchCV, KFold
+from sklearn.model_selection import KFold
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, PolynomialFeatures
@@ -290,13 +290,6 @@ def test_tables_with_missing_values_and_categories():
     X = X.assign(town=X["town"].astype("category"))
     quam = QUAMRegressor(BOOSTING, noise=1600.0, random_state=0).fit(X, y)
     assert np.isfinite(quam.predict_uncertainty(X).total).all()
-
-
-def test_searches_over_parameters_of_the_learner(related):
-    X, y = related
-    quam = QUAMRegressor(BOOSTING, search=RefitSearch(shares=[0.1]), noise=0.09)
-    search = GridSearchCV(quam, {"estimator__max_iter": [2, 10]}, cv=2).fit(X[:150], y[:150])
-    assert search.best_params_ == {"estimator__max_iter": 10}
 
 
 def test_spread_of_heteroscedastic_data_is_not_their_noise():

@@ -393,33 +393,20 @@ def test_losses_of_models_are_weighted_means_over_the_samples(linear, found):
     np.testing.assert_allclose(quam._found.excess_loss, expected, rtol=1e-5, atol=1e-7)
 
 
-class Functional(nn.Module):
-    """A convolution before linear layers, in a forward pass of its own."""
+class Doubled(nn.Module):
+    """Something is computed after the last layer, outside of modules."""
 
-    def __init__(self, factor):
+    def __init__(self):
         super().__init__()
-        self.factor = factor
-        self.convolution = nn.Conv1d(1, 3, 2)
-        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 2)
+        self.first, self.last = nn.Linear(3, 5), nn.Linear(5, 2)
 
     def forward(self, X):
-        hidden = self.first(self.convolution(X[:, None]).relu().flatten(1)).relu()
-        return self.factor * self.last(hidden)
+        return 2 * self.last(self.first(X).relu())
 
 
-@pytest.mark.filterwarnings("ignore:The model's loss")
-@pytest.mark.parametrize(
-    ("search", "factor"), [(PoolSearch(n_steps=3), 1), (PointwiseSearch(n_steps=3), 2)]
-)
-def test_all_weights_move_on_request_alone(linear, search, factor):
-    X, y = linear[0][:40], linear[1][:40]
-    torch.manual_seed(0)
-    network = Functional(factor)
-    with pytest.warns(UserWarning, match="last layer is searched: 'last', 12 of") as said:
-        quam = QUAMClassifier(network, search=search).fit(X, y)
-    uncut = [each for each in said if "evaluated in every step" in str(each.message)]
-    assert len(uncut) == (factor != 1)
-    assert [p.split(".")[-1] for p in quam._problem.problem.parameters] == ["weight", "bias"]
-    assert np.isfinite(quam.predict_uncertainty(X[:3]).total).all()
-    every = QUAMClassifier(network, search=clone(search).set_params(parameters="all"))
-    assert len(every.fit(X, y)._problem.problem.parameters) == 6
+def test_a_network_whose_last_layer_cannot_be_separated_is_evaluated_whole(linear):
+    search = PointwiseSearch(n_steps=3, parameters="last")
+    with pytest.warns(UserWarning, match="'last'.* evaluated in every step"):
+        quam = QUAMClassifier(Doubled(), search=search).fit(*linear[:2])
+    assert quam._problem.problem.parameters == ("last.weight", "last.bias")
+    assert np.isfinite(quam.predict_uncertainty(linear[0][:3]).total).all()
