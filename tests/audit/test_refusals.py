@@ -12,25 +12,21 @@ from skuq.audit._prediction_audit import audit_weights, groups_of_columns, named
 from tests.audit.test_recorded import FRAME, mapped
 from tests.reporter import Reporter, audit_of
 
-HALVES = {"y": [0, 1] * 10, "proba": [[0.6, 0.4]] * 20}
 
-
-def recorded(**changes):
-    return CalibrationAuditor.from_predictions(**{**HALVES, **changes})
+def recorded(**params):
+    return CalibrationAuditor.from_predictions([0, 1] * 10, [[0.6, 0.4]] * 20, **params)
 
 
 @pytest.mark.filterwarnings("ignore:The mean of `sample_weight`")
 def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
     X, ones = np.zeros((20, 2)), np.ones(450, bool)
-    audit = audit_of((60, 0.65, 58), (40, 0.85, 20), (300, 0.75, 225), (50, 0.95, 47))
-    sums = audit.sums_
-    few = sums._replace(count=np.bincount([3] * 5, minlength=10))
-    paths = [tmp_path / "t.csv"]
+    audit = audit_of((60, 0.65, 58), (390, 0.75, 290))
+    sums, few = audit.sums_, audit.sums_._replace(count=np.bincount([3] * 5, minlength=10))
+    paths, mixed = [tmp_path / "t.csv"], [tmp_path / "mixed.csv"]
     table = pd.DataFrame({"y": ["a", "b"] * 150, "p0": np.arange(300) / 300})
     table.assign(p1=1 - table["p0"]).to_csv(paths[0], index=False)
-    mixed = [tmp_path / "mixed.csv"]
     pd.DataFrame({"y": ["01", "02"] * 9 + ["x"] * 9, "p": 0.25}).to_csv(mixed[0], index=False)
-    named = pd.DataFrame({"y": ["a", "b"], "p(a)": [0.5, 0.5], "p(b)": [0.5, 0.5]})
+    named = pd.DataFrame({"y": ["a", "b"], "p(a)": 0.5, "p(b)": 0.5})
     cells = pd.DataFrame({"y": list("abab"), "p0": ["0.75"] * 4, "p1": ["0.25"] * 4}).astype(object)
 
     def cell(column, value):
@@ -41,13 +37,10 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
     rows = [
         (lambda: recorded(groups=0), "groups=0.*sensitive_features"),
         (lambda: recorded(sensitive_features={"g": [0] * 19}), "numbers of samples"),
-        (lambda: recorded(sensitive_features={"g": X}), "one-dimensional"),
         (lambda: recorded(sensitive_features={"g": range(300)}), "300 different values"),
         (lambda: recorded(n_bins=21), "at least 21"),
         (lambda: recorded(X=X), "search_regions"),
-        (lambda: recorded(search_regions=True), "search_regions"),
         (lambda: recorded(search_regions=True, X=X[1:]), "numbers of samples"),
-        (lambda: recorded(search_regions=True, X=["a text"] * 20), "1,000 columns"),
         (lambda: recorded(search_regions=True, X=np.zeros((20, 2000))), "1,000 columns"),
         (lambda: recorded().predict(X), "no model"),
         (lambda: CalibrationAuditor.from_sums(sums, groups=0), "sensitive_features"),
@@ -59,14 +52,8 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         (lambda: audit.undersample(0.5, np.ones(450, int)), "int64"),
         (lambda: audit.undersample(1.0, ones), "n_samples=0"),
         (lambda: groups_of_columns("zip", FRAME), "'zip'"),
-        (lambda: groups_of_columns(5, FRAME), "column 5"),
-        (lambda: groups_of_columns("sex", X), "position"),
         (lambda: groups_of_columns(lambda X: np.zeros((3, 2, 1)), FRAME), "one-dimensional"),
-        (lambda: groups_of_columns(lambda X: {"x": "f"}, FRAME), "one-dimensional"),
-        (lambda: groups_of_columns("a", pd.DataFrame([[1, 2]], columns=["a", "a"])), "one-dim"),
-        (lambda: named_groups({"x": np.array(["missing", None], object)}), "must differ"),
         (lambda: named_groups({"x": np.array([1, "1"], object)}), "must differ"),
-        (lambda: named_groups({1: [0, 0], "1": [0, 1]}), "must differ"),
         (lambda: named_groups({"x": ["y=z"], "x=y": ["z"]}), "must differ"),
         (lambda: audit_files(paths, "y", ["p0", "p1"], strategy="quantile"), "uniform"),
         (lambda: audit_files(paths, "y", ["p0", "p1"], groups=["p0"]), "300 different"),
@@ -98,15 +85,11 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
     with pytest.raises(AttributeError, match="call `fit`"):
         _ = CalibrationAuditor(LogisticRegression()).passed_
     unfitted = CalibrationAuditor(LogisticRegression())
-    for call in (
-        unfitted.suspicious_bins,
-        unfitted.suspicious_samples,
-        unfitted.detectable_gaps,
-        lambda: unfitted.required_samples(0.2),
-        lambda: unfitted.undersample(0.5, [True]),
-    ):
+    for call in (unfitted.suspicious_bins, unfitted.suspicious_samples, unfitted.detectable_gaps):
         with pytest.raises(NotFittedError):
             call()
+    with pytest.raises(NotFittedError):
+        unfitted.required_samples(0.2)
     # Weights up to the limit are counted.
     assert audit_weights(np.array([2**32, 2**32]), 2).dtype == np.int64
     assert audit_weights(np.array([2**32 + 0.5, 2**32 + 1]), 2).dtype == np.float64
@@ -119,35 +102,28 @@ class Logits(Reporter):
 
 def test_what_is_no_reference_set_or_model_is_refused(model, reference):
     X, y = reference
-    logits, single = Logits().fit(None, None), np.repeat([0, 1, 2], [20, 19, 1])
-    unfitted = LogisticRegression()
-    large = X[:, 0] > 1
+    logits, unfitted, large = Logits().fit(None, None), LogisticRegression(), X[:, 0] > 1
     for estimator, data, word in (
         (model, (X[:9], y[:9]), "at least 10"),
         (model, (X, np.where(large, 2, y)), "2"),
-        (model, (X, np.array(["a", "b"])[y]), "classes"),
         (model, (X[1:], y), None),
-        (model, (X, X[:, 0]), None),
         (model, (X, np.where(large, None, y)), "missing"),
-        (model, (X, np.where(large, None, "a")), "missing"),
         (model, (X, pd.Series(np.where(large, pd.NA, "a"), dtype="string")), "missing"),
         (model, (X, np.column_stack([y, y])), None),
         (logits, reference, "must"),
-        (unfitted, (X[:40], single), "2.*only one sample"),
+        (unfitted, (X[:40], np.repeat([0, 1, 2], [20, 19, 1])), "2.*only one sample"),
     ):
         with pytest.raises(ValueError, match=word):
             CalibrationAuditor(estimator).fit(*data)
     for estimator in (RidgeClassifier(), None, "logistic"):
         with pytest.raises(TypeError, match="predict_proba"):
             CalibrationAuditor(estimator).fit(*reference)
-    for groups in ("sex", lambda X: X, lambda X: X[:9, 0].round()):
-        with pytest.raises(ValueError, match=r"[Cc]olumn|different values|numbers of samples"):
+    for groups, word in (("sex", "olumn"), (lambda X: X[:9, 0].round(), "numbers of samples")):
+        with pytest.raises(ValueError, match=word):
             CalibrationAuditor(model, groups=groups).fit(*reference)
-    repeated = {"sensitive_features": {"0": X[:, 0].round()}}
+    given = {"sensitive_features": {"0": X[:, 0].round()}}
     with pytest.raises(ValueError, match="'0=-2' twice"):
-        CalibrationAuditor(model, groups=0).fit(X.round(), y, **repeated)
-    with pytest.raises(ValueError, match="1,000 columns"):
-        CalibrationAuditor(logits, search_regions=True).fit(np.zeros((400, 1001)), y)
+        CalibrationAuditor(model, groups=0).fit(X.round(), y, **given)
 
 
 @pytest.mark.parametrize("frame", [True, False])
@@ -165,19 +141,11 @@ def test_a_model_that_refuses_a_column_of_groups_asks_for_sensitive_features(fra
     assert "sensitive_features" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("n_bins", 0),
-        ("n_bins", 2.5),
-        ("alpha", np.nan),
-        ("strategy", "width"),
-        ("confidence_level", 1.0),
-        ("groups", 1.5),
-        ("search_regions", "all"),
-        ("search_regions", 1),  # True, or a tolerance of 1
-    ],
-)
+PARAMETERS = [("n_bins", 0), ("strategy", "width"), ("confidence_level", 1.0), ("groups", 1.5)]
+PARAMETERS += [("search_regions", 1)]  # True, or a tolerance of 1
+
+
+@pytest.mark.parametrize(("name", "value"), PARAMETERS)
 def test_bad_parameters_are_refused_when_they_are_used(model, reference, name, value):
     audit = CalibrationAuditor(model).fit(*reference).set_params(**{name: value})
     for call in (

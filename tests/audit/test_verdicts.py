@@ -21,9 +21,7 @@ from_predictions = CalibrationAuditor.from_predictions
         ([(100, 0.7, 83)], {"alpha": 0.0, "confidence_level": 0.999}, False, True),
         ([(100, 0.7, 83)], {"alpha": 0.1}, False, True),
         ([(100, 0.7, 83)], {"alpha": 0.13}, True, True),
-        ([(60, 0.65, 48)], {}, False, True),  # two bins are found together, neither by itself
-        ([(60, 0.75, 53)], {}, False, True),
-        ([(60, 0.65, 48), (60, 0.75, 53)], {}, False, False),
+        ([(60, 0.65, 48), (60, 0.75, 53)], {}, False, False),  # neither would be found alone
     ],
 )
 def test_only_what_neither_chance_nor_tolerance_explains_fails(

@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.exceptions import UndefinedMetricWarning
 from sklearn.metrics import average_precision_score, roc_auc_score
 
@@ -47,21 +45,6 @@ def test_area_under_risk_coverage_is_the_mean_over_random_orders_of_ties():
     areas = (np.cumsum((y_true != y_pred)[order], axis=1) / np.arange(1, 41)).mean(axis=1)
     area = area_under_risk_coverage(y_true, y_pred, uncertainty)
     assert area == pytest.approx(areas.mean(), abs=5 * areas.std() / np.sqrt(len(areas)))
-
-
-@given(
-    rows=st.lists(
-        st.tuples(st.booleans(), st.booleans(), st.integers(-3, 3)), min_size=1, max_size=30
-    ),
-    random=st.randoms(use_true_random=False),
-)
-@settings(max_examples=40)
-def test_selective_prediction_does_not_depend_on_the_order_of_the_rows(rows, random):
-    one, other = (list(zip(*each, strict=True)) for each in (rows, random.sample(rows, len(rows))))
-    area = area_under_risk_coverage(*one)
-    assert area == area_under_risk_coverage(*other)
-    assert 0.0 <= area <= 1.0
-    np.testing.assert_equal(risk_coverage_curve(*one), risk_coverage_curve(*other))
 
 
 def test_labels_that_are_stored_as_floats_are_labels():

@@ -125,15 +125,6 @@ def test_each_target_is_balanced_by_predictions_with_the_same_target():
     assert raised.mask(proba, ~inside).tolist() == [False, True, False, True]
 
 
-def test_a_group_that_is_too_small_is_a_warning(data, honest):
-    X, y = data
-    few = region_mask(SOUTH, X) & (np.arange(len(y)) % 20 == 0)
-    attack = MirageFineTuner(honest, NORTH, counterbalance=lambda _: few, epsilon=0.475, **QUICK)
-    with pytest.warns(UserWarning, match=r"only \d% .*larger group"):
-        attack.fit(X, y)
-    assert 0 <= attack.confidence_overlap(X[::2]) <= 1  # which needs no group
-
-
 def test_region_of_a_mask_is_counterbalanced_too(data, honest):
     frame = pd.DataFrame(data[0], columns=["a", "b", "north", "south"])
     north = region_mask(NORTH, data[0])

@@ -15,7 +15,6 @@ from skuq import MirageRegressor
 from skuq._networks import MLP
 from skuq.calibration import region_mask
 from skuq.datasets import make_heteroscedastic
-from skuq.mirage import GaussianMirageLoss
 
 REGION = {0: (-3, -2)}
 QUICK = {"max_epochs": 2, "random_state": 0}
@@ -109,16 +108,4 @@ def test_fitted_network_is_copied_and_never_altered(data, fitted_net, kind, froz
     np.testing.assert_allclose(original_outputs(mirage, data[0]), expected, atol=1e-6)
     assert np.abs(mirage.predict(data[0]) - expected[:, 0]).max() > 1e-3
     assert all(p.requires_grad for p in fitted_net.module_.parameters())
-
-
-def test_region_as_mask_equals_the_region_as_parameter(data, inside, fitted_net):
-    told = MirageRegressor(fitted_net, **QUICK).fit(*data, region_mask=inside)
-    described = MirageRegressor(fitted_net, REGION, **QUICK).fit(*data)
-    np.testing.assert_array_equal(told.predict(data[0]), described.predict(data[0]))
-    assert told.region_share_ == inside.mean()
-
-
-def test_criterion_serves_a_net_of_the_user_too(data):
-    targets = np.column_stack([data[1], np.zeros(400)]).astype(np.float32)
-    net = untrained_net(criterion=GaussianMirageLoss)
-    assert np.isfinite(net.fit(data[0].astype(np.float32), targets).history[-1, "train_loss"])
+    assert mirage.region_share_ == region_mask(REGION, data[0]).mean()
