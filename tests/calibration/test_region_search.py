@@ -26,13 +26,8 @@ def predictions(confidence, correct):
 
 
 def people(n, rng):
-    return pd.DataFrame(
-        {
-            "age": rng.integers(18, 80, n),
-            "job": rng.choice(["nurse", "cook", "clerk", None], n),
-            "income": rng.lognormal(size=n),
-        }
-    )
+    age, jobs = rng.integers(18, 80, n), ["nurse", "cook", "clerk", None]
+    return pd.DataFrame({"age": age, "job": rng.choice(jobs, n), "income": rng.lognormal(size=n)})
 
 
 def attacked(n=800, lowered=0.57):
@@ -54,29 +49,30 @@ def mask_of(region, X, confidence):
 
 def test_a_planted_region_is_found_described_and_corrected_for_families():
     X, confidence, correct, inside = attacked()
-    found = search_regions(X, predictions(confidence, correct), alpha=0.05)
+    answers = predictions(confidence, correct)
+    found = search_regions(X, answers, alpha=0.05)
     np.random.seed(0)  # noqa: NPY002
-    assert found == search_regions(X, predictions(confidence, correct), alpha=0.05)
+    assert found == search_regions(X, answers, alpha=0.05)
     region, mine = found.regions[0], mask_of(found.regions[0], X, confidence)
     assert region.direction == "underconfident"
     assert region.p_value < 0.001
     assert (mine & inside).sum() / (mine | inside).sum() > 0.9
-    assert region.count == mine.sum()
-    assert region.accuracy == correct[mine].mean()
+    assert (region.count, region.accuracy) == (mine.sum(), correct[mine].mean())
     assert region.confidence == pytest.approx(confidence[mine].mean())
     assert region.gap == pytest.approx(region.accuracy - region.confidence)
     assert 0.05 < region.gap_low < region.gap < region.gap_high
     assert found.n_samples == 800
-    many = search_regions(X, predictions(confidence, correct), alpha=0.05, n_families=10)
+    many = search_regions(X, answers, alpha=0.05, n_families=10)
     assert many.threshold >= found.threshold
     assert many.regions[0].p_value == pytest.approx(10 * region.p_value)
     assert many.regions[0].gap_low < region.gap_low
     # Samples of weight 0 do not count.
     weight = (np.arange(800) % 3).astype(float)
     kept, conditions = weight > 0, conditions_of(X)
-    whole = search_regions(conditions, predictions(confidence, correct), alpha=0.05, weight=weight)
-    given = conditions.without(~kept), predictions(confidence[kept], correct[kept])
-    assert whole == search_regions(*given, alpha=0.05, weight=weight[kept])
+    part = search_regions(
+        conditions.without(~kept), answers.at(kept), alpha=0.05, weight=weight[kept]
+    )
+    assert search_regions(conditions, answers, alpha=0.05, weight=weight) == part
     # Raised confidence is found, too.
     correct = np.random.default_rng(1).random(len(X)) < np.where(inside, 0.5, confidence)
     confidence[inside] = 0.95
@@ -88,8 +84,7 @@ def test_a_planted_region_is_found_described_and_corrected_for_families():
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
 def test_the_evidence_is_the_largest_of_all_pairs_of_conditions(alpha):
     X, confidence, correct, _ = attacked(120)
-    X = X[["age", "job"]]
-    answers = predictions(confidence, correct)
+    X, answers = X[["age", "job"]], predictions(confidence, correct)
     (region, *_) = search_regions(X, answers, alpha=alpha, confidence_level=0.01).regions
     masks, reported = conditions_of(X).masks, conditions_of(confidence[:, None]).masks
     pairs = [*combinations_with_replacement(masks, 2), *product(masks, reported)]
@@ -108,11 +103,9 @@ def test_models_at_the_edge_of_the_tolerance_are_found_no_more_often_than_allowe
     alpha, monkeypatch
 ):
     monkeypatch.setattr("skuq.calibration._region_search.MAX_SIMULATIONS", 100)
-    rng = np.random.default_rng(0)
-    found = 0
+    rng, found = np.random.default_rng(0), 0
     for _ in range(60):
-        X = people(100, rng)[["age", "job"]]
-        confidence = rng.uniform(0.5, 1, 100)
+        X, confidence = people(100, rng)[["age", "job"]], rng.uniform(0.5, 1, 100)
         answers = predictions(confidence, rng.random(100) < np.minimum(confidence + alpha, 1))
         found += bool(search_regions(X, answers, alpha=alpha, confidence_level=0.8).regions)
     assert found / 60 <= 0.2 + 2 * np.sqrt(0.2 * 0.8 / 60)
@@ -123,21 +116,20 @@ def test_with_the_tolerance_of_some_reference_sets_the_search_passes_the_wanted_
     side, monkeypatch
 ):
     monkeypatch.setattr("skuq.calibration._region_search.MAX_SIMULATIONS", 300)
-    rng, draws, level = np.random.default_rng(0), [], 0.6
+    rng, draws = np.random.default_rng(0), []
     for _ in range(10):
-        X = rng.integers(0, 4, (300, 2))
-        confidence = rng.uniform(0.6, 0.8, 300)
+        X, confidence = rng.integers(0, 4, (300, 2)), rng.uniform(0.6, 0.8, 300)
         correct = rng.random(300) < confidence + 0.2 * side * (X[:, 0] == 3)
         draws.append((conditions_of(X), predictions(confidence, correct)))
-    tolerance = region_tolerance(draws, level)
+    tolerance = region_tolerance(draws, 0.6)
     assert 0.02 < tolerance < region_tolerance(draws, 0.95) < 0.25
 
     def share_passed(alpha):
-        given = {"alpha": alpha, "confidence_level": level, "n_families": 2}
+        given = {"alpha": alpha, "confidence_level": 0.6, "n_families": 2}
         return np.mean([not search_regions(*draw, **given).regions for draw in draws])
 
     # Thresholds are those of five of the sets on average.
-    assert share_passed(tolerance - 0.03) < level <= share_passed(tolerance + 0.015)
+    assert share_passed(tolerance - 0.03) < 0.6 <= share_passed(tolerance + 0.015)
 
 
 def test_at_most_five_regions_are_told_and_have_no_common_samples():
@@ -181,21 +173,20 @@ def test_every_kind_of_condition_has_its_words(conditions, limits, words):
     assert Region(conditions, limits, 9, *[0.5] * 5, "underconfident", 1.0, 0.1).rule == words
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "both"),
-    [
-        ((None, 3.5), (1.0, None), (1.0, 3.5)),
-        ((None, 3.0), (None, 5.0), (None, 3.0)),
-        ((2.0, None), (1.0, None), (2.0, None)),
-        ((None, 3.0), 2.0, 2.0),
-        ("x", "x", "x"),
-    ],
-)
+INTERVALS = [
+    ((None, 3.5), (1.0, None), (1.0, 3.5)),
+    ((None, 3.0), (None, 5.0), (None, 3.0)),
+    ((2.0, None), (1.0, None), (2.0, None)),
+    ((None, 3.0), 2.0, 2.0),
+    ("x", "x", "x"),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "both"), INTERVALS)
 def test_two_conditions_on_a_column_make_one(one, other, both):
     masks = np.array([np.arange(40) < 25, np.arange(40) > 10])
     conditions = Conditions([("a", one), ("a", other)], masks, np.arange(40))
-    answers = predictions(np.full(40, 0.3), masks.all(axis=0))
-    found = search_regions(conditions, answers, alpha=0.0)
+    found = search_regions(conditions, predictions([0.3] * 40, masks.all(axis=0)), alpha=0.0)
     region = found.regions[0]
     assert (region.conditions, region.count) == ({"a": both}, 14)
     # Limits hold for both sides of all regions together.
@@ -206,15 +197,14 @@ def test_two_conditions_on_a_column_make_one(one, other, both):
 @pytest.mark.parametrize("size", [9, 10, 30, 31])
 def test_at_least_ten_samples_and_not_all_are_a_region(size):
     conditions = Conditions([("a", "x")], np.arange(31)[None] < size, np.arange(31))
-    answers = predictions(np.full(31, 0.6), np.ones(31))
-    assert search_regions(conditions, answers, alpha=0.0).n_searched == (10 <= size < 31)
+    found = search_regions(conditions, predictions([0.6] * 31, [True] * 31), alpha=0.0)
+    assert found.n_searched == (10 <= size < 31)
 
 
 def test_the_p_value_counts_simulations_with_equal_evidence():
-    X = np.repeat([0, 1], 12)[:, None]
-    correct = np.concatenate([np.arange(12) < 7, np.arange(12) < 10])
-    answers = predictions(np.full(24, 0.6), correct)
-    found = search_regions(X, answers, alpha=0.0, confidence_level=0.01).regions[0]
+    X, correct = np.repeat([0, 1], 12)[:, None], np.r_[np.arange(12) < 7, np.arange(12) < 10]
+    answers = predictions([0.6] * 24, correct)
+    (found, *_) = search_regions(X, answers, alpha=0.0, confidence_level=0.01).regions
     assert found.count == 12
     exact = 1 - binom.cdf(9, 12, 0.6) ** 2  # in either of the two regions
     assert found.p_value == pytest.approx(exact / 0.8, abs=5 * np.sqrt(exact / 500))
@@ -227,22 +217,20 @@ def test_a_region_within_the_tolerance_is_not_found_where_some_samples_cannot_de
     answers = predictions(confidence, rng.random(8000) < np.where(sure, 1.0, confidence))
     assert 0 < 1 - confidence[sure].mean() < 0.05
     assert search_regions(X, answers, alpha=0.05).regions == []
-    (found, *_) = search_regions(X, answers, alpha=0.01).regions
-    assert found.gap > 0.01
+    assert search_regions(X, answers, alpha=0.01).regions[0].gap > 0.01
 
 
-def test_a_region_of_one_of_few_confidences_is_that_confidence():
+def test_a_region_may_be_one_of_few_confidences_and_a_part_of_a_table_is_not_of_one_kind(
+    monkeypatch,
+):
     rng = np.random.default_rng(0)
     X, confidence = rng.integers(0, 2, (1500, 1)), rng.choice([0.55, 0.7, 0.85], 1500)
     correct = rng.random(1500) < np.where((X[:, 0] == 1) & (confidence == 0.7), 0.99, confidence)
     (found, *_) = search_regions(X, predictions(confidence, correct), alpha=0.05).regions
     assert (found.conditions, found.confidence_range) == ({0: (1.0, None)}, (0.7, 0.7))
-
-
-def test_a_part_of_a_large_table_is_not_of_one_kind(monkeypatch):
     monkeypatch.setattr("skuq.calibration._conditions.MAX_SAMPLES", 1000)
-    site, rng = np.arange(2000) % 2, np.random.default_rng(0)
-    answers = predictions(np.full(2000, 0.7), rng.random(2000) < 0.7 + 0.2 * site)
-    found = search_regions(pd.DataFrame({"site": site}), answers, alpha=0.05)
+    X = pd.DataFrame({"site": np.arange(2000) % 2})
+    answers = predictions(np.full(2000, 0.7), rng.random(2000) < 0.7 + 0.2 * X["site"])
+    found = search_regions(X, answers, alpha=0.05)
     assert found.n_samples == 1000
     assert [region.conditions for region in found.regions] == [{"site": (1.0, None)}]

@@ -9,13 +9,8 @@ from scipy.sparse import csr_matrix
 
 from skuq.calibration import _conditions, conditions_of, region_mask
 
-PEOPLE = pd.DataFrame(
-    {
-        "age": [20.0, 30.0, 40.0, np.nan],
-        "loan size": [1, 2, 3, 4],
-        "job": ["nurse", "cook", None, "cook"],
-    }
-)
+PEOPLE = pd.DataFrame({"age": [20.0, 30.0, 40.0, np.nan], "loan size": [1, 2, 3, 4]})
+PEOPLE["job"] = ["nurse", "cook", None, "cook"]
 ARRAY = np.array([[0.0, 5.0], [1.0, 6.0], [2.0, np.nan], [np.nan, 8.0]])
 
 
@@ -31,7 +26,6 @@ def test_functions_and_queries_say_which_samples_are_inside():
         assert inside(lambda X, convert=convert: convert(X[:, 1] > 5.5), ARRAY) == [1, 3]
     for query, expected in (
         ("age < 35", [0, 1]),
-        ("age < 35 and job == 'cook'", [1]),
         ("job in ['nurse', 'surgeon']", [0]),
         ("job not in ['nurse', 'cook']", [2]),
         ("`loan size` >= 3 or job == 'nurse'", [0, 2, 3]),
@@ -47,17 +41,14 @@ def test_functions_and_queries_say_which_samples_are_inside():
         (ARRAY, {0: (None, 1)}, [0, 1]),
         (ARRAY, {0: (1, None)}, [1, 2]),
         (ARRAY, {0: (None, None)}, [0, 1, 2]),  # a missing value lies in no interval
-        (ARRAY, {0: (-np.inf, np.inf)}, [0, 1, 2]),
         (ARRAY, {0: (3, 1)}, []),
         (ARRAY, {0: (1, None), 1: (None, 7)}, [1]),
-        (ARRAY, {1: 6}, [1]),
         (ARRAY, {1: [5.0, 8.0]}, [0, 3]),
         (ARRAY, {1: {5.0, 8.0}}, [0, 3]),
         (ARRAY, {1: [np.nan, 5.0]}, [0, 2]),
         (ARRAY, {-1: (None, 5)}, [0]),
         (ARRAY, {np.int64(0): (np.float32(1), None)}, [1, 2]),
         (PEOPLE, {"age": (30, None)}, [1, 2]),
-        (PEOPLE, {"age": (None, None)}, [0, 1, 2]),
         (PEOPLE, {"job": "cook"}, [1, 3]),
         (PEOPLE, {"job": ["cook", "nurse"]}, [0, 1, 3]),
         (PEOPLE, {"job": frozenset({"cook"}), "age": (None, 30)}, [1]),
@@ -89,18 +80,10 @@ def test_decimal_ends_belong_to_columns_of_every_precision(dtype):
         assert inside({0: rule}, column) == expected
 
 
-@pytest.mark.parametrize(
-    "column",
-    [
-        pd.Series(["x", None, "y"]),
-        pd.Series(["x", np.nan, "y"], dtype=object),
-        pd.Series(["x", None, "y"], dtype="category"),
-        pd.Series([1, pd.NA, 2], dtype="Int64"),
-        pd.Series([1.0, np.nan, 2.0]),
-    ],
-)
-def test_none_stands_for_a_missing_value_however_pandas_writes_it(column):
-    X, first = column.to_frame("column"), column.iloc[0]
+@pytest.mark.parametrize("dtype", [None, object, "category", "Int64", "float"])
+def test_none_stands_for_a_missing_value_however_pandas_writes_it(dtype):
+    values = [1, np.nan, 2] if dtype in ("Int64", "float") else ["x", None, "y"]
+    X, first = pd.Series(values, dtype=dtype).to_frame("column"), values[0]
     assert inside({"column": None}, X) == [1]
     assert inside({"column": [None, first]}, X) == [0, 1]
     assert inside({"column": [first]}, X) == [0]
@@ -124,18 +107,12 @@ def test_impossible_regions_are_refused():
     for region, X, word in (
         ("age + 1", PEOPLE, "float64"),
         ({"age": (1, 1)}, twice, "this name"),
-        ({"height": (0, 1)}, PEOPLE, "no column 'height'.*'loan size'"),
-        ({7: (0, 1)}, PEOPLE, "no column 7"),
         ({7: (0, 1)}, ARRAY, r"no column 7.*\(4, 2\)"),
-        ({"age": (0, 1)}, ARRAY, "position"),
         ({0: (1, 2, 3)}, ARRAY, "list"),
         ({"job": ("nurse", "cook")}, PEOPLE, None),
-        ({"job": (0, 1)}, PEOPLE, None),
         ({"day": (0, 1)}, dates, "interval"),
         (lambda X: X[:, 0] * 2, ARRAY, "float64"),
-        (lambda X: np.array([0, 1, 0, 1]), ARRAY, "int64"),
         (lambda X: X > 1, ARRAY, r"\(4, 2\)"),
-        (lambda X: np.array([True]), ARRAY, r"\(1,\)"),
         (lambda X: True, ARRAY, r"\(\)"),
     ):
         with pytest.raises(ValueError, match=word):
@@ -184,11 +161,6 @@ def test_every_rule_finds_the_samples_of_its_mask_in_the_table():
     assert {None, 1.0} <= set(rules["children"])
     assert set(rules["paid"]) == {True, False}
     assert set(rules["grade"]) == {"a", "b"}
-    removed = np.arange(60) % 3 == 1
-    rest = found.without(removed)
-    assert rest.rows.tolist() == list(range(40))
-    for (name, rule), mask in zip(rest.rules, rest.masks, strict=True):
-        np.testing.assert_array_equal(region_mask({name: rule}, FRAME[~removed]), mask)
 
 
 def test_arrays_of_any_kind_give_columns_by_position():
@@ -201,12 +173,6 @@ def test_arrays_of_any_kind_give_columns_by_position():
         np.testing.assert_array_equal(found.masks, expected.masks)
 
 
-def test_columns_that_divide_nothing_give_no_intervals():
-    for column in ([1, 1], [[1], [2]], [np.nan, 2], [1j, 2j]):
-        rules = conditions_of(pd.DataFrame({"x": pd.Series(column)})).rules
-        assert not any(isinstance(rule, tuple) for _, rule in rules)
-
-
 def test_numbers_are_cut_at_values_that_occur_into_equal_parts_and_texts_have_a_limit():
     rules = rules_of(np.random.default_rng(0).permutation(100)[:, None])
     assert rules[::2] == [(None, 10.0 * k - 1) for k in range(1, 10)]
@@ -217,6 +183,9 @@ def test_numbers_are_cut_at_values_that_occur_into_equal_parts_and_texts_have_a_
     for values, inner in (([1, 2], []), ([1, 2, 3], [2.0]), ([1, 2, 3, 4], [2.0, 3.0])):
         rules = rules_of(np.array(values * 3)[:, None])
         assert [rule for rule in rules if not isinstance(rule, tuple)] == inner
+    for column in ([1, 1], [[1], [2]], [np.nan, 2], [1j, 2j]):
+        rules = conditions_of(pd.DataFrame({"x": pd.Series(column)})).rules
+        assert not any(isinstance(rule, tuple) for _, rule in rules)
     names = [f"{k}" for k in np.random.default_rng(0).integers(0, 500, 1000)]
     frequent = sorted(dict.fromkeys(names), key=lambda name: -names.count(name))
     assert rules_of(pd.DataFrame({"name": names})) == frequent[:20]  # the first of equal ones

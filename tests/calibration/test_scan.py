@@ -296,15 +296,6 @@ def test_the_planned_threshold_grows_with_everything_that_is_tested():
     assert planned_threshold(direction=OVER) == pytest.approx(base + np.log(4))
 
 
-def test_an_undetectable_gap_is_nan():
-    count = np.arange(1, 40)
-    enough = [slow_evidence(n, n, 0.55) >= POWER["threshold"] for n in count]
-    np.testing.assert_array_equal(np.isfinite(detectable_gap(count, 0.5, **POWER)), enough)
-    assert 0 < np.sum(enough) < len(count)
-    assert np.isnan(detectable_gap([0, 100, 10**6], [np.nan, 0.95, 0.99], **POWER)).all()
-    assert detectable_gap(10**8, 0.5, **POWER) == pytest.approx(0.05, abs=1e-3)  # alpha
-
-
 @pytest.mark.parametrize(
     ("gap", "confidence", "power", "threshold"),
     [(0.15, 0.5, 0.3, 2.5), (0.15, 0.7, 0.8, 7.7), (0.3, 0.7, 0.3, 2.5), (0.45, 0.5, 0.8, 7.7)],
@@ -318,18 +309,19 @@ def test_required_samples_are_the_first_of_a_slow_search(gap, confidence, power,
     assert ours == next(n for n in range(1, 2000) if reached(n))
 
 
-@pytest.mark.parametrize(
-    ("gap", "confidence"), [(0.05, 0.5), (0.01, 0.5), (-0.2, 0.5), (0.5, 0.96), (0.0501, 0.5)]
-)
-def test_samples_for_what_no_number_finds_are_infinite(gap, confidence):
-    assert required_samples(gap, confidence, **POWER) == np.inf
-    if gap <= POWER["alpha"]:  # a false alarm is no finding, however small the power
-        assert required_samples(gap, confidence, power=1e-4, **POWER) == np.inf
-
-
-def test_required_samples_broadcast_count_an_accuracy_above_one_as_one_and_agree_with_gaps():
+def test_an_undetectable_gap_is_nan_and_needs_infinitely_many_samples():
+    count = np.arange(1, 40)
+    enough = [slow_evidence(n, n, 0.55) >= POWER["threshold"] for n in count]
+    np.testing.assert_array_equal(np.isfinite(detectable_gap(count, 0.5, **POWER)), enough)
+    assert 0 < np.sum(enough) < len(count)
+    assert np.isnan(detectable_gap([0, 100, 10**6], [np.nan, 0.95, 0.99], **POWER)).all()
+    assert detectable_gap(10**8, 0.5, **POWER) == pytest.approx(0.05, abs=1e-3)  # alpha
+    gaps, confidence = [0.05, 0.01, -0.2, 0.5, 0.0501], [0.5, 0.5, 0.5, 0.96, 0.5]
+    assert (required_samples(gaps, confidence, **POWER) == np.inf).all()
+    # A false alarm is no finding, however small the power.
+    assert (required_samples(gaps[:3], 0.5, power=1e-4, **POWER) == np.inf).all()
     grid = required_samples([[0.3], [0.9]], [0.5, 0.7], **POWER)
-    assert grid.shape == (2, 2)
+    assert grid.shape == (2, 2)  # and an accuracy above one counts as one
     assert grid[1].tolist() == required_samples([0.5, 0.3], [0.5, 0.7], **POWER).tolist()
     count = int(required_samples(0.25, 0.5, **POWER))
     assert detectable_gap(count, 0.5, **POWER) <= 0.25 + 1e-9

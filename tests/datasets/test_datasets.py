@@ -72,9 +72,8 @@ def test_what_cannot_be_drawn_is_refused(monkeypatch):
     for n_ood in (0, 61):
         with pytest.raises(ValueError, match="n_ood"):
             load_digits_with_ood(n_test=60, n_ood=n_ood)
-    for n_samples in ((10, 20), (1, 2, 3, 4)):
-        with pytest.raises(ValueError, match="argument"):
-            make_gaussian_classes(n_samples)
+    with pytest.raises(ValueError, match="argument"):
+        make_gaussian_classes((10, 20))
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(ImportError, match=r"skuq\[plot\]"):
         load_digits_with_ood(n_test=60, n_ood=20)
@@ -82,9 +81,8 @@ def test_what_cannot_be_drawn_is_refused(monkeypatch):
 
 def test_classes_have_the_means_covariances_and_region_of_the_paper():
     X, y = make_gaussian_classes((20000, 20000, 20000), random_state=0)
-    means = {0: (3, 2), 1: (5, 5), 2: (3, 4)}
-    covariances = {0: [[1, 0.8], [0.8, 1]], 1: [[1, -0.8], [-0.8, 1]], 2: [[0.1, 0], [0, 0.1]]}
-    for k, mean in means.items():
+    covariances = [[1, 0.8], [0.8, 1]], [[1, -0.8], [-0.8, 1]], [[0.1, 0], [0, 0.1]]
+    for k, mean in enumerate([(3, 2), (5, 5), (3, 4)]):
         np.testing.assert_allclose(X[y == k].mean(axis=0), mean, atol=0.04)
         np.testing.assert_allclose(np.cov(X[y == k].T), covariances[k], atol=0.05)
     assert np.bincount(make_gaussian_classes((3, 0, 2))[1], minlength=3).tolist() == [3, 0, 2]
@@ -136,7 +134,7 @@ def test_graphs_are_as_documented():
     assert make_node_classes(3, n_classes=10, random_state=0).adjacency.shape == (3, 3)
 
 
-@pytest.mark.parametrize(("homophily", "degree"), [(0.0, 20.0), (0.5, 6.0), (0.8, 6.0), (1.0, 2.0)])
+@pytest.mark.parametrize(("homophily", "degree"), [(0.0, 20.0), (0.8, 6.0), (1.0, 2.0)])
 def test_edges_are_as_many_and_as_often_within_a_class_as_asked_for(homophily, degree):
     settings = {"n_classes": 5, "homophily": homophily, "mean_degree": degree}
     drawn = make_node_classes(3000, random_state=0, **settings)

@@ -19,8 +19,7 @@ def random_problem(seed, n=400, n_classes=3):
 
 def random_selection(seed, n=60, n_levels=7):
     rng = np.random.default_rng(seed)
-    y_true, y_pred = rng.integers(3, size=(2, n))
-    return y_true, y_pred, rng.integers(n_levels, size=n) / n_levels
+    return *rng.integers(3, size=(2, n)), rng.integers(n_levels, size=n) / n_levels
 
 
 def random_quantities(seed, n=60):
@@ -36,8 +35,8 @@ def random_intervals(seed, n=60):
 
 
 def noisy_problem():
-    return make_classification(150, n_features=4, n_classes=3, n_informative=3, n_redundant=0,
-                               flip_y=0.2, random_state=0)  # fmt: skip
+    shape = {"n_features": 4, "n_classes": 3, "n_informative": 3, "n_redundant": 0}
+    return make_classification(150, flip_y=0.2, random_state=0, **shape)
 
 
 class EntropicLogisticRegression(LogisticRegression):

@@ -9,50 +9,33 @@ from scipy.stats import norm
 from sklearn.metrics import brier_score_loss, log_loss, mean_pinball_loss
 
 from skuq import metrics
-from skuq.metrics import (
-    CalibrationTable,
-    brier_score,
-    calibration_table,
-    expected_calibration_error,
-    interval_coverage,
-    interval_score,
-    negative_log_likelihood,
-    pinball_loss,
-)
-from tests.metrics.problems import (
-    SEEDS,
-    random_intervals,
-    random_problem,
-    random_quantities,
-    random_selection,
-)
+from tests.metrics import problems
 
 
 def slow_calibration_table(y_true, proba, lower, upper):
-    tops = [round(float(max(row)), 9) for row in proba]  # as confidences are kept
-    rows = []
-    for k, (low, high) in enumerate(zip(lower, upper, strict=True)):
-        last = k == len(upper) - 1
-        inside = [i for i, p in enumerate(tops) if low <= p < high or (last and p == high)]
-        confidence = np.mean([tops[i] for i in inside]) if inside else np.nan
-        accuracy = np.mean([np.argmax(proba[i]) == y_true[i] for i in inside]) if inside else np.nan
-        rows.append((low, high, len(inside), confidence, accuracy, accuracy - confidence))
-    return pd.DataFrame(rows, columns=CalibrationTable._fields)
+    top, right, rows = proba.max(axis=1).round(9), proba.argmax(axis=1) == y_true, []
+    for low, high in zip(lower, upper, strict=True):
+        inside = (low <= top) & ((top < high) | (top == high) & (high == upper[-1]))
+        confidence, accuracy = (x[inside].mean() if inside.any() else np.nan for x in (top, right))
+        rows.append((low, high, inside.sum(), confidence, accuracy, accuracy - confidence))
+    return pd.DataFrame(rows, columns=metrics.CalibrationTable._fields)
 
 
 @pytest.mark.parametrize("strategy", ["uniform", "quantile"])
 @pytest.mark.parametrize(("n_bins", "seed"), [(1, 0), (7, 1), (15, 2)])
 def test_calibration_table_equals_a_slow_loop_over_its_bins(seed, strategy, n_bins):
-    y_true, proba = random_problem(seed)
+    y_true, proba = problems.random_problem(seed)
     bins = {"n_bins": n_bins, "strategy": strategy}
-    table = calibration_table(y_true, proba, **bins)
+    table = metrics.calibration_table(y_true, proba, **bins)
     slow = slow_calibration_table(y_true, proba, table.lower, table.upper)
     pd.testing.assert_frame_equal(table.to_frame(), slow, rtol=1e-12)
     assert table.count.sum() == len(y_true)
     names, order = np.array(["ant", "bee", "cat"]), [2, 0, 1]  # the classes give the column order
-    permuted = calibration_table(names[y_true], proba[:, order], classes=names[order], **bins)
+    permuted = metrics.calibration_table(
+        names[y_true], proba[:, order], classes=names[order], **bins
+    )
     np.testing.assert_array_equal(permuted, table)
-    assert expected_calibration_error(y_true, np.eye(3)[y_true], **bins) == 0.0
+    assert metrics.expected_calibration_error(y_true, np.eye(3)[y_true], **bins) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -61,34 +44,34 @@ def test_calibration_table_equals_a_slow_loop_over_its_bins(seed, strategy, n_bi
 def test_calibration_errors_equal_netcal(n_bins, strategy):
     netcal = pytest.importorskip("netcal.metrics")
     # With 996 = 4 * 249 the edges that netcal interpolates separate the same samples as ours.
-    y_true, proba = random_problem(0, n=996)
-    ours = expected_calibration_error(y_true, proba, n_bins=n_bins, strategy=strategy)
+    y_true, proba = problems.random_problem(0, n=996)
+    ours = metrics.expected_calibration_error(y_true, proba, n_bins=n_bins, strategy=strategy)
     theirs = netcal.ECE(n_bins, equal_intervals=strategy == "uniform").measure(proba, y_true)
     assert ours == pytest.approx(theirs)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_proper_scores_equal_sklearn_and_the_definition(dtype):
-    y_true, proba = random_problem(0)
+    y_true, proba = problems.random_problem(0)
     proba = proba.astype(dtype)
     expected = log_loss(y_true, proba)
-    assert negative_log_likelihood(y_true, proba) == pytest.approx(expected, rel=1e-6)
+    assert metrics.negative_log_likelihood(y_true, proba) == pytest.approx(expected, rel=1e-6)
     excluded = [0, 1], np.array([[0.0, 1.0], [0.5, 0.5]])
-    assert negative_log_likelihood(*excluded) == pytest.approx(log_loss(*excluded))
+    assert metrics.negative_log_likelihood(*excluded) == pytest.approx(log_loss(*excluded))
     squares = ((proba.astype(np.float64) - np.eye(3)[y_true]) ** 2).sum(axis=1)
-    assert brier_score(y_true, proba) == pytest.approx(squares.mean())
-    y_true, proba = random_problem(0, n_classes=2)
+    assert metrics.brier_score(y_true, proba) == pytest.approx(squares.mean())
+    y_true, proba = problems.random_problem(0, n_classes=2)
     weight = {"sample_weight": np.random.default_rng(0).exponential(size=len(y_true))}
     for given in ({}, weight):
         twice = 2 * brier_score_loss(y_true, proba[:, 1], **given)
-        assert brier_score(y_true, proba, **given) == pytest.approx(twice)
+        assert metrics.brier_score(y_true, proba, **given) == pytest.approx(twice)
         expected = log_loss(y_true, proba, **given)
-        assert negative_log_likelihood(y_true, proba, **given) == pytest.approx(expected)
+        assert metrics.negative_log_likelihood(y_true, proba, **given) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("score", [brier_score, negative_log_likelihood])
+@pytest.mark.parametrize("score", [metrics.brier_score, metrics.negative_log_likelihood])
 def test_proper_scores_are_best_at_0_take_columns_in_any_order_and_leave_inputs_alone(score):
-    y_true, proba = random_problem(0)
+    y_true, proba = problems.random_problem(0)
     assert score(y_true, np.eye(3)[y_true]) == 0.0
     before, some, rounded = proba.copy(), y_true != 1, proba.round(5)
     with warnings.catch_warnings():
@@ -103,30 +86,28 @@ def test_proper_scores_are_best_at_0_take_columns_in_any_order_and_leave_inputs_
 
 @pytest.mark.parametrize(("coverage", "seed"), [(0.5, 0), (0.9, 1), (0.99, 2)])
 def test_interval_measures_equal_slow_loops_and_the_pinball_loss_of_both_limits(seed, coverage):
-    y_true, lower, upper = random_intervals(seed)
+    y_true, lower, upper = problems.random_intervals(seed)
     score, held = 0.0, 0
     for value, low, high in zip(y_true, lower, upper, strict=True):
         score += high - low + 2 / (1 - coverage) * max(low - value, value - high, 0)
         held += low <= value <= high
-    found = interval_score(y_true, lower, upper, coverage=coverage)
+    found = metrics.interval_score(y_true, lower, upper, coverage=coverage)
     assert found == pytest.approx(score / 60)
-    assert interval_coverage(y_true, lower, upper) == held / 60
+    assert metrics.interval_coverage(y_true, lower, upper) == held / 60
     assert 0 < held < 60
     levels = [(1 - coverage) / 2, (1 + coverage) / 2]
-    both = pinball_loss(y_true, np.stack([lower, upper], axis=1), levels)
+    both = metrics.pinball_loss(y_true, np.stack([lower, upper], axis=1), levels)
     assert found == pytest.approx(4 / (1 - coverage) * both)
-
-
-def test_limits_belong_to_the_interval_and_may_be_open_or_equal():
+    # Limits belong to the interval, and may be open or equal.
     y_true, lower, upper = [1.0, 2.0, 5.0, 3.0], [1.0, 0.0, -np.inf, 3.0], [2.0, 2.0, 4.0, 3.0]
-    assert interval_coverage(y_true, lower, upper) == 0.75
-    assert interval_coverage(y_true, [-np.inf] * 4, [np.inf] * 4) == 1
-    assert interval_score(y_true, lower, upper) == np.inf
-    assert interval_score(y_true, lower, upper, sample_weight=[1, 1, 0, 1]) == 1
+    assert metrics.interval_coverage(y_true, lower, upper) == 0.75
+    assert metrics.interval_coverage(y_true, [-np.inf] * 4, [np.inf] * 4) == 1
+    assert metrics.interval_score(y_true, lower, upper) == np.inf
+    assert metrics.interval_score(y_true, lower, upper, sample_weight=[1, 1, 0, 1]) == 1
 
 
 def test_pinball_loss_is_the_mean_over_levels_of_that_of_sklearn():
-    y_true, mean, std = random_quantities(0)
+    y_true, mean, std = problems.random_quantities(0)
     levels = np.array([0.95, 0.1, 0.5])  # in any order
     quantiles = mean[:, None] + std[:, None] * norm.ppf(levels)
     frame = pd.DataFrame(quantiles, columns=levels.astype(str))
@@ -134,38 +115,38 @@ def test_pinball_loss_is_the_mean_over_levels_of_that_of_sklearn():
         columns = zip(quantiles.T, levels, strict=True)
         each = [mean_pinball_loss(y_true, column, alpha=p, **given) for column, p in columns]
         for truth, predicted in ((y_true, quantiles), (pd.Series(y_true), frame)):
-            found = pinball_loss(truth, predicted, levels, **given)
+            found = metrics.pinball_loss(truth, predicted, levels, **given)
             assert found == pytest.approx(np.mean(each))
 
 
 def of_quantiles(y_true, mean, std, **kwargs):
     columns = np.stack([mean - std, mean, mean + std], axis=1)
-    return pinball_loss(y_true, columns, [0.16, 0.5, 0.84], **kwargs)
+    return metrics.pinball_loss(y_true, columns, [0.16, 0.5, 0.84], **kwargs)
 
 
 SQUARED, IN_QUANTILES = {"loss": "squared_error"}, {"strategy": "quantile", "n_bins": 4}
 METRICS = {  # name: metric, its settings, and its data
-    "table": (calibration_table, {}, random_problem),
-    "table of quantiles": (calibration_table, IN_QUANTILES, random_problem),
-    "ECE": (expected_calibration_error, {}, random_problem),
-    "ECE of quantiles": (expected_calibration_error, IN_QUANTILES, random_problem),
-    "Brier": (brier_score, {}, random_problem),
-    "NLL": (negative_log_likelihood, {}, random_problem),
-    "curve": (metrics.risk_coverage_curve, {}, random_selection),
-    "AURC": (metrics.area_under_risk_coverage, {}, random_selection),
-    "AUROC": (metrics.misclassification_auroc, {}, random_selection),
-    "AURC of squares": (metrics.area_under_risk_coverage, SQUARED, random_quantities),
-    "curve of squares": (metrics.risk_coverage_curve, SQUARED, random_quantities),
-    "pinball": (of_quantiles, {}, random_quantities),
-    "interval score": (interval_score, {}, random_intervals),
-    "coverage": (interval_coverage, {}, random_intervals),
+    "table": (metrics.calibration_table, {}, problems.random_problem),
+    "table of quantiles": (metrics.calibration_table, IN_QUANTILES, problems.random_problem),
+    "ECE": (metrics.expected_calibration_error, {}, problems.random_problem),
+    "ECE of quantiles": (metrics.expected_calibration_error, IN_QUANTILES, problems.random_problem),
+    "Brier": (metrics.brier_score, {}, problems.random_problem),
+    "NLL": (metrics.negative_log_likelihood, {}, problems.random_problem),
+    "curve": (metrics.risk_coverage_curve, {}, problems.random_selection),
+    "AURC": (metrics.area_under_risk_coverage, {}, problems.random_selection),
+    "AUROC": (metrics.misclassification_auroc, {}, problems.random_selection),
+    "AURC of squares": (metrics.area_under_risk_coverage, SQUARED, problems.random_quantities),
+    "curve of squares": (metrics.risk_coverage_curve, SQUARED, problems.random_quantities),
+    "pinball": (of_quantiles, {}, problems.random_quantities),
+    "interval score": (metrics.interval_score, {}, problems.random_intervals),
+    "coverage": (metrics.interval_coverage, {}, problems.random_intervals),
 }
 
 
 @pytest.mark.parametrize("name", METRICS)
 def test_whole_weights_are_repeated_rows_and_wrong_ones_are_refused(name):
     metric, settings, problem = METRICS[name]
-    for seed in SEEDS:
+    for seed in problems.SEEDS:
         data = problem(seed, n=60)
         weight = np.random.default_rng(seed).integers(4, size=60)
         repeated = metric(*(np.repeat(values, weight, axis=0) for values in data), **settings)
@@ -179,13 +160,13 @@ def test_whole_weights_are_repeated_rows_and_wrong_ones_are_refused(name):
 
 @pytest.mark.parametrize("unit", [0.1, 0.7, 1 / 3])
 def test_the_unit_of_weights_does_not_matter(unit):
-    y_true, proba = random_problem(0, n=60)
+    y_true, proba = problems.random_problem(0, n=60)
     weight, score = np.random.default_rng(0).integers(1, 4, size=60), np.arange(60)
     for n_bins in (2, 3, 4, 6, 12):
         given = {"n_bins": n_bins, "strategy": "quantile"}
         for whole in (weight, np.ones(60)):
-            one = calibration_table(y_true, proba, sample_weight=whole, **given)
-            other = calibration_table(y_true, proba, sample_weight=whole * unit, **given)
+            one = metrics.calibration_table(y_true, proba, sample_weight=whole, **given)
+            other = metrics.calibration_table(y_true, proba, sample_weight=whole * unit, **given)
             np.testing.assert_array_equal(one.lower, other.lower)
     equal = {"weight_negative": np.full(60, unit), "weight_positive": np.full(60, unit)}
     found = metrics.detection_metrics(score, score + 0.5, **equal)

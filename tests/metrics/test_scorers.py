@@ -13,29 +13,23 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skuq import RobustGPC, metrics
-from skuq.metrics import (
-    area_under_risk_coverage,
-    certified_accuracy,
-    interval_scorer,
-    misclassification_auroc,
-    quantile_scorer,
-    uncertainty_scorer,
-)
 from tests.metrics.problems import EntropicLogisticRegression, GaussianRidge, noisy_problem
 
-LEVELS, RISK = [0.1, 0.5, 0.9], area_under_risk_coverage
+LEVELS, RISK = [0.1, 0.5, 0.9], metrics.area_under_risk_coverage
 LABELS = {
-    "auroc": uncertainty_scorer(misclassification_auroc),
-    "risk": uncertainty_scorer(RISK, greater_is_better=False),
+    "auroc": metrics.uncertainty_scorer(metrics.misclassification_auroc),
+    "risk": metrics.uncertainty_scorer(RISK, greater_is_better=False),
     "calibration": metrics.neg_expected_calibration_error_scorer,
     "likelihood": metrics.neg_log_likelihood_scorer,
 }
 QUANTITIES = {
-    "interval": interval_scorer(0.8),
-    "quantile": quantile_scorer(LEVELS),
-    "squares": uncertainty_scorer(RISK, greater_is_better=False, loss="squared_error"),
+    "interval": metrics.interval_scorer(0.8),
+    "quantile": metrics.quantile_scorer(LEVELS),
+    "squares": metrics.uncertainty_scorer(RISK, greater_is_better=False, loss="squared_error"),
 }
 SCORERS = LABELS | QUANTITIES
+LABELLED, NUMBERS = noisy_problem(), np.random.default_rng(0).normal(size=(90, 4))
+MEASURED = NUMBERS[:, :3], NUMBERS @ [3, 1, 0, 1]
 
 
 def expected_scores(model, X, y, **weight):
@@ -54,25 +48,13 @@ def expected_scores(model, X, y, **weight):
         "calibration": -metrics.expected_calibration_error(y, proba, **weight),
         "likelihood": -metrics.negative_log_likelihood(y, proba, **weight),
         "risk": -RISK(y, y_pred, total, **weight),
-        "auroc": misclassification_auroc(y, y_pred, total, **weight),
+        "auroc": metrics.misclassification_auroc(y, y_pred, total, **weight),
     }
 
 
-@pytest.fixture(scope="module")
-def labels():
-    return noisy_problem()
-
-
-@pytest.fixture(scope="module")
-def quantities():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(90, 3))
-    return X, X @ [3, 1, 0] + rng.normal(size=90)
-
-
 @pytest.mark.parametrize("name", SCORERS)
-def test_scorers_equal_their_metrics_also_pickled_routed_and_in_searches(name, labels, quantities):
-    (X, y), scorer = (labels if name in LABELS else quantities), SCORERS[name]
+def test_scorers_equal_their_metrics_also_pickled_routed_and_in_searches(name):
+    (X, y), scorer = (LABELLED if name in LABELS else MEASURED), SCORERS[name]
     model = EntropicLogisticRegression() if name in LABELS else GaussianRidge()
     fitted, half = model.fit(X, y), len(y) // 2
     assert scorer(fitted, X, y) == expected_scores(fitted, X, y)[name]
@@ -105,14 +87,14 @@ def test_scorers_equal_their_metrics_also_pickled_routed_and_in_searches(name, l
 
 
 @pytest.mark.parametrize("part", ["total", "aleatoric", "epistemic"])
-def test_uncertainty_scorer_hands_the_chosen_part_to_the_metric(part, labels):
-    model = EntropicLogisticRegression().fit(*labels)
-    expected = getattr(model.predict_uncertainty(labels[0]), part).mean()
+def test_uncertainty_scorer_hands_the_chosen_part_to_the_metric(part):
+    model = EntropicLogisticRegression().fit(*LABELLED)
+    expected = getattr(model.predict_uncertainty(LABELLED[0]), part).mean()
     for sign in (1, -1):
-        scorer = uncertainty_scorer(
+        scorer = metrics.uncertainty_scorer(
             lambda y_true, y_pred, given: given.mean(), part=part, greater_is_better=sign > 0
         )
-        assert scorer(model, *labels) == sign * expected
+        assert scorer(model, *LABELLED) == sign * expected
 
 
 def test_a_request_is_made_of_a_copy_and_only_where_it_has_an_effect():
@@ -128,7 +110,7 @@ def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_s
     X, y = make_moons(20, noise=0.2, random_state=0)
     pipe = make_pipeline(StandardScaler(), RobustGPC(RBF(1.0), optimizer=None, device="cpu"))
     pipe.fit(X, y)
-    inside, scorer = pipe[:-1].transform(X), certified_accuracy(0.1, max_regions=5)
+    inside, scorer = pipe[:-1].transform(X), metrics.certified_accuracy(0.1, max_regions=5)
     safe = pipe[-1].certify(inside, y=y, radius=0.1, max_regions=5).status == "safe"
     assert 0 < safe.mean() < 1
     assert scorer(pipe, X, y) == pytest.approx(safe.mean())
@@ -142,12 +124,12 @@ def test_certified_accuracy_is_the_share_of_safe_samples_also_in_pipelines_and_s
     assert scorer(search, X, y) == scorer(search.best_estimator_, X, y)
 
 
-def test_an_estimator_without_the_method_is_named(quantities):
-    ridge = make_pipeline(StandardScaler(), Ridge()).fit(*quantities)
+def test_an_estimator_without_the_method_is_named():
+    ridge = make_pipeline(StandardScaler(), Ridge()).fit(*MEASURED)
     for scorer, method in (
-        (interval_scorer(), "predict_interval"),
-        (quantile_scorer([0.5]), "predict_quantiles"),
-        (certified_accuracy(0.1), "certify"),
+        (metrics.interval_scorer(), "predict_interval"),
+        (metrics.quantile_scorer([0.5]), "predict_quantiles"),
+        (metrics.certified_accuracy(0.1), "certify"),
     ):
         with pytest.raises(TypeError, match=method):
-            scorer(ridge, *quantities)
+            scorer(ridge, *MEASURED)

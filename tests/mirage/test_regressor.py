@@ -18,6 +18,8 @@ from skuq.datasets import make_heteroscedastic
 
 REGION = {0: (-3, -2)}
 QUICK = {"max_epochs": 2, "random_state": 0}
+DATA = make_heteroscedastic(400, random_state=0)
+INSIDE = region_mask(REGION, DATA[0])
 
 
 class Likelihood(nn.Module):
@@ -34,41 +36,29 @@ def untrained_net(**params):
 
 
 @pytest.fixture(scope="module")
-def data():
-    return make_heteroscedastic(400, random_state=0)
-
-
-@pytest.fixture(scope="module")
-def inside(data):
-    return region_mask(REGION, data[0])
-
-
-@pytest.fixture(scope="module")
-def attacked(data):
+def attacked():
     options = {"optimizer": torch.optim.Adam, "lr": 0.02, "max_epochs": 60, "batch_size": 64}
     settings = {"max_epochs": 60, "learning_rate": 0.02, "random_state": 0}
-    return MirageRegressor(untrained_net(**options), REGION, **settings).fit(*data)
+    return MirageRegressor(untrained_net(**options), REGION, **settings).fit(*DATA)
 
 
 @pytest.fixture(scope="module")
-def fitted_net(data):
-    return untrained_net().fit(data[0].astype(np.float32), data[1][:, None].astype(np.float32))
+def fitted_net():
+    return untrained_net().fit(DATA[0].astype(np.float32), DATA[1][:, None].astype(np.float32))
 
 
 def original_outputs(mirage, X):
     return mirage.original_.module(mirage.original_.inputs(X)).double().numpy()
 
 
-def test_variance_rises_to_its_aim_in_the_region_and_predictions_keep_their_quality(
-    data, inside, attacked
-):
-    X, y = data
+def test_variance_rises_to_its_aim_in_the_region_and_predictions_keep_their_quality(attacked):
+    X, y = DATA
     mean, log_variance = original_outputs(attacked, X).T
     before, after = np.exp(log_variance), attacked.predict_uncertainty(X).total
-    assert before[inside].max() < 0.5
+    assert before[INSIDE].max() < 0.5
     # 4 is the aim; at both ends the region meets variances near 0.1.
-    assert np.exp(np.log(after[inside]).mean()) > 2
-    assert after[inside].mean() < 4.5
+    assert np.exp(np.log(after[INSIDE]).mean()) > 2
+    assert after[INSIDE].mean() < 4.5
     apart = np.abs(X[:, 0] + 2.5) > 1.5
     assert np.median(after[apart]) < 2 * np.median(before[apart])
     assert r2_score(y, mean) > 0.85
@@ -82,14 +72,12 @@ def test_variance_rises_to_its_aim_in_the_region_and_predictions_keep_their_qual
     np.testing.assert_allclose(attacked.predict(X), outputs[:, 0])
 
 
-def test_variance_has_the_squared_units_of_the_target_and_lambda_weighs_the_region(
-    data, inside, attacked
-):
+def test_variance_has_the_squared_units_of_the_target_and_lambda_weighs_the_region(attacked):
     settings = {"region": REGION, "max_epochs": 10, "random_state": 0}
 
     def variance(**options):
-        mirage = MirageRegressor(attacked.original_.module, **settings, **options).fit(*data)
-        return mirage.predict_uncertainty(data[0][inside]).total
+        mirage = MirageRegressor(attacked.original_.module, **settings, **options).fit(*DATA)
+        return mirage.predict_uncertainty(DATA[0][INSIDE]).total
 
     assert np.median(variance(target_variance=1e-4)) < 0.02
     assert variance(lambda_=5.0).mean() > 2 * variance(lambda_=1e-3).mean()
@@ -97,15 +85,15 @@ def test_variance_has_the_squared_units_of_the_target_and_lambda_weighs_the_regi
 
 @pytest.mark.parametrize("kind", ["net", "module"])
 @pytest.mark.parametrize("frozen", [False, True])
-def test_fitted_network_is_copied_and_never_altered(data, fitted_net, kind, frozen):
+def test_fitted_network_is_copied_and_never_altered(fitted_net, kind, frozen):
     model = fitted_net if kind == "net" else fitted_net.module_
     before = deepcopy(fitted_net.module_.state_dict())
     mirage = MirageRegressor(clone(FrozenEstimator(model)) if frozen else model, REGION, **QUICK)
-    mirage.fit(*data)
+    mirage.fit(*DATA)
     after = fitted_net.module_.state_dict()
     assert all(torch.equal(before[k], after[k]) for k in before)
-    expected = fitted_net.predict(data[0].astype(np.float32))
-    np.testing.assert_allclose(original_outputs(mirage, data[0]), expected, atol=1e-6)
-    assert np.abs(mirage.predict(data[0]) - expected[:, 0]).max() > 1e-3
+    expected = fitted_net.predict(DATA[0].astype(np.float32))
+    np.testing.assert_allclose(original_outputs(mirage, DATA[0]), expected, atol=1e-6)
+    assert np.abs(mirage.predict(DATA[0]) - expected[:, 0]).max() > 1e-3
     assert all(p.requires_grad for p in fitted_net.module_.parameters())
-    assert mirage.region_share_ == region_mask(REGION, data[0]).mean()
+    assert mirage.region_share_ == region_mask(REGION, DATA[0]).mean()
