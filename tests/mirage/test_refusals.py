@@ -10,13 +10,11 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from skuq import MirageFineTuner, MirageRegressor
 from skuq._networks import MLP
 from skuq.mirage import constructive_mirage, target_table
+from tests.mirage.test_losses import ABC, SUBSETS, WEIGHTS
 
 X = np.random.default_rng(0).normal(size=(60, 2))
 y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5)
-ABC = np.array(["a", "b", "c"])
 INSIDE, REGION = X[:, 0] > 0.5, {0: (0.5, None)}
-SUBSETS = {"a": ["a", "b"], "b": ["c"], "c": []}
-WEIGHTS = {"a": {"b": 0.25, "c": 0.75}, "b": {"c": 1.0}, "c": {"a": 0.5, "b": 0.5}}
 DIVERGING = {"optimizer": torch.optim.SGD, "learning_rate": 1e30, "max_epochs": 4}
 
 
