@@ -87,19 +87,16 @@ def test_a_matrix_is_made_undirected_by_a_copy_unless_it_is(kind, data, indices,
     assert matrix.nnz == len(data)
 
 
-def test_copies_clones_and_pickles(dgl):
+def test_copies_clones_and_pickles():
     graph = as_node_graph((EXPECTED, FEATURES))
     assert copy.deepcopy({"graph": graph})["graph"] is graph
     before = graph.edges
     again = pickle.loads(pickle.dumps(graph))
     assert "edges" not in vars(again)
     assert torch.equal(check(again).edges.source, before.source)
-    for shared in (graph, (COO, FEATURES), dgl.graph(([0], [1]))):
-        original = GraphClassifier(shared, hidden_sizes=[5, 6], learning_rate=0.3)
-        twin = clone(clone(original))
-        assert twin.graph is shared
-        assert twin.get_params() == original.get_params()
-        assert twin.hidden_sizes is not original.hidden_sizes
+    original = GraphClassifier((COO, FEATURES), hidden_sizes=[5, 6], learning_rate=0.3)
+    assert clone(clone(original)).get_params() == original.get_params()
+    assert clone(original).hidden_sizes is not original.hidden_sizes
     with sklearn.config_context(enable_metadata_routing=True):
         weighted = clone(GraphClassifier(graph).set_fit_request(sample_weight=True))
         assert weighted.get_metadata_routing().fit.requests["sample_weight"] is True

@@ -11,7 +11,6 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
-from benchmarks.evidential_methods import EvidentialGNN
 from skuq import EvidentialProbe
 from skuq.evidential import GraphClassifier, as_node_graph, labelled_nodes
 from skuq.evidential._graphs import as_features, checked_nodes
@@ -237,9 +236,8 @@ def test_other_graphs_are_refused(data, gcn, probe, on_disk, nodes, y):
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning")
 def test_models_of_other_kinds_are_refused(data, plain_graph, nodes, y):
-    egnn = EvidentialGNN(GraphClassifier(data.graph, max_epochs=1, random_state=0)).fit(nodes, y)
     script = torch.jit.script(nn.Linear(6, 3))
-    for model, graph in [(object(), data.graph), (egnn, None), (script, plain_graph)]:
+    for model, graph in [(object(), data.graph), (script, plain_graph)]:
         with pytest.raises(TypeError, match="Cannot adopt"):
             new_probe(model, graph=graph).fit(nodes, y)
 

@@ -29,7 +29,6 @@ from skuq.uadqn._envs import (
     CliffWindEnv,
     SeededEpisodes,
     checked_observations,
-    checked_seeds,
     make_env,
     play_episodes,
 )
@@ -249,11 +248,9 @@ def test_episodes_are_cut_at_the_limit_and_not_those_that_end_with_it(limit, end
     assert [episode.steps for episode in played] == [min(steps, limit) for steps in (3, 4, 5, 1)]
 
 
-def test_observations_and_seeds_take_the_dtype_of_their_space():
+def test_observations_take_the_dtype_of_their_space():
     grid = spaces.Box(0, 1, (2, 2, 1), bool)
     assert checked_observations(np.ones((1, 2, 2, 1)), grid).dtype == bool
     cells = np.eye(10, dtype=np.float32)
     X = checked_observations(cells.tolist(), spaces.Box(0, 1, (10,), np.float32))
     np.testing.assert_array_equal(X, cells, strict=True)
-    for seeds in ([3, 1], [[3], [1]], np.array([3, 1], np.uint8)):
-        np.testing.assert_array_equal(checked_seeds(seeds), np.array([3, 1]), strict=True)
