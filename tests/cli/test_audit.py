@@ -183,7 +183,6 @@ def test_one_column_or_two_in_any_order_give_the_same_verdict(folder):
         ([], {"predictions": ""}, "--predictions: cannot find ''."),
         ([], {"predictions": "bad.csv"}, "'p0' must hold probabilities in [0, 1], got nothing"),
         ([], {"predictions": "words.csv"}, "no label in 1 row, first in row 4"),
-        ([], {"predictions": "holes.csv"}, "no label in 1 row, first in row 1"),
         (["--sep", ";"], {}, "honest.csv has no column 'y'. It has a single column, 'y,p0,p1,sex'"),
         (["--encoding", "utf-9"], {}, "Unknown encoding 'utf-9'"),
         (["--groups", "p0"], {}, "--groups: 'p0' is the label or a probability"),
@@ -211,7 +210,6 @@ def test_what_cannot_be_audited_is_refused_in_one_line(folder, options, given, w
     table = table_of().astype(str)
     texts = np.where(table_of()["y"] == 1, "NA", "A")
     for name, column, row, cell in (
-        ("holes", table["y"], 0, "NA"),  # a number that is missing
         ("bad", table["p0"], 2, ""),
         ("words", pd.Series(texts, name="y"), 3, ""),
     ):

@@ -7,7 +7,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from skuq.tables import NewValuesWarning, TableModel, table_notes
+from benchmarks.messy_tables import MESSY_TABLES
+from skuq._table_files import open_table
+from skuq.tables import NewValuesWarning, TableModel, guessing_note, table_notes
 from skuq.tables._columns import CleanColumns
 
 
@@ -269,3 +271,23 @@ def test_columns_come_back_as_a_given_model_saw_them_or_a_reader_of_files():
         read = restored(HOURS, new)["c"]
         assert read.dtype == HOURS.dtype
         assert read.tolist() == HOURS[: len(new)].tolist()
+
+
+@pytest.mark.usefixtures("few_trees")
+@pytest.mark.parametrize("name", MESSY_TABLES)
+def test_a_table_needs_nothing_but_its_target(tmp_path, name):
+    form = MESSY_TABLES[name]
+    table, target = form.make(np.random.default_rng(0), 400)
+    table[:300].to_csv(tmp_path / "train.csv", index=False)
+    train = open_table(tmp_path / "train.csv").read()
+    model = TableModel("logistic").fit(train, target)
+    assert set(form.numbers) <= set(model.columns_.numbers_)
+    assert not set(form.names) & set(model.feature_names_in_)
+    assert guessing_note(model) == ""
+    new = table[300:].drop(columns=target).astype({form.numbers[0]: object}).reset_index(drop=True)
+    new.loc[7, form.numbers[0]] = form.bad
+    new.to_csv(tmp_path / "new.csv", index=False)
+    rows = model.predict(open_table(tmp_path / "new.csv").read(), n_explained=0)
+    told = f"not scored: line 9: {form.numbers[0]} is {form.bad!r}, not a number"
+    assert rows["reasons"][7].startswith(told)
+    assert rows["prediction"].notna().mean() > 0.9

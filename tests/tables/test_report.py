@@ -135,3 +135,23 @@ def test_a_model_that_is_no_better_than_guessing_is_the_first_thing_that_is_said
     _, page = report_of(frame, frame)
     assert "no better than" not in page.text
     assert "All held-out predictions are right" in page.text
+
+
+def test_rows_that_are_not_scored_and_what_was_misread_are_reported():
+    frame = pd.DataFrame({"y": np.tile([3, 7], 60)})
+    frame["a"] = frame["y"] + np.random.default_rng(0).normal(size=120)
+    train = frame.astype({"a": str})
+    train.loc[99, "a"] = "1 - 2"
+    model = TableModel(Toy()).fit(train, "y")
+    new = frame[["a"]].astype(object)
+    new.loc[1, "a"] = "abc"
+    rows = pd.concat([model.predict(new[:40]), model.predict(new[40:])])
+    report = table_report(model, rows, model.count(new[:40]) + model.count(new[40:]))
+    assert "119 rows were predicted." in report.summary
+    assert "1 row was not scored because of an unreadable cell" in report.summary
+    page = report.html()
+    assert "nan" not in page.lower().split("<h2>rows to look at first")[1].split("<h2>")[0]
+    (warning,) = model.warnings_
+    assert warning.startswith("1 cell in column a holds a range, such as '1 - 2' (row 99)")
+    assert warning in report.summary
+    assert page.count("holds a range") == 1
