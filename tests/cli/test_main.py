@@ -17,7 +17,7 @@ import skuq
 from skuq import QUAMClassifier
 from skuq.cli import _io, _proofs
 from skuq.cli._audit import audit
-from skuq.cli._io import OPTIONS, InputError, as_options, check_outputs, files_of
+from skuq.cli._io import OPTIONS, InputError, as_options, check_outputs, files_of, read_csv
 from skuq.cli._main import FAILED, main
 from skuq.imports import Plugin, discover, estimator_names
 from tests.cli.runner import run
@@ -190,6 +190,19 @@ def test_no_file_is_read_or_written_twice_whatever_it_is_called_or_into_no_folde
     with pytest.raises(InputError, match="folder absent"):
         check_outputs([None, Path("absent/out.csv")], [Path("t.csv")])
     check_outputs([Path("out.csv"), None], [Path("t.csv")])
+
+
+def test_words_for_missing_values_are_labels_but_among_numbers(tmp_path):
+    path = tmp_path / "t.csv"
+    for word in ("NA", "None", "null"):
+        for other, missing in (("A", [False, False, True]), ("7", [True, False, True])):
+            path.write_text(f"y,p\n{word},1\n{other},1\n,1\n", encoding="utf-8")
+            labels = read_csv(path, needed=["y"], label="y")["y"]
+            assert labels.isna().tolist() == missing
+            assert other != "A" or labels.tolist()[:2] == [word, "A"]
+    path.write_text("code,size\n01,1\n", encoding="utf-8")
+    like = pd.DataFrame({"code": ["x"], "size": [2.5]})
+    assert read_csv(path, like=like).to_numpy().tolist() == [["01", 1]]
 
 
 HOSTILE = "=HYPERLINK(1)"
