@@ -8,7 +8,7 @@ from mpmath import mpf
 from numpy.testing import assert_allclose
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern
 
-from skuq.gpc.bounds._latent_bounds import Expander, Expansion
+from skuq.gpc.bounds._latent_bounds import Expander, Expansion, _form_reach
 from skuq.gpc.bounds._latent_model import LatentModel
 from skuq.gpc.bounds._regions import BallParts, Moments, Region
 from skuq.gpc.inference._posterior import JointPosterior
@@ -142,6 +142,17 @@ def test_remainders_shrink_with_the_order_of_the_kernel(name, power):
         if name == "rbf":  # those of others are infinite
             ratio = one.gradient_rest / other.gradient_rest
             assert_allclose(torch.log10(ratio), 3, atol=0.15)
+
+
+def test_quadratic_parts_over_a_ball_are_bounded_by_their_length():
+    zero, ones, v = tensor([[0.0]]), tensor([[1.0, 1.0]]), tensor([0.6, 0.8])
+    ball, unit = (BallParts(0 * ones, ones, tensor([radius]), 2) for radius in (1.5**0.5, 1.0))
+    form = torch.eye(2).double()[None, None]
+    assert float(_form_reach(form, None)) == pytest.approx(2.0)
+    assert float(_form_reach(form, ball)) == pytest.approx(1.5)
+    alone = Moments(zero, zero[..., None] * v, torch.outer(v, v)[None, None], zero, zero[..., None])
+    assert float(alone.quadratic_reach()) == pytest.approx(1.4**2 / 2)  # at t = (1, 1)
+    assert float(alone._replace(ball=unit).quadratic_reach()) == pytest.approx(0.5)  # at t = v
 
 
 def unit_norm(rows, gram):
