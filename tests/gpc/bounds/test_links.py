@@ -421,3 +421,15 @@ def test_averages_of_bounded_functions_have_bounded_derivatives():
         largest = np.abs(polynomial) @ density / 2
         assert largest <= softmax_link._SMOOTH[order] <= 2 * largest
     assert np.abs(hermite[2]) @ density / 2 <= softmax_link._SQUARE < 0.484
+
+
+def test_norms_of_changes_of_covariances_are_attained_by_an_error_of_all_contrasts():
+    """No entry is known, but the norm of all errors together: it decides, times its stretch."""
+    error, zero = 0.1 * (np.eye(3) - 1 / 3), tensor(np.zeros((1, 6, 1)))
+    covariance = Moments(zero[..., 0], zero, zero[..., None], zero[..., 0] + 1, zero)
+    mean = covariance._replace(value=tensor([[0.0] * 3]))
+    expansion = Expansion(mean, covariance, tensor([np.linalg.norm(error, 2)]))
+    quarter = tensor([[0.25] * 3]), tensor([4.0])  # D^-1/2 on both sides
+    frobenius, spectral = softmax_link.covariance_norms(expansion, None, *quarter)
+    assert spectral.item() == pytest.approx(np.linalg.norm(4 * error, 2))
+    assert frobenius.item() == pytest.approx(np.linalg.norm(4 * error))

@@ -67,6 +67,17 @@ def test_shrinking_is_exact(norm):
 
 
 @NORMS
+def test_boxes_within_the_ball_are_told_from_others(norm):
+    edge, center = 0.5 if norm == 1 else 2**-0.5, tensor([[1.0, 1.0]])
+    for size, inside in ((edge * 0.999, True), (edge * 1.001, False)):
+        box = tensor([[1 - size, 1.0]]), tensor([[1.0, 1 + size]])
+        assert bool(Region(center, *box, tensor([1.0]), norm).is_box()) == inside
+    alone = Region(center, center, center).is_box()
+    assert bool(alone)
+    assert alone.dtype == torch.bool
+
+
+@NORMS
 @settings(max_examples=40, derandomize=True)
 @given(
     seed=st.integers(0, 2**32 - 1),
