@@ -314,6 +314,36 @@ def test_minima_over_balls_are_exact_for_linear_means(case):
         assert_array_equal(part, whole[1:])
 
 
+@BINARY
+def test_ranges_of_slopes_are_those_of_their_formulas(case):
+    """Level lines of the probit everywhere in a box; of the logit at its centre, and around it."""
+    rng, (link, *_), n = np.random.default_rng(6), CASES[case], 60
+    odd, mean, zero = np.arange(n) % 2 == 1, rng.uniform(-2, 2, n), np.zeros(n)
+    reach, spread = rng.uniform(0, 0.3, (2, n)) * rng.integers(0, 2, (2, n))
+    # The logit has no variance at one end, where the logistic function's own derivatives count.
+    v = np.where(odd | (case == "logit"), spread, spread * rng.uniform(0.5, 2, n))
+    box, sign = one_latent((mean, reach, zero, zero), (v, spread, zero, zero)), np.where(odd, 1, -1)
+    slopes = link.minimum(tensor(np.eye(2)[odd.astype(int)]), box, tensor(zero)).slopes
+    assert_array_equal(slopes.mean[:, 0], sign)
+    assert_array_equal(slopes.mean_radius[:, 0], 0)
+    mean, edges = sign * mean, (-1, 1)
+    if case == "probit":
+        least, most = np.maximum(v - spread, 0), v + spread
+        ends = [(mean + s * reach) / (2 * (1 + u)) for s in edges for u in (least, most)]
+    else:
+        center = outputs_at(link, [0, 1], mean[:, None], v[:, None, None])
+        first, half = center.mean_slope[:, 0].numpy(), center.covariance_slope[:, 0].numpy()
+        near = links._SECOND * reach + links._THIRD / 2 * spread
+        bend = links._THIRD * reach + links._FOURTH / 2 * spread
+        ends = [-(half + s * bend / 2) / (first + u * near) for s in edges for u in edges]
+    steepest = np.inf if case == "probit" else 0.5
+    lowest, highest = np.clip([np.min(ends, axis=0), np.max(ends, axis=0)], -steepest, steepest)
+    lowest = np.where(v < spread, np.minimum(lowest, 0), lowest)
+    highest = np.where(v < spread, np.maximum(highest, 0), highest)
+    assert_allclose(slopes.covariance[:, 0], -(lowest + highest) / 2, atol=1e-8)
+    assert_allclose(slopes.covariance_radius[:, 0], (highest - lowest) / 2, atol=1e-8)
+
+
 @BOTH
 @pytest.mark.parametrize(("level", "size"), [(0.05, 2.0), (1.0, 0.02), (1.0, 0.3), (10.0, 2.0)])
 def test_slopes_enclose_the_derivatives_all_over_a_box(case, level, size):
@@ -350,8 +380,17 @@ def test_no_value_along_a_line_of_moments_is_below_the_least(case):
     assert (whole <= values.min(axis=1) + 1e-10).all()
     ends = [link._value(tensor(start + tilt * v), tensor(v)).numpy() for v in (least, least + 0.1)]
     assert_allclose(found(start, tilt, least, least + 0.1), np.min(ends, axis=0), atol=1e-4)
+    # Eq. 20: there is no value below a half, but what a curve might sag between two nodes
+    sag = 0.0 if case == "probit" else links._FOURTH / 4 * 0.25**2 / 8
+    half = found([0.0, 0.0], [0.0, 0.0], [0.0, 1.0], [2.0, 1.0])
+    assert_allclose(half, [0.5 - sag, 0.5], rtol=1e-12)
     if case == "probit":
         assert_allclose(whole, values.min(axis=1), atol=1e-4)
+    else:
+        ends = link._value(tensor([1.0, 1.0]), tensor([0.0, 2.0])).numpy()
+        bend = [links._SECOND * b**2 + links._THIRD * b + links._FOURTH / 4 for b in (0.5, 1.5)]
+        least = found([1.0, 4.0], [0.5, -1.5], [0.0, 0.0], [2.0, 2.0])
+        assert_allclose(least, ends - np.array(bend) * 0.25**2 / 8, rtol=1e-12)
 
 
 def test_curvature_of_the_averaged_logistic_function_along_lines_is_within_its_bound():
