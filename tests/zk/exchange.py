@@ -5,6 +5,7 @@
 they share here or ezkl change. With `SKUQ_TEST_CACHE=off` each run makes them anew.
 """
 
+import copy
 import hashlib
 import os
 import shutil
@@ -12,6 +13,7 @@ import tempfile
 from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -19,14 +21,18 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+from skuq.datasets import make_gaussian_classes
 from skuq.zk import _commit as sizes
 from skuq.zk import _ezkl as backend
-from skuq.zk import attest, challenge, check, commit, prove
-from tests.zk.tampering import TEST, Exchange, verified
+from skuq.zk import attest, challenge, check, commit, load_commitment, prove
+from skuq.zk._files import read_json, write_json
+from skuq.zk._private_commitment import Prover
+from skuq.zk._statements import VerdictStatement, verdict_inputs
+from tests.zk.tampering import COMMITTED, LEVELS, TEST, Exchange, N, verified
 
 TWO_BLOCKS = 30  # more rows than fit into the first block of columns
 ROOT = Path(__file__).parents[2]
-SHARED = [Path(__file__).with_name(f"{name}.py") for name in ("exchange", "tampering", "conftest")]
+SHARED = [Path(__file__).with_name(f"{name}.py") for name in ("exchange", "tampering")]
 SOURCES = ROOT / "skuq" / "zk", *SHARED
 KEPT = 2  # versions of each folder in the cache
 
@@ -35,7 +41,7 @@ def made_once(tmp_path_factory, name, make, *sources):
     """A copy, which the caller may change, of the folder that `make(folder)` fills.
 
     `name` is that of the folder in the cache. `sources` are the files, and the folders of modules,
-    that `make` is written in, if it is not in `conftest.py`.
+    that `make` is written in, if it is not here.
     """
     from filelock import FileLock
 
@@ -67,29 +73,22 @@ def _key(sources):
     return hashed.hexdigest()[:16]
 
 
+@cache
+def string_of(log_rows, make=backend.make_reference_string):
+    """The reference string of this size, which takes seconds to make."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "srs"
+        make(path, log_rows)
+        return path.read_bytes()
+
+
 @contextmanager
 def quick_commitments():
     """Circuits of one column, which is quicker for few rows, and one reference string for all."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sizes, "AUDIT_COLUMNS", 1)
-        patch.setattr(backend, "make_reference_string", copy_of_the_string)
+        patch.setattr(backend, "make_reference_string", lambda p, n: p.write_bytes(string_of(n)))
         yield patch
-
-
-make_reference_string = backend.make_reference_string
-
-
-@cache
-def string_of(log_rows):
-    """The reference string of this size, which takes seconds to make."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "srs"
-        make_reference_string(path, log_rows)
-        return path.read_bytes()
-
-
-def copy_of_the_string(path, log_rows):
-    path.write_bytes(string_of(log_rows))
 
 
 def reuse_keys(patch, private):
@@ -140,3 +139,56 @@ def make_exchange(folder):
         commit(made.model, table, folder, tolerance=0.02, **allowed)
     attest_and_check(made, "1")
     prove_and_verify(made, ["bins", "predictions"])
+
+
+def run_in(folder):
+    """Data of the run, and the names of its files."""
+    X, y = make_gaussian_classes((60, 60, 20), random_state=0)[:2]
+    y, rows = np.array(["x", "y", "z"])[y], np.random.default_rng(0).permutation(len(X))[:N]
+    made = Exchange(folder, LogisticRegression().fit(X, y), X, y, rows)
+    made.question = {"alpha": 0.1, "n_bins": 4, "confidence_level": 0.95}
+    # So few rows could not fail at 0.95 whatever their labels are.
+    made.settings["verdict"]["confidence_level"] = 0.6
+    made.sample = {"false_share": 0.1, "error": 0.2}  # 16 predictions are proven
+    # As many rows as fit into one proof.
+    made.few, made.dishonest = (made.X_ref[:14], made.y_ref[:14]), folder / "dishonest" / "public"
+    made.interrupted, made.shrunk = folder / "interrupted", folder / "shrunk"
+    made.other_verdict = folder / "other_verdict.json"
+    return made
+
+
+def make_run(folder):
+    made = run_in(folder)
+    shrunk = copy.deepcopy(made.model)
+    shrunk.coef_, shrunk.intercept_ = made.model.coef_ / 8, made.model.intercept_ / 8
+    with quick_commitments() as patch:
+        patch.setattr(sizes, "MANY_ROWS", 1)  # in two chunks
+        commit(made.model, made.X, folder, **COMMITTED)
+        reuse_keys(patch, made.private)
+        commit(shrunk, made.X, made.dishonest.parent, **COMMITTED)
+    original, proofs = backend.prove, count(1)
+
+    def interrupted(*arguments, **settings):
+        if next(proofs) == 2:
+            raise KeyboardInterrupt("by the provider")
+        return original(*arguments, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "prove", interrupted)
+        with pytest.raises(KeyboardInterrupt, match="by the provider"):
+            prove(made.public, *made.data, made.bins, **made.question)
+    shutil.copytree(made.bins, made.interrupted)
+    prove_and_verify(made, LEVELS)
+    write_json(made.other_verdict, verdict_at_another_alpha(made))
+    attest_and_check(made, "mine")
+    prove(made.dishonest, *made.few, made.shrunk, alpha=0.1, n_bins=1)
+
+
+def verdict_at_another_alpha(made):
+    """A valid proof of the same commitment about the same sums, but for alpha=0.2."""
+    committed = load_commitment(made.public)
+    statement = VerdictStatement.of({**read_json(made.verdict / "statement.json"), "alpha": 0.2})
+    files = sorted((made.verdict / "chunks").iterdir())
+    outputs = [[int(v) for v in read_json(path)["outputs"]] for path in files]
+    about = committed.shape, committed.tolerance, statement, outputs, range(len(outputs))
+    return Prover(committed).prove(statement, "verdict", verdict_inputs(*about), "verdict")

@@ -54,7 +54,10 @@ def assert_same_function(model, X):
 
 def skorch_net(module, X, y, kind=NeuralNetClassifier, **settings):
     torch.manual_seed(0)
-    net = kind(module, max_epochs=3, lr=0.05, train_split=None, verbose=0, **settings)
+    for layer in module.modules():
+        if hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+    net = kind(module, max_epochs=10, lr=0.05, train_split=None, verbose=0, **settings)
     return net.fit(X.astype(np.float32), y)
 
 
@@ -206,14 +209,9 @@ def test_a_model_that_is_not_supported_is_named():
             q.dense_network(model)
 
 
-@pytest.fixture(scope="module")
-def iris():
+def test_confidences_are_within_the_tolerance_of_the_model():
     X, y = load_iris(return_X_y=True)
-    return X, q.dense_network(LogisticRegression(max_iter=1000, C=10).fit(X, y))
-
-
-def test_confidences_are_within_the_tolerance_of_the_model(iris):
-    X, network = iris
+    network = q.dense_network(LogisticRegression(max_iter=1000, C=10).fit(X, y))
     bits, proba = [], q.probabilities(network, X)
     for tolerance in (0.2, 0.05, 0.005, 0.003):
         encoding, rounded, found = q.fit_fixed_point(network, X, tolerance)
