@@ -1,5 +1,7 @@
 """Entropies and divergences against scipy and against their identities."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -25,29 +27,29 @@ def random_log_proba(seed, *shape):
     return np.log(np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), shape[:-1]))
 
 
+def models_of(seed):
+    """Log probabilities of a reference and of models (6, 5, 4), with weights of the models."""
+    log_proba = random_log_proba(seed, 6, 5, 4)
+    weights = np.random.default_rng(seed).dirichlet(np.ones(5), 6)
+    return random_log_proba(seed + 1, 6, 4), log_proba, weights
+
+
+def by_torch(function, *arrays):
+    return np.array([*function(*map(torch.as_tensor, arrays))])
+
+
 @given(st.integers(0, 1000), st.integers(2, 6))
 def test_entropy_and_divergence_agree_with_scipy(seed, n_classes):
     log_p, log_q = random_log_proba(seed, 2, 4, n_classes)
     assert entropy(log_p) == pytest.approx(scipy_entropy(np.exp(log_p), axis=-1))
     expected = scipy_entropy(np.exp(log_p), np.exp(log_q), axis=-1)
     assert kl_divergence(log_p, log_q) == pytest.approx(expected, abs=1e-12)
-
-
-def test_numpy_and_torch_give_the_same():
-    log_reference = random_log_proba(0, 5, 3)
-    log_proba = random_log_proba(1, 5, 7, 3)
-    weights = np.random.default_rng(2).dirichlet(np.ones(7), 5)
-    for function, arrays in [
-        (entropy, (log_reference,)),
-        (cross_entropy, (log_reference[:, None], log_proba)),
-        (kl_divergence, (log_reference[:, None], log_proba)),
-        (decompose_expected, (log_proba, weights)),
-        (decompose_pairwise, (log_proba, weights)),
-        (decompose_selected, (log_reference, log_proba, weights)),
-    ]:
-        by_numpy = function(*arrays)
-        by_torch = function(*map(torch.as_tensor, arrays))
-        np.testing.assert_allclose(np.asarray(by_numpy), np.array([*by_torch]), rtol=1e-12)
+    for function, arrays in (
+        (entropy, [log_p]),
+        (cross_entropy, [log_p, log_q]),
+        (kl_divergence, [log_p, log_q]),
+    ):
+        np.testing.assert_allclose(by_torch(function, *arrays), function(*arrays), atol=1e-12)
 
 
 def test_impossible_outcomes_contribute_nothing():
@@ -59,41 +61,32 @@ def test_impossible_outcomes_contribute_nothing():
 
 
 @given(st.integers(0, 1000))
-def test_expected_decomposition_adds_up_to_the_entropy_of_the_average(seed):
-    log_proba = random_log_proba(seed, 6, 5, 4)
-    weights = np.random.default_rng(seed).dirichlet(np.ones(5), 6)
-    aleatoric, epistemic = decompose_expected(log_proba, weights)
+def test_decompositions_add_up_and_are_their_definitions_by_numpy_and_torch(seed):
+    log_reference, log_proba, weights = models_of(seed)
+    aleatoric, epistemic = expected = decompose_expected(log_proba, weights)
     average = np.einsum("nm,nmk->nk", weights, np.exp(log_proba))
     assert aleatoric + epistemic == pytest.approx(scipy_entropy(average, axis=-1))
     # Eq. 1 states the epistemic part as an expected divergence from the average as well.
     divergence = kl_divergence(log_proba, np.log(average)[:, None])
     assert epistemic == pytest.approx((weights * divergence).sum(-1), abs=1e-12)
+    np.testing.assert_allclose(by_torch(decompose_expected, log_proba, weights), expected)
 
-
-@given(st.integers(0, 1000))
-def test_selected_decomposition_adds_up_to_the_expected_cross_entropy(seed):
-    log_reference = random_log_proba(seed, 6, 4)
-    log_proba = random_log_proba(seed + 1, 6, 5, 4)
-    weights = np.random.default_rng(seed).dirichlet(np.ones(5), 6)
-    aleatoric, epistemic = decompose_selected(log_reference, log_proba, weights)
+    selected = decompose_selected(log_reference, log_proba, weights)
     total = (weights * cross_entropy(log_reference[:, None], log_proba)).sum(-1)
-    assert aleatoric + epistemic == pytest.approx(total)
+    assert sum(selected) == pytest.approx(total)
+    found = by_torch(decompose_selected, log_reference, log_proba, weights)
+    np.testing.assert_allclose(found, selected)
 
-
-@given(st.integers(0, 1000))
-def test_pairwise_decomposition_is_the_sum_over_all_pairs(seed):
-    log_proba = random_log_proba(seed, 6, 3, 4)
-    weights = np.random.default_rng(seed).dirichlet(np.ones(3), 6)
-    aleatoric, epistemic = decompose_pairwise(log_proba, weights)
+    pairwise = decompose_pairwise(log_proba, weights)
     total, divergence = np.zeros((2, 6))
-    for i in range(3):
-        for j in range(3):
-            both = weights[:, i] * weights[:, j]
-            total += both * cross_entropy(log_proba[:, i], log_proba[:, j])
-            divergence += both * scipy_entropy(*np.exp(log_proba[:, [i, j]]).swapaxes(0, 1), axis=1)
-    assert epistemic == pytest.approx(divergence)
-    assert aleatoric + epistemic == pytest.approx(total)
-    assert (epistemic >= decompose_expected(log_proba, weights).epistemic).all()
+    for i, j in product(range(5), repeat=2):
+        both = weights[:, i] * weights[:, j]
+        total += both * cross_entropy(log_proba[:, i], log_proba[:, j])
+        divergence += both * scipy_entropy(*np.exp(log_proba[:, [i, j]]).swapaxes(0, 1), axis=1)
+    assert pairwise.epistemic == pytest.approx(divergence)
+    assert sum(pairwise) == pytest.approx(total)
+    assert (pairwise.epistemic >= epistemic).all()
+    np.testing.assert_allclose(by_torch(decompose_pairwise, log_proba, weights), pairwise)
 
 
 def test_pairs_are_of_models_with_weight_and_may_exclude_each_other():
@@ -119,8 +112,7 @@ def test_pairs_of_normal_distributions_are_summed_in_closed_form(seed):
     pairs = gaussian_kl(mean[:, :, None], variance[:, :, None], mean[:, None], variance[:, None])
     found = gaussian_pairwise_kl(mean, variance, weights)
     assert found == pytest.approx(np.einsum("ni,nj,nij->n", weights, weights, pairs))
-    by_torch = gaussian_pairwise_kl(*map(torch.as_tensor, (mean, variance, weights)))
-    np.testing.assert_allclose(by_torch, found)
+    np.testing.assert_allclose(by_torch(gaussian_pairwise_kl, mean, variance, weights), found)
     alike = gaussian_pairwise_kl(mean[:, :1], variance[:, :1], np.ones((6, 1)))
     assert (alike >= 0).all()
     np.testing.assert_allclose(alike, 0, atol=1e-15)
@@ -128,11 +120,13 @@ def test_pairs_of_normal_distributions_are_summed_in_closed_form(seed):
 
 def test_models_that_agree_leave_no_epistemic_uncertainty():
     log_reference = random_log_proba(3, 4, 3)
-    same = np.repeat(log_reference[:, None], 6, axis=1)
-    weights = np.full((4, 6), 1 / 6)
-    assert decompose_expected(same, weights).epistemic == pytest.approx(0, abs=1e-12)
-    assert decompose_pairwise(same, weights).epistemic == pytest.approx(0, abs=1e-12)
-    assert decompose_selected(log_reference, same, weights).epistemic == pytest.approx(0, abs=1e-12)
+    same, weights = np.repeat(log_reference[:, None], 6, axis=1), np.full((4, 6), 1 / 6)
+    for found in (
+        decompose_expected(same, weights),
+        decompose_pairwise(same, weights),
+        decompose_selected(log_reference, same, weights),
+    ):
+        assert found.epistemic == pytest.approx(0, abs=1e-12)
 
 
 @given(st.floats(-3, 3), st.floats(-3, 3), st.floats(0.2, 5), st.floats(0.2, 5))
@@ -148,12 +142,11 @@ def test_normal_distributions_agree_with_integrals(mean_p, mean_q, sd_p, sd_q):
 def test_normal_distributions_by_numpy_and_torch_are_the_same_and_never_diverge_negatively():
     rng = np.random.default_rng(0)
     mean, variance = rng.normal(size=(2, 50)), np.exp(rng.normal(size=(2, 50)))
-    args = (mean[0], variance[0], mean[1], variance[1])
-    by_torch = gaussian_kl(*map(torch.as_tensor, args))
-    np.testing.assert_allclose(by_torch.numpy(), gaussian_kl(*args), rtol=1e-12)
-    np.testing.assert_allclose(
-        gaussian_entropy(torch.as_tensor(variance)).numpy(), gaussian_entropy(variance), rtol=1e-12
-    )
+    for function, args in (
+        (gaussian_kl, (mean[0], variance[0], mean[1], variance[1])),
+        (gaussian_entropy, (variance,)),
+    ):
+        np.testing.assert_allclose(by_torch(function, *args), function(*args), rtol=1e-12)
     nearly = gaussian_kl(mean, variance, mean, variance * (1 + 1e-9 * rng.normal(size=(2, 50))))
     assert (nearly >= 0).all()
     assert nearly.max() < 1e-15

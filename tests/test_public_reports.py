@@ -481,31 +481,6 @@ def test_a_cell_whose_square_overflows_is_refused_by_its_place():
             ask(X)
 
 
-BATCH_NORM = nn.BatchNorm1d(8, track_running_stats=False)
-
-
-@pytest.mark.parametrize(
-    ("estimator", "module", "message"),
-    [
-        (
-            skuq.QUAMClassifier,
-            nn.Sequential(nn.Linear(4, 8), BATCH_NORM, nn.ReLU(), nn.Linear(8, 3)),
-            "running statistics",
-        ),
-        (skuq.EvidentialProbe, nn.Sequential(nn.LazyLinear(3)), "lazy"),
-        (
-            skuq.FeatureDistanceClassifier,
-            Written(lambda self, x: self.a(x).squeeze(), a=nn.Linear(4, 3)),
-            "squeeze",
-        ),
-    ],
-)
-def test_modules_whose_outputs_are_no_function_of_their_input(estimator, module, message):
-    """Statistics of the batch, lost axes (pytorch/rl#2313)."""
-    with pytest.raises(ValueError, match=message):
-        estimator(module).fit(X60.astype(np.float32), np.arange(60) % 3)
-
-
 torch.manual_seed(0)
 WEIGHTS = nn.ParameterList([torch.randn(4, 8) / 2, torch.randn(8, 3)])
 TEMPERATURE = nn.Parameter(torch.tensor(1.5))

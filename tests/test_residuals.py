@@ -20,68 +20,54 @@ from skuq.residuals import (
 WANTED = np.array([0.05, 0.3, 0.5, 0.95])
 
 
-@pytest.fixture(scope="module")
-def noisy():
-    """Features, and residuals whose spread is the first feature, longer on the upper side."""
-    rng = np.random.default_rng(0)
-    features = rng.uniform(0.1, 2, size=(500, 2))
-    return features, features[:, 0] * (rng.exponential(size=500) - 1)
+# Features, and residuals whose spread is the first feature, longer on the upper side.
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0.1, 2, size=(500, 2))
+RESIDUALS = X[:, 0] * (RNG.exponential(size=500) - 1)
 
 
 @pytest.fixture(scope="module")
-def fitted(noisy):
+def fitted():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("skuq.residuals.N_TREES", 20)
-        return ResidualForest.fit(*noisy, seed=1)
+        return ResidualForest.fit(X, RESIDUALS, seed=1)
 
 
-def brute_force(forest, features, row, levels, *, trees=slice(None), without=None):
+def brute_force(forest, row, *, trees=None, without=None):
     """Meinshausen 2006: the smallest y with F >= u, F by weights that a leaf divides equally."""
     weights = np.zeros(len(forest.residuals))
-    kept = np.arange(len(forest.forest.estimators_))[trees]
-    for k in kept:
+    for k in range(len(forest.forest.estimators_)) if trees is None else trees:
         tree = forest.forest.estimators_[k]
         leaf = tree.apply(row[None].astype(np.float32))[0]
-        known = tree.apply(features[forest.rows].astype(np.float32)) == leaf
+        known = tree.apply(X[forest.rows].astype(np.float32)) == leaf
         weights += forest.weight * known / (forest.weight * known).sum()
     if without is not None:
         weights[without] = 0
     share = np.cumsum(weights) / weights.sum()
-    return [forest.residuals[np.searchsorted(share, level - 1e-12)] for level in levels]
+    return [forest.residuals[np.searchsorted(share, level - 1e-12)] for level in WANTED]
 
 
-def test_quantiles_are_those_of_the_residuals_that_share_leaves(noisy, fitted):
+def test_quantiles_are_those_of_the_residuals_that_share_leaves(fitted):
     new = np.random.default_rng(3).uniform(0.1, 2, size=(5, 2))
-    found = fitted.quantiles(new, WANTED)
-    for row, quantiles in zip(new, found, strict=True):
-        np.testing.assert_allclose(quantiles, brute_force(fitted, noisy[0], row, WANTED))
-
-
-def test_out_of_bag_quantiles_leave_a_row_and_its_trees_out(noisy, fitted):
-    found = fitted.out_of_bag_quantiles(WANTED)
-    for k in (0, 300, 499):
-        unseen = np.flatnonzero(~fitted.in_bag[k])
-        row = noisy[0][fitted.rows[k]]
-        expected = brute_force(fitted, noisy[0], row, WANTED, trees=unseen, without=k)
-        np.testing.assert_allclose(found[k], expected)
-
-
-def test_quantiles_follow_the_spread_and_the_form_of_the_noise(noisy, fitted):
-    new = np.array([[0.3, 1.0], [1.7, 1.0]])
-    found = fitted.quantiles(new, np.array([0.05, 0.95]))
-    low, high = found.T
+    expected = [brute_force(fitted, row) for row in new]
+    np.testing.assert_allclose(fitted.quantiles(new, WANTED), expected)
+    low, high = fitted.quantiles(np.array([[0.3, 1.0], [1.7, 1.0]]), np.array([0.05, 0.95])).T
     assert (high - low)[1] > 2.5 * (high - low)[0]  # in truth 5.7 times
     assert (high > -1.5 * low).all()  # longer above
 
 
-def test_rows_without_weight_do_not_count_and_others_by_their_weight(noisy, few_trees):
-    features, residuals = (part[:60] for part in noisy)
+def test_out_of_bag_quantiles_leave_a_row_and_its_trees_out(fitted):
+    found = fitted.out_of_bag_quantiles(WANTED)
+    for k in (0, 300, 499):
+        unseen, row = np.flatnonzero(~fitted.in_bag[k]), X[fitted.rows[k]]
+        np.testing.assert_allclose(found[k], brute_force(fitted, row, trees=unseen, without=k))
+
+
+def test_rows_without_weight_do_not_count_and_others_by_their_weight(few_trees):
     weight = np.arange(60) % 3 * np.random.default_rng(2).uniform(0.5, 1, size=60)
-    forest = ResidualForest.fit(features, residuals, weight)
+    forest = ResidualForest.fit(X[:60], RESIDUALS[:60], weight)
     assert set(forest.rows) == set(np.flatnonzero(weight))
-    row = features[0]
-    expected = brute_force(forest, features, row, WANTED)
-    np.testing.assert_allclose(forest.quantiles(row[None], WANTED)[0], expected)
+    np.testing.assert_allclose(forest.quantiles(X[:1], WANTED)[0], brute_force(forest, X[0]))
 
 
 @pytest.mark.parametrize("n", [2, 3, 15])
@@ -100,11 +86,11 @@ def test_the_quantile_of_a_row_does_not_depend_on_the_other_rows(n, few_trees):
     np.testing.assert_array_equal(found, np.tile(forest.residuals[:-1], (1000, 1)))
 
 
-def test_more_residuals_than_memory_allows_are_drawn(monkeypatch, noisy, few_trees):
+def test_more_residuals_than_memory_allows_are_drawn(monkeypatch, few_trees):
     monkeypatch.setattr("skuq.residuals.MAX_ROWS", 200)
-    forest = ResidualForest.fit(*noisy)
+    forest = ResidualForest.fit(X, RESIDUALS)
     assert len(forest.residuals) == len(set(forest.rows)) == 200
-    np.testing.assert_array_equal(noisy[1][forest.rows], forest.residuals)
+    np.testing.assert_array_equal(RESIDUALS[forest.rows], forest.residuals)
 
 
 @pytest.mark.parametrize("kind", ["table", "texts", "polars"])

@@ -25,6 +25,7 @@ from skuq import QUAMClassifier
 from skuq._networks import MLP
 from skuq.models import adopt, fit_model
 from skuq.quam import PoolSearch
+from tests.written import Written
 
 
 def proba_of(adopted, X):
@@ -40,9 +41,10 @@ IRIS, LABELS = load_iris(return_X_y=True)
 IRIS = scale(IRIS)
 SINGLE = IRIS.astype(np.float32)
 TINY = {"max_iter": 15, "random_state": 0}
+LOGITS = {"criterion": nn.CrossEntropyLoss}
 
 
-def net(cls, module, X=SINGLE, y=LABELS, **kw):
+def net(module, cls=NeuralNetClassifier, X=SINGLE, y=LABELS, **kw):
     torch.manual_seed(0)
     fitted = cls(module, max_epochs=3, lr=0.1, train_split=None, verbose=0, **kw)
     return fitted.fit(X.astype(np.float32), y)
@@ -69,66 +71,46 @@ def chained(*layers):
     return nn.Sequential(*layers, nn.Softmax(dim=-1))
 
 
-def calibrated(model):
-    if not hasattr(sklearn.calibration, "_TemperatureScaling"):
-        pytest.skip("needs scikit-learn 1.8")
-    return CalibratedClassifierCV(FrozenEstimator(model), method="temperature")
-
-
-def noisy(X, y):
-    """Inputs that a model cannot tell apart with certainty, so that its temperature is not 1."""
-    return X + np.random.default_rng(0).normal(size=X.shape).astype(X.dtype), y
-
-
 LOGISTIC, MLPC = LogisticRegression, MLPClassifier
+IN_CHAIN = nn.Sequential(nn.Linear(4, 5), chained(nn.Linear(5, 3)))
 SOFTMAX_SKORCH = {
-    "logits": lambda: net(NeuralNetClassifier, MLP(4, 3), criterion=nn.CrossEntropyLoss),
-    "softmax": lambda: net(NeuralNetClassifier, chained(MLP(4, 3))),
-    "softmax at end": lambda: net(NeuralNetClassifier, SoftmaxAtEnd()),
-    "softmax of its own": lambda: net(NeuralNetClassifier, SharpSoftmax()),
-    "own criterion": lambda: net(
-        NeuralNetClassifier, chained(MLP(4, 3)), criterion=OfProbabilities
-    ),
-    "own criterion, chain in a chain": lambda: net(
-        NeuralNetClassifier,
-        nn.Sequential(nn.Linear(4, 5), chained(nn.Linear(5, 3))),
-        criterion=OfProbabilities,
-    ),
+    "logits": (MLP(4, 3), LOGITS),
+    "softmax": (chained(MLP(4, 3)), {}),
+    "softmax at end": (SoftmaxAtEnd(), {}),
+    "softmax of its own": (SharpSoftmax(), {}),
+    "own criterion": (chained(MLP(4, 3)), {"criterion": OfProbabilities}),
+    "own criterion, chain in a chain": (IN_CHAIN, {"criterion": OfProbabilities}),
 }
 
 
 @pytest.mark.filterwarnings("error:.*returns probabilities")
 @pytest.mark.parametrize("name", SOFTMAX_SKORCH)
 def test_skorch_classifiers_keep_their_probabilities(name):
-    fitted = SOFTMAX_SKORCH[name]()
+    module, options = SOFTMAX_SKORCH[name]
+    fitted = net(module, **options)
     adopted = adopt(fitted)
     np.testing.assert_allclose(proba_of(adopted, SINGLE), fitted.predict_proba(SINGLE), atol=1e-6)
     adopted.with_classes(LABELS, adopted.inputs(SINGLE))
+    if name == "softmax":  # cut, so that logits keep their gradient where it is 0 or 1
+        assert adopted.module(torch.full((1, 4), 1e4)).abs().max() > 200
+
+
+NESTED = make_pipeline(StandardScaler(with_std=False), LOGISTIC())
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize(
-    "make",
+    "model",
     [
-        LOGISTIC,
-        lambda: LOGISTIC(fit_intercept=False),
-        *(
-            lambda activation=activation: MLPC((7, 5), activation=activation, **TINY)
-            for activation in ("relu", "tanh", "logistic")
-        ),
-        lambda: MLPC((), activation="identity", **TINY),
-        lambda: GridSearchCV(
-            make_pipeline(
-                StandardScaler(), make_pipeline(StandardScaler(with_std=False), LOGISTIC())
-            ),
-            {},
-            cv=2,
-        ),
+        *(LOGISTIC(), LOGISTIC(fit_intercept=False)),
+        *(MLPC((7, 5), activation=each, **TINY) for each in ("relu", "tanh", "logistic")),
+        MLPC((), activation="identity", **TINY),
+        GridSearchCV(make_pipeline(StandardScaler(), NESTED), {}, cv=2),
     ],
 )
-def test_sklearn_classifiers_keep_their_probabilities(make, n_classes):
+def test_sklearn_classifiers_keep_their_probabilities(model, n_classes):
     X, y = 9 * IRIS[n_classes > LABELS] + 4, LABELS[n_classes > LABELS]
-    model = make().fit(X, y)
+    model = clone(model).fit(X, y)
     adopted, expected = adopt(model), model.predict_proba(X)
     np.testing.assert_allclose(proba_of(adopted, X), expected, atol=1e-6)
     np.testing.assert_array_equal(adopted.classes, model.classes_)
@@ -138,22 +120,27 @@ def test_sklearn_classifiers_keep_their_probabilities(make, n_classes):
         np.testing.assert_allclose(proba_of(adopt(model.sparsify()), X), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("kind", "n_classes"),
-    [("logistic", 2), ("logistic", 3), ("mlp", 2), ("pipeline", 3), ("skorch", 2)],
+NET = NeuralNetClassifier(MLP(4, 2), max_epochs=5, verbose=0, **LOGITS)
+
+
+@pytest.mark.skipif(
+    not hasattr(sklearn.calibration, "_TemperatureScaling"), reason="needs scikit-learn 1.8"
 )
-def test_temperature_scaled_models_keep_their_probabilities(kind, n_classes):
-    X, y = noisy(SINGLE[n_classes > LABELS], LABELS[n_classes > LABELS])
-    model = {
-        "logistic": LOGISTIC(),
-        "mlp": MLPC((8,), max_iter=50, random_state=0),
-        "pipeline": make_pipeline(StandardScaler(), LOGISTIC()),
-        "skorch": NeuralNetClassifier(
-            MLP(4, n_classes), criterion=nn.CrossEntropyLoss, max_epochs=5, verbose=0
-        ),
-    }[kind].fit(X[::2], y[::2])
-    scaled = calibrated(model).fit(X[1::2], y[1::2])
-    ours = proba_of(adopt(FrozenEstimator(scaled)), X)
+@pytest.mark.parametrize(
+    ("model", "n_classes"),
+    [
+        *((LOGISTIC(), 2), (LOGISTIC(), 3), (MLPC((8,), max_iter=50, random_state=0), 2)),
+        *((make_pipeline(StandardScaler(), LOGISTIC()), 3), (NET, 2)),
+    ],
+)
+def test_temperature_scaled_models_keep_their_probabilities(model, n_classes):
+    y = LABELS[n_classes > LABELS]
+    X = SINGLE[n_classes > LABELS]
+    # No model can tell them apart with certainty, so that its temperature is not 1.
+    X = X + np.random.default_rng(0).normal(size=X.shape).astype(np.float32)
+    model = clone(model).fit(X[::2], y[::2])
+    scaled = CalibratedClassifierCV(FrozenEstimator(model), method="temperature")
+    ours = proba_of(adopt(FrozenEstimator(scaled.fit(X[1::2], y[1::2]))), X)
     np.testing.assert_allclose(ours, scaled.predict_proba(X), atol=1e-6)
     assert np.abs(ours - model.predict_proba(X)).max() > 1e-3
 
@@ -170,9 +157,9 @@ def test_sklearn_regressor_keeps_its_predictions_and_dtype(dtype):
 
 def test_binary_nets_and_regressors_of_skorch_keep_their_predictions():
     X, y = SINGLE, (LABELS == 1).astype(np.float32)
-    fitted = net(NeuralNetBinaryClassifier, MLP(4, 1), y=y)
+    fitted = net(MLP(4, 1), NeuralNetBinaryClassifier, y=y)
     np.testing.assert_allclose(proba_of(adopt(fitted), X), fitted.predict_proba(X), atol=1e-6)
-    fitted = net(NeuralNetRegressor, MLP(4, 1), y=y[:, None])
+    fitted = net(MLP(4, 1), NeuralNetRegressor, y=y[:, None])
     adopted = adopt(fitted)
     np.testing.assert_allclose(adopted.module(adopted.inputs(X)), fitted.predict(X), atol=1e-6)
     assert adopted.classes is None
@@ -187,38 +174,32 @@ def test_module_is_copied_and_set_to_evaluation_without_touching_the_original():
     with torch.no_grad():
         next(adopted.module.parameters()).zero_()
     assert next(module.parameters()).abs().sum() > 0
+    of_factory, x = adopt(lambda: module).module, torch.ones(1, 4)
+    torch.testing.assert_close(of_factory(x), module.eval()(x).detach())
 
 
-class KeepsHidden(nn.Module):
+def keeps_hidden(self, x):
     """Keeps what it computes on the way, as for a plot of activations."""
-
-    def __init__(self, keep=lambda hidden: hidden):
-        super().__init__()
-        self.first, self.last, self.keep = nn.Linear(4, 8), nn.Linear(8, 3), keep
-
-    def forward(self, x):
-        hidden = self.first(x).relu()
-        self.hidden = self.keep(hidden)
-        return self.last(hidden)
+    self.hidden = self.first(x).relu()
+    return self.last(self.hidden)
 
 
 @pytest.mark.parametrize(
-    "make",
+    "module",
     [
-        KeepsHidden,
-        lambda: nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3))),
-        lambda: nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 3))),
+        Written(keeps_hidden, first=nn.Linear(4, 8), last=nn.Linear(8, 3)),
+        nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 3))),
+        nn.Sequential(nn.utils.spectral_norm(nn.Linear(4, 3))),
     ],
     ids=["hidden", "weight norm", "spectral norm"],
 )
-def test_modules_that_keep_computed_tensors_are_copied(make):
-    module, x = make(), torch.randn(5, 4)
+def test_modules_that_keep_computed_tensors_are_copied(module):
+    x = torch.randn(5, 4)
     module(x)  # in training, with gradients
     names = [name for name, _ in module.named_parameters()]
     adopted = adopt(module)
     assert [name for name, _ in module.named_parameters()] == names
-    if isinstance(module, KeepsHidden):
-        assert module.hidden.requires_grad
+    assert getattr(module, "hidden", x.requires_grad_()).requires_grad
     torch.testing.assert_close(adopted.module(x), module.eval()(x).detach())
 
 
@@ -230,12 +211,6 @@ def test_weights_under_an_older_norm_are_searched_and_saved(norm):
     expected = quam.predict_uncertainty(IRIS[:3])
     again = pickle.loads(pickle.dumps(quam)).predict_uncertainty(IRIS[:3])
     np.testing.assert_array_equal(again.epistemic, expected.epistemic)
-
-
-def test_factory_is_called():
-    module = MLP(2, 2)
-    x = torch.ones(1, 2)
-    torch.testing.assert_close(adopt(lambda: module).module(x), module(x).detach())
 
 
 def test_pipeline_keeps_its_transformers_as_preprocessing():
@@ -251,10 +226,7 @@ def test_pipeline_may_turn_rows_into_images():
     X, y = (part[:300] for part in load_digits(return_X_y=True))
     images = FunctionTransformer(lambda X: X.reshape(-1, 1, 8, 8).astype(np.float32) / 16)
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10))
-    criterion = {"criterion": nn.CrossEntropyLoss}
-    model = make_pipeline(
-        images, net(NeuralNetClassifier, module, images.transform(X), y, **criterion)
-    )
+    model = make_pipeline(images, net(module, X=images.transform(X), y=y, **LOGITS))
     np.testing.assert_allclose(proba_of(adopt(model), X), model.predict_proba(X), atol=1e-6)
 
 
@@ -265,26 +237,19 @@ def test_preprocessing_that_lets_nan_through_is_refused():
 
 
 def test_classes_come_out_sorted_with_their_probabilities():
-    options = {"criterion": nn.CrossEntropyLoss, "classes": ["z", "x", "y"]}
-    fitted = net(NeuralNetClassifier, MLP(4, 3), **options)
+    fitted = net(MLP(4, 3), classes=["z", "x", "y"], **LOGITS)
     adopted = adopt(fitted)
     assert adopted.classes.tolist() == ["x", "y", "z"]
     expected = fitted.predict_proba(SINGLE)[:, [1, 2, 0]]
     np.testing.assert_allclose(proba_of(adopted, SINGLE), expected, atol=1e-6)
 
 
-def test_final_softmax_is_cut_so_that_logits_keep_their_gradient():
-    far = torch.full((1, 4), 1e4)
-    assert adopt(SOFTMAX_SKORCH["softmax"]()).module(far).abs().max() > 200  # it is 0 or 1 there
-
-
 @pytest.mark.parametrize("trained_here", [True, False])
 def test_probabilities_that_are_not_seen_are_warned_of(trained_here):
-    fitted = net(NeuralNetClassifier, SharpSoftmax(), criterion=OfProbabilities)
+    fitted = net(SharpSoftmax(), criterion=OfProbabilities)
+    adopted = adopt(fitted)
     if trained_here:
         adopted = fit_model(clone(fitted), SINGLE, LABELS, sample_weight=None, seed=0)
-    else:
-        adopted = adopt(fitted)
     with pytest.warns(UserWarning, match="returns probabilities"):
         adopted.with_classes(LABELS, adopted.inputs(SINGLE))
 

@@ -18,7 +18,12 @@ from skuq.features import category_columns
 
 NAMES = ["age", "town", "trade"]
 CODES = np.c_[np.linspace(20, 60, 40), np.arange(40) % 4, np.arange(40) % 3]
-BY_POSITION = HistGradientBoostingClassifier(categorical_features=[1])
+BOOSTING = HistGradientBoostingClassifier
+BY_POSITION = BOOSTING(categorical_features=[1])
+REDUCED = make_pipeline(PCA(2), clone(BY_POSITION)).fit(CODES, np.arange(40) % 2)
+INNER = make_pipeline(SimpleImputer(), OrdinalEncoder())
+TABLE = make_column_transformer((StandardScaler(), ["age"]), (INNER, ["trade"]))
+SLICE = make_column_transformer((OneHotEncoder(), slice(1, 3)))
 
 
 @pytest.mark.parametrize(
@@ -26,38 +31,19 @@ BY_POSITION = HistGradientBoostingClassifier(categorical_features=[1])
     [
         (None, []),
         (LogisticRegression(), []),
-        (HistGradientBoostingClassifier(), []),
+        (BOOSTING(), []),
         (BY_POSITION, [1]),
-        (HistGradientBoostingClassifier(categorical_features=[-1]), [2]),
-        (HistGradientBoostingClassifier(categorical_features=["town", "trade"]), [1, 2]),
-        (HistGradientBoostingClassifier(categorical_features=[False, True, False]), [1]),
+        (BOOSTING(categorical_features=[-1]), [2]),
+        (BOOSTING(categorical_features=["town", "trade"]), [1, 2]),
+        (BOOSTING(categorical_features=[False, True, False]), [1]),
         (GridSearchCV(make_pipeline(SimpleImputer(), BY_POSITION), {}), [1]),
         (FrozenEstimator(BY_POSITION), [1]),
         (make_pipeline(SelectKBest(k=2), BY_POSITION), []),  # which columns, nobody knows yet
-        (
-            FrozenEstimator(
-                make_pipeline(PCA(2), clone(BY_POSITION)).fit(CODES, np.arange(40) % 2)
-            ),
-            [],
-        ),
+        (FrozenEstimator(REDUCED), []),
         (make_pipeline(OneHotEncoder(), LogisticRegression()), [0, 1, 2]),
-        (
-            make_pipeline(
-                make_column_transformer(
-                    (StandardScaler(), ["age"]),
-                    (make_pipeline(SimpleImputer(), OrdinalEncoder()), ["trade"]),
-                ),
-                LogisticRegression(),
-            ),
-            [2],
-        ),
-        (make_column_transformer((OneHotEncoder(), slice(1, 3))), []),  # no learner
-        (
-            make_pipeline(
-                make_column_transformer((OneHotEncoder(), slice(1, 3))), LogisticRegression()
-            ),
-            [1, 2],
-        ),
+        (make_pipeline(TABLE, LogisticRegression()), [2]),
+        (SLICE, []),  # no learner
+        (make_pipeline(SLICE, LogisticRegression()), [1, 2]),
     ],
 )
 def test_categories_are_what_the_learner_or_an_encoder_takes_for_such(estimator, columns):

@@ -3,10 +3,12 @@
 import sys
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
@@ -31,21 +33,15 @@ def iris():
     return scale(X).astype(np.float32), y
 
 
-def skorch_net():
-    return NeuralNetClassifier(
-        MLP, module__n_features=4, module__n_outputs=3, criterion=nn.CrossEntropyLoss,
-        max_epochs=1, train_split=None, verbose=0,
-    )  # fmt: skip
-
-
+OPTIONS = {"max_epochs": 1, "train_split": None, "verbose": 0}
 TRAINABLE = {
-    "logistic": LogisticRegression,
-    "skorch": skorch_net,
-    "pipeline": lambda: make_pipeline(StandardScaler(), LogisticRegression()),
-    "search": lambda: GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2),
-    "calibrated": lambda: CalibratedClassifierCV(LogisticRegression(), ensemble=False, cv=2),
-    "several": lambda: CalibratedClassifierCV(LogisticRegression(), cv=2),
-    "no_refit": lambda: GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2, refit=False),
+    "logistic": LogisticRegression(),
+    "skorch": NeuralNetClassifier(partial(MLP, 4, 3), criterion=nn.CrossEntropyLoss, **OPTIONS),
+    "pipeline": make_pipeline(StandardScaler(), LogisticRegression()),
+    "search": GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2),
+    "calibrated": CalibratedClassifierCV(LogisticRegression(), ensemble=False, cv=2),
+    "several": CalibratedClassifierCV(LogisticRegression(), cv=2),
+    "no_refit": GridSearchCV(LogisticRegression(), {"C": [1.0]}, cv=2, refit=False),
 }
 
 
@@ -58,7 +54,7 @@ def warnings_are_errors():
 
 @pytest.mark.parametrize("name", TRAINABLE)
 def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(iris, name):
-    model = TRAINABLE[name]()
+    model = clone(TRAINABLE[name])
     assert not is_fitted(model)
     assert not is_prefit(model)
     assert not is_prefit(model, after_the_fact=True)
@@ -70,19 +66,6 @@ def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(ir
         look_at(model).check_trainable()
 
 
-def test_modules_and_frozen_estimators_are_taken_as_they_are():
-    assert not is_prefit(None, after_the_fact=True)  # stands for a network to be trained
-    frozen = FrozenEstimator(nn.Linear(2, 2)), FrozenEstimator(LogisticRegression())
-    for model in (nn.Linear(2, 2), *frozen):
-        assert is_prefit(model)
-        assert is_prefit(model, after_the_fact=True)
-
-
-def test_a_threshold_around_a_fitted_model_is_fitted(iris):
-    assert is_fitted(FixedThresholdClassifier(LogisticRegression().fit(*iris)))
-    assert not is_fitted(FixedThresholdClassifier(LogisticRegression()))
-
-
 class Client:
     """A model that is served elsewhere."""
 
@@ -90,18 +73,20 @@ class Client:
         return X
 
 
-def test_what_has_no_fit_cannot_be_trained_again():
-    assert is_fitted(Client())
-    assert not is_prefit(Client())
-    assert not is_fitted("mlp")
-
-
-def test_a_bare_module_and_a_frozen_one_are_the_same_model(iris):
+def test_modules_and_frozen_estimators_are_taken_as_they_are(iris):
+    assert not is_prefit(None, after_the_fact=True)  # stands for a network to be trained
+    for model in (MLP(4, 3), FrozenEstimator(MLP(4, 3)), FrozenEstimator(LogisticRegression())):
+        assert is_prefit(model)
+        assert is_prefit(model, after_the_fact=True)
     module = MLP(4, 3)
     for given in (module, FrozenEstimator(module)):
-        adopted = fit_model(given, *iris, **TRAINING)
-        for ours, mine in zip(adopted.module.parameters(), module.parameters(), strict=True):
-            assert torch.equal(ours, mine)
+        ours = fit_model(given, *iris, **TRAINING).module.state_dict()
+        torch.testing.assert_close(ours, module.state_dict(), rtol=0, atol=0)
+    assert is_fitted(FixedThresholdClassifier(LogisticRegression().fit(*iris)))
+    assert is_fitted(Client())  # what has no `fit` cannot be trained again
+    assert not is_prefit(Client())
+    assert not is_fitted(FixedThresholdClassifier(LogisticRegression()))
+    assert not is_fitted("mlp")
 
 
 def test_training_again_is_training_a_clone(iris):
@@ -121,7 +106,7 @@ def test_regressors_follow_the_same_rule(iris, n_outputs):
     module = MLP(4, n_outputs)
     taken = fit_model(module, X, y, regression=True, n_outputs=n_outputs, **TRAINING)
     assert torch.equal(taken.module[0].weight, module[0].weight)
-    net = NeuralNetRegressor(MLP(4, 1), max_epochs=1, train_split=None, verbose=0)
+    net = NeuralNetRegressor(MLP(4, 1), **OPTIONS)
     for model in (net, MLPRegressor(hidden_layer_sizes=(3,), tol=1.0, random_state=0)):
         model.fit(X, y[:, None].astype(np.float32) if model is net else y)
         with pytest.warns(UserWarning, match="trained again.*FrozenEstimator"):

@@ -53,19 +53,15 @@ def test_searches_outside_train_nets_on_data_of_all_kinds():
     assert search.fit(X.astype(np.float64), np.array(["a", "b", "c"])[Y]).predict(X).dtype == "<U1"
 
 
-@pytest.mark.parametrize(
-    "nest",
-    [
-        lambda pipe: GridSearchCV(pipe, {"logisticregression__C": [1.0]}, cv=2),
-        lambda pipe: make_pipeline(StandardScaler(), pipe),
-        lambda pipe: make_pipeline(StandardScaler(), GridSearchCV(pipe, {}, cv=2)),
-    ],
-    ids=["search", "pipeline", "search in a pipeline"],
-)
-def test_sample_weights_reach_the_learner_inside(nest):
-    pipe = make_pipeline(StandardScaler(with_std=False), LogisticRegression())
+PIPE = make_pipeline(StandardScaler(with_std=False), LogisticRegression())
+SEARCH = GridSearchCV(PIPE, {"logisticregression__C": [1.0]}, cv=2)
+BEHIND = [make_pipeline(StandardScaler(), each) for each in (PIPE, SEARCH)]
+
+
+@pytest.mark.parametrize("nested", [SEARCH, *BEHIND])
+def test_sample_weights_reach_the_learner_inside(nested):
     weight = np.where(Y == 2, 1e-6, 1.0)
-    model = fit_model(nest(pipe), X, Y, **{**TRAINING, "sample_weight": weight})
+    model = fit_model(nested, X, Y, **{**TRAINING, "sample_weight": weight})
     assert model.outputs(model.inputs(X)).softmax(-1)[:, 2].max() < 1e-2
 
 
@@ -80,12 +76,13 @@ def test_labels_named_out_of_order_belong_to_the_outputs_of_a_net_trained_here()
 
 
 def test_nets_in_double_precision_are_trained_in_it():
-    assert fit_model(classifier(torch.float64), X, Y, **TRAINING).dtype == torch.float64
-    binary = NeuralNetBinaryClassifier(MLP(4, 1).double(), **QUICK)
-    assert fit_model(binary, X, Y == 1, **TRAINING).dtype == torch.float64
-    net = NeuralNetRegressor(MLP(4, 1).double(), **QUICK)
-    model = fit_model(net, X, Y.astype(np.float64), regression=True, n_outputs=1, **TRAINING)
-    assert model.dtype == torch.float64
+    numbers = {"regression": True, "n_outputs": 1}
+    for net, y, options in (
+        (classifier(torch.float64), Y, {}),
+        (NeuralNetBinaryClassifier(MLP(4, 1).double(), **QUICK), Y == 1, {}),
+        (NeuralNetRegressor(MLP(4, 1).double(), **QUICK), Y.astype(np.float64), numbers),
+    ):
+        assert fit_model(net, X, y, **TRAINING, **options).dtype == torch.float64
 
 
 def test_learners_of_one_target_in_a_column_are_taken_and_of_two_refused():
@@ -99,10 +96,8 @@ def test_learners_of_one_target_in_a_column_are_taken_and_of_two_refused():
 
 
 def test_samples_without_weight_are_no_targets_of_a_regression():
-    weight = np.arange(12) % 2 * 3.0
-    _, data = resolve(
-        Ridge(), X, Y, owner=Ridge(), seed=0, form="learner", regression=True, sample_weight=weight
-    )
+    options = {"owner": Ridge(), "seed": 0, "form": "learner", "regression": True}
+    _, data = resolve(Ridge(), X, Y, sample_weight=np.arange(12) % 2 * 3.0, **options)
     np.testing.assert_array_equal(data.labels, Y[1::2])
     np.testing.assert_array_equal(data.X, X[1::2])
     assert (data.weight == 3).all()

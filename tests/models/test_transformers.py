@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import cross_val_score
 from skorch.helper import SliceDict
@@ -17,7 +18,7 @@ from skuq.quam import PointwiseSearch, PoolSearch, make_token_pool
 transformers = pytest.importorskip("transformers")
 
 N, LENGTH = 24, 6
-Y = np.arange(N) % 3
+Y, REST = np.arange(N) % 3, slice(20, None)
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
 SMALL |= {"intermediate_size": 8, "num_labels": 3}
 IMAGES = {"num_channels": 1, "num_labels": 3}
@@ -55,28 +56,20 @@ def images():
 MODELS = {"bert": (bert, texts), "vit": (vit, images), "resnet": (resnet, images)}
 
 
-def quick(kind=PoolSearch, **search):
-    """Parameters of a short search."""
-    return {"search": kind(n_steps=2, **search), "random_state": 0}
-
-
+POOL, POINTS = PoolSearch(n_steps=2), PointwiseSearch(n_steps=2)
 ESTIMATORS = {
-    "pool": lambda model: skuq.QUAMClassifier(model, **quick()),
-    "pool, all": lambda model: skuq.QUAMClassifier(model, **quick(parameters="all")),
-    "pointwise": lambda model: skuq.QUAMClassifier(
-        FrozenEstimator(model), **quick(PointwiseSearch, parameters="last")
+    "pool": skuq.QUAMClassifier(search=POOL),
+    "pool, all": skuq.QUAMClassifier(search=PoolSearch(n_steps=2, parameters="all")),
+    "pointwise": skuq.QUAMClassifier(search=PointwiseSearch(n_steps=2, parameters="last")),
+    "pointwise, all": skuq.QUAMClassifier(
+        search=PointwiseSearch(n_steps=2, parameters="all"), n_targets=1
     ),
-    "pointwise, all": lambda model: skuq.QUAMClassifier(
-        model, n_targets=1, **quick(PointwiseSearch, parameters="all")
-    ),
-    "probe": lambda model: skuq.EvidentialProbe(model, max_epochs=2, random_state=0),
-    "probe of hidden": lambda model: skuq.EvidentialProbe(
-        model, head=NetworkHead(layer=-2), max_epochs=2, random_state=0
-    ),
-    "auditor": skuq.CalibrationAuditor,
-    "Laplace": lambda model: skuq.LaplaceClassifier(model, setting="selected", random_state=0),
-    "distance": lambda model: skuq.FeatureDistanceClassifier(model, n_neighbors=3),
-    "ensemble": lambda model: skuq.DeepEnsembleClassifier(members=[model, model]),
+    "probe": skuq.EvidentialProbe(None, max_epochs=2),
+    "probe of hidden": skuq.EvidentialProbe(None, head=NetworkHead(layer=-2), max_epochs=2),
+    "auditor": skuq.CalibrationAuditor(None),
+    "Laplace": skuq.LaplaceClassifier(setting="selected"),
+    "distance": skuq.FeatureDistanceClassifier(n_neighbors=3),
+    "ensemble": skuq.DeepEnsembleClassifier(),
 }
 
 
@@ -93,17 +86,15 @@ def rows(X, chosen):
 @pytest.mark.parametrize("name", ["bert", "vit"])
 def test_the_detector_takes_them_too(name):
     model, X = made(name)
-    fitted, held_out = rows(X, slice(0, 20)), rows(X, slice(20, N))
-    detector = skuq.OODDetector(model).fit(fitted, Y[:20], X_held_out=held_out)
+    stacked = as_rows(model, X)
+    detector = skuq.OODDetector(model).fit(rows(X, slice(20)), Y[:20], X_held_out=rows(X, REST))
     p_values = detector.p_values(X)
     assert ((p_values > 0) & (p_values <= 1)).all()
-    of_arrays = skuq.OODDetector(model).fit(
-        as_rows(model, fitted), Y[:20], X_held_out=as_rows(model, held_out)
-    )
-    np.testing.assert_array_equal(of_arrays.p_values(as_rows(model, X)), p_values)
+    detector.fit(stacked[:20], Y[:20], X_held_out=stacked[20:])
+    np.testing.assert_array_equal(detector.p_values(stacked), p_values)
     with pytest.warns(UserWarning, match="A part of X is held out"):
         detector = skuq.OODDetector(model, random_state=0).fit(X, Y)
-    assert len(detector.explain(held_out)) == N - 20
+    assert len(detector.explain(rows(X, REST))) == N - 20
 
 
 @pytest.mark.filterwarnings("ignore:The model's loss")
@@ -111,13 +102,13 @@ def test_the_detector_takes_them_too(name):
     ("name", "kind"),
     [
         *(("bert", kind) for kind in ESTIMATORS),
-        *(("vit", "pool"), ("vit", "probe of hidden")),
-        *(("resnet", "pool, all"), ("resnet", "auditor")),
+        *(("vit", "pool"), ("vit", "probe of hidden"), ("resnet", "pool, all")),
     ],
 )
 def test_estimators_take_the_model_and_what_its_preprocessing_returns(name, kind):
     model, X = made(name)
-    estimator = ESTIMATORS[kind](model).fit(X, Y)
+    given = {"members": [model, model]} if kind == "ensemble" else {"estimator": model}
+    estimator = clone(ESTIMATORS[kind]).set_params(**given).fit(X, Y)
     with torch.no_grad():
         tensors = {field: torch.as_tensor(values) for field, values in X.items()}
         expected = model(**tensors).logits.softmax(-1).numpy()
@@ -133,9 +124,8 @@ def test_estimators_take_the_model_and_what_its_preprocessing_returns(name, kind
 def test_a_copy_is_fine_tuned_and_the_model_stays(name):
     model, X = made(name)
     before = {key: value.clone() for key, value in model.state_dict().items()}
-    tuner = skuq.MirageFineTuner(model, region=lambda X: np.arange(len(X)) < 9, max_epochs=1).fit(
-        X, Y
-    )
+    tuner = skuq.MirageFineTuner(model, region=lambda X: np.arange(len(X)) < 9, max_epochs=1)
+    tuner.fit(X, Y)
     given = skuq.ReferenceClassifier(model).fit(X, Y).predict_proba(X)
     assert (tuner.predict_proba(X) != given).any()
     assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
@@ -143,14 +133,17 @@ def test_a_copy_is_fine_tuned_and_the_model_stays(name):
 
 
 @pytest.mark.filterwarnings("ignore:The model's loss")
-def test_only_the_head_moves_unless_asked_for_more():
+def test_only_the_head_moves_unless_asked_for_more_and_new_texts_have_one_length():
     model, X = made("bert")
-    quam = skuq.QUAMClassifier(model, **quick()).fit(X, Y)
+    quam = skuq.QUAMClassifier(model, search=POOL, random_state=0).fit(X, Y)
     assert len(quam._problem.problem.parameters) == 2
-    copy = pickle.loads(pickle.dumps(quam))
+    total = quam.predict_uncertainty(X).total
     np.testing.assert_array_equal(
-        copy.predict_uncertainty(X).total, quam.predict_uncertainty(X).total
+        pickle.loads(pickle.dumps(quam)).predict_uncertainty(X).total, total
     )
+    assert np.isfinite(quam.search_pool(X).predict_uncertainty(X).total).all()
+    with pytest.raises(ValueError, match="pad texts"):
+        quam.search_pool({field: values[:, :-1] for field, values in X.items()})
 
 
 def test_classes_are_the_names_of_the_model_or_the_codes_of_the_labels():
@@ -172,45 +165,31 @@ def test_texts_may_be_longer_later_and_stacked_arrays_are_the_same():
     model, X = made("bert")
     reference = skuq.ReferenceClassifier(model).fit(X, Y)
     longer = {field: np.pad(values.numpy(), ((0, 0), (0, 3))) for field, values in X.items()}
-    np.testing.assert_allclose(
-        reference.predict_proba(longer), reference.predict_proba(X), atol=1e-6
-    )
+    proba = reference.predict_proba(X)
+    np.testing.assert_allclose(reference.predict_proba(longer), proba, atol=1e-6)
+    ids = np.array([[0, 250_001, 16_000_001]])  # large ones are kept
+    assert adopt(model).inputs({"input_ids": ids}).long().tolist() == [ids.tolist()]
     stacked = np.stack([X["input_ids"], X["attention_mask"]], axis=1)
     np.testing.assert_array_equal(as_rows(model, X), stacked)
-    np.testing.assert_array_equal(reference.predict_proba(stacked), reference.predict_proba(X))
+    np.testing.assert_array_equal(reference.predict_proba(stacked), proba)
     types = as_rows(model, {"input_ids": X["input_ids"], "token_type_ids": X["attention_mask"]})
     np.testing.assert_array_equal(types[:, 1], 1)
 
 
-@pytest.mark.filterwarnings("ignore:The model's loss")
-def test_new_texts_are_searched_with_those_of_the_pool_if_they_have_one_length():
-    model, X = made("bert")
-    quam = skuq.QUAMClassifier(model, **quick()).fit(X, Y)
-    assert np.isfinite(quam.search_pool(X).predict_uncertainty(X).total).all()
-    with pytest.raises(ValueError, match="pad texts"):
-        quam.search_pool({field: values[:, :-1] for field, values in X.items()})
-
-
 def test_cross_validation_splits_stacked_arrays_and_dictionaries_of_skorch():
     model, X = made("bert")
-    scores = [
-        cross_val_score(skuq.ReferenceClassifier(model), each, Y, cv=2)
-        for each in (as_rows(model, X), SliceDict(**{k: v.numpy() for k, v in X.items()}))
-    ]
-    np.testing.assert_array_equal(*scores)
+    kinds = as_rows(model, X), SliceDict(**{k: v.numpy() for k, v in X.items()})
+    reference = skuq.ReferenceClassifier(model)
+    np.testing.assert_array_equal(*(cross_val_score(reference, each, Y, cv=2) for each in kinds))
 
 
 @pytest.mark.filterwarnings("ignore:The model's loss")
 def test_a_model_of_one_label_is_a_regressor():
     torch.manual_seed(0)
     model, X = bert(num_labels=1).eval(), texts()
-    quam = skuq.QUAMRegressor(model, noise=0.5, **quick()).fit(X, np.linspace(0, 1, N))
+    quam = skuq.QUAMRegressor(model, noise=0.5, search=POOL, random_state=0)
+    quam.fit(X, np.linspace(0, 1, N))
     assert (quam.predict_uncertainty(X).epistemic > 0).all()
-
-
-def test_large_ids_are_kept():
-    ids = np.array([[0, 250_001, 16_000_001]])
-    assert adopt(bert()).inputs({"input_ids": ids}).long().tolist() == [ids.tolist()]
 
 
 def test_wrong_fields_and_outputs_are_named():

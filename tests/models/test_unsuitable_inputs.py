@@ -5,13 +5,14 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
+from sklearn.base import clone
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import skuq
 from skuq._networks import MLP
 from skuq.quam import PoolSearch
+from tests.test_common import UpperHalf
 
 X = np.random.default_rng(0).normal(size=(120, 3, 4))
 NEW = np.random.default_rng(1).normal(size=(40, 3, 4))
@@ -23,25 +24,21 @@ def network(n_outputs=2, *, sign=1.0):
     torch.manual_seed(0)
     layers = [nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Dropout(0.1), nn.Linear(8, n_outputs)]
     made = nn.Sequential(*layers).double().eval().requires_grad_(False)
-    made[1].weight.zero_()
-    made[1].bias.zero_()
+    for parameter in made.parameters():
+        parameter.zero_()
     made[1].weight[0, 0], made[1].weight[1, 0] = 1.0, -1.0
-    made[4].weight.zero_()
-    made[4].bias.zero_()
     made[4].weight[-1, 0], made[4].weight[-1, 1] = 20.0 * sign, -20.0 * sign
     return made
 
 
 ESTIMATORS = {
-    "detector": lambda net: skuq.OODDetector(net, random_state=0),
-    "quam": lambda net: skuq.QUAMClassifier(net, search=PoolSearch(n_steps=2), random_state=0),
-    "reference": skuq.ReferenceClassifier,
-    "distance": skuq.FeatureDistanceClassifier,
-    "dropout": lambda net: skuq.MCDropoutClassifier(net, n_samples=2, random_state=0),
-    "laplace": lambda net: skuq.LaplaceClassifier(
-        net, n_samples=2, setting="selected", random_state=0
-    ),
-    "probe": lambda net: skuq.EvidentialProbe(net, max_epochs=2, random_state=0),
+    "detector": skuq.OODDetector(None),
+    "quam": skuq.QUAMClassifier(search=PoolSearch(n_steps=2)),
+    "reference": skuq.ReferenceClassifier(),
+    "distance": skuq.FeatureDistanceClassifier(),
+    "dropout": skuq.MCDropoutClassifier(n_samples=2),
+    "laplace": skuq.LaplaceClassifier(n_samples=2, setting="selected"),
+    "probe": skuq.EvidentialProbe(None, max_epochs=2),
 }
 
 
@@ -52,7 +49,8 @@ def fitted(made, X, y):
 
 @pytest.fixture(params=ESTIMATORS)
 def make(request):
-    return ESTIMATORS[request.param]
+    options = {"random_state": 0}
+    return lambda net: clone(ESTIMATORS[request.param]).set_params(estimator=net, **options)
 
 
 @pytest.mark.filterwarnings("error")
@@ -97,28 +95,6 @@ def test_one_sample_without_the_axis_of_samples_is_named(make):
             fitted(make(network()), X, Y).predict(one)
 
 
-MAKERS = {
-    "QUAMClassifier": lambda net: skuq.QUAMClassifier(net, search="pointwise"),
-    "ReferenceClassifier": skuq.ReferenceClassifier,
-    "MirageFineTuner": lambda net: skuq.MirageFineTuner(
-        net, region=lambda X: X[:, 0] > 0, epsilon=0.1, max_epochs=1
-    ),
-    "EvidentialProbe": lambda net: skuq.EvidentialProbe(net, max_epochs=1),
-    "EvidentialProbe of nodes": lambda net: skuq.EvidentialProbe(
-        net, graph=(np.zeros((30, 30)), np.eye(30) + 0.1), max_epochs=1
-    ),
-}
-
-
-def warned(name, net):
-    """Warnings of a fit that are about probabilities."""
-    X = np.arange(30) if "nodes" in name else np.eye(30)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        MAKERS[name](net).fit(X, np.arange(30) % 3)
-    return [warning for warning in caught if "softmax" in str(warning.message)]
-
-
 class OfNodes(nn.Sequential):
     takes_node_graph = True
 
@@ -126,15 +102,23 @@ class OfNodes(nn.Sequential):
         return super().forward(graph.features)
 
 
+GRAPH = np.zeros((30, 30)), np.eye(30) + 0.1
+MAKERS = {
+    "QUAMClassifier": skuq.QUAMClassifier(search="pointwise"),
+    "ReferenceClassifier": skuq.ReferenceClassifier(),
+    "MirageFineTuner": skuq.MirageFineTuner(None, region=UpperHalf(), epsilon=0.1, max_epochs=1),
+    "EvidentialProbe": skuq.EvidentialProbe(None, max_epochs=1),
+    "EvidentialProbe of nodes": skuq.EvidentialProbe(None, graph=GRAPH, max_epochs=1),
+}
+
+
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_final_softmax_is_warned_of_once(name):
     torch.manual_seed(0)
-    layers = [MLP(30, 3), nn.Softmax(dim=-1)]
-    assert len(warned(name, (OfNodes if "nodes" in name else nn.Sequential)(*layers))) == 1
-
-
-def test_logits_and_log_probabilities_are_not_warned_of():
-    torch.manual_seed(0)
-    assert not warned("ReferenceClassifier", MLP(30, 3))
-    assert not warned("ReferenceClassifier", nn.Sequential(MLP(30, 3), nn.LogSoftmax(dim=-1)))
-    assert not warned("ReferenceClassifier", LogisticRegression())
+    kind, X = (OfNodes, np.arange(30)) if "nodes" in name else (nn.Sequential, np.eye(30))
+    for last, n_warnings in ((nn.Softmax(dim=-1), 1), (nn.LogSoftmax(dim=-1), 0)):
+        estimator = clone(MAKERS[name]).set_params(estimator=kind(MLP(30, 3), last))
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            estimator.fit(X, np.arange(30) % 3)
+        assert sum("softmax" in str(each.message) for each in caught) == n_warnings

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
@@ -15,6 +16,8 @@ import skuq
 from skuq.models import adopt
 from skuq.quam import PointwiseSearch, PoolSearch
 from tests.models.stand_ins import Adapted
+from tests.test_common import UpperHalf
+from tests.written import Written
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 Y = X[:, :3].argmax(1)
@@ -33,94 +36,61 @@ def trained():
     return net.eval()
 
 
-class Returns(nn.Module):
+def named(self, X):
     """Logits in a dictionary or an object."""
-
-    def __init__(self, net, kind):
-        super().__init__()
-        self.net, self.kind = net, kind
-
-    def forward(self, X):
-        return self.kind(logits=self.net(X), loss=None)
+    return self.kind(logits=self.net(X), loss=None)
 
 
-class Checkpointed(nn.Module):
-    def __init__(self, net, reentrant):
-        super().__init__()
-        self.body, self.head, self.reentrant = net[:-1], net[-1], reentrant
-
-    def forward(self, X):
-        return self.head(checkpoint(self.body, X, use_reentrant=self.reentrant))
+def checkpointed(self, X):
+    return self.head(checkpoint(self.body, X, use_reentrant=self.reentrant))
 
 
-class Around(nn.Module):
-    """A network with something before or after it."""
-
-    def __init__(self, net, before=None, after=None):
-        super().__init__()
-        self.net, self.before, self.after = net, before, after
-
-    def forward(self, X):
-        logits = self.net(X if self.before is None else self.before(X))
-        return logits if self.after is None else self.after(logits)
-
-
-def logarithms(logits):
-    return logits.log_softmax(-1)
-
-
-def dropping(X):
-    return nn.functional.dropout(X, 0.1, training=True)
+def logarithms(self, X):
+    return self.net(X).log_softmax(-1)
 
 
 def parametrised(net):
-    net = deepcopy(net)
     parametrizations.weight_norm(net[0])
     parametrizations.spectral_norm(net[3])
     return net.eval()
 
 
-def compiled_inside(net):
-    return nn.Sequential(torch.compile(net[:3], backend="eager"), net[3])
-
-
 WRAPPERS = {
     "compiled": lambda net: torch.compile(net, backend="eager"),
-    "compiled inside": compiled_inside,
+    "compiled inside": lambda net: nn.Sequential(torch.compile(net[:3], backend="eager"), net[3]),
     "parallel": nn.DataParallel,
     "parallel and compiled": lambda net: nn.DataParallel(torch.compile(net, backend="eager")),
     "adapter": Adapted,
-    "dictionary": lambda net: Returns(net, dict),
-    "object": lambda net: Returns(net, SimpleNamespace),
-    "checkpoint": lambda net: Checkpointed(net, reentrant=False),
-    "checkpoint, reentrant": lambda net: Checkpointed(net, reentrant=True),
-    "log_softmax": lambda net: Around(net, after=logarithms),
+    "dictionary": lambda net: Written(named, net=net, kind=dict),
+    "object": lambda net: Written(named, net=net, kind=SimpleNamespace),
+    "checkpoint": lambda net: Written(checkpointed, body=net[:-1], head=net[-1], reentrant=False),
+    "reentrant": lambda net: Written(checkpointed, body=net[:-1], head=net[-1], reentrant=True),
+    "log_softmax": lambda net: Written(logarithms, net=net),
     "parametrised": parametrised,
 }
-QUICK = {"random_state": 0}
+SHORT = {"n_chains": 1, "n_samples": 2, "steps_per_sample": 2, "setting": "selected"}
 ESTIMATORS = {
-    "pool": lambda net: skuq.QUAMClassifier(net, search=PoolSearch(n_steps=3), **QUICK),
-    "pool, all": lambda net: skuq.QUAMClassifier(
-        net, search=PoolSearch(n_steps=3, parameters="all"), **QUICK
-    ),
-    "points": lambda net: skuq.QUAMClassifier(
-        net, search=PointwiseSearch(n_steps=3, parameters="last"), **QUICK
-    ),
-    "probe": lambda net: skuq.EvidentialProbe(net, max_epochs=2, **QUICK),
-    "auditor": skuq.CalibrationAuditor,
-    "tuner": lambda net: skuq.MirageFineTuner(
-        net, region=lambda X: X[:, 3] > 1, max_epochs=1, **QUICK
-    ),
-    "reference": skuq.ReferenceClassifier,
-    "distance": lambda net: skuq.FeatureDistanceClassifier(net, n_neighbors=3),
-    "Laplace": lambda net: skuq.LaplaceClassifier(net, n_samples=5, setting="selected", **QUICK),
-    "dropout": lambda net: skuq.MCDropoutClassifier(net, n_samples=3, setting="selected", **QUICK),
-    "ensemble": lambda net: skuq.DeepEnsembleClassifier(members=[net, net]),
-    "chains": lambda net: skuq.SGMCMCClassifier(
-        net, parameters="last", n_chains=1, n_samples=2, steps_per_sample=2, setting="selected",
-        **QUICK,
-    ),
-}  # fmt: skip
+    "pool": skuq.QUAMClassifier(search=PoolSearch(n_steps=3)),
+    "pool, all": skuq.QUAMClassifier(search=PoolSearch(n_steps=3, parameters="all")),
+    "points": skuq.QUAMClassifier(search=PointwiseSearch(n_steps=3, parameters="last")),
+    "probe": skuq.EvidentialProbe(None, max_epochs=2),
+    "auditor": skuq.CalibrationAuditor(None),
+    "tuner": skuq.MirageFineTuner(None, region=UpperHalf(), max_epochs=1),
+    "reference": skuq.ReferenceClassifier(),
+    "distance": skuq.FeatureDistanceClassifier(n_neighbors=3),
+    "Laplace": skuq.LaplaceClassifier(n_samples=5, setting="selected"),
+    "dropout": skuq.MCDropoutClassifier(n_samples=3, setting="selected"),
+    "ensemble": skuq.DeepEnsembleClassifier(),
+    "chains": skuq.SGMCMCClassifier(parameters="last", **SHORT),
+}
+
+
+def fitted(kind, net):
+    if kind == "chains":
+        pytest.importorskip("posteriors")
+    given = {"members": [net, net]} if kind == "ensemble" else {"estimator": net}
+    seed = {} if kind == "auditor" else {"random_state": 0}
+    return clone(ESTIMATORS[kind]).set_params(**given, **seed).fit(X, Y)
 
 
 @pytest.fixture(scope="module")
@@ -134,22 +104,22 @@ def logits_of(outputs):
     return getattr(outputs, "logits", outputs)
 
 
-def uncertainty(estimator):
-    return np.array(estimator.fit(X, Y).predict_uncertainty(X[:7]))
+def uncertainty(kind, net):
+    model = fitted(kind, net)
+    return model.ece_ if kind == "auditor" else np.array(model.predict_uncertainty(X[:7]))
 
 
-@pytest.mark.filterwarnings("ignore:Returns cannot be cut", "ignore:Checkpointed cannot be cut")
+@pytest.mark.filterwarnings("ignore:Written cannot be cut")
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_search_around_a_wrapped_module_is_that_around_the_module(network, wrapper):
     wrapped = WRAPPERS[wrapper](deepcopy(network))
     with torch.no_grad():
         before = wrapped(torch.tensor(X))
-    found = ESTIMATORS["pool, all"](wrapped)
-    found.fit(X, Y)
-    expected = uncertainty(ESTIMATORS["pool, all"](network))
-    if wrapper == "parametrised":  # of which the largest singular value is another
-        expected = uncertainty(ESTIMATORS["pool, all"](adopt(wrapped).module))
-    np.testing.assert_allclose(uncertainty(found), expected, rtol=1e-4, atol=1e-6)
+    found = fitted("pool, all", wrapped)
+    # The largest singular value of the parametrised one is another.
+    same = adopt(wrapped).module if wrapper == "parametrised" else network
+    u = np.array(found.predict_uncertainty(X[:7]))
+    np.testing.assert_allclose(u, uncertainty("pool, all", same), rtol=1e-4, atol=1e-6)
     assert pickle.loads(pickle.dumps(found.model_)).inputs(X).shape == X.shape
     torch.testing.assert_close(found.model_.outputs(torch.tensor(X)), logits_of(before))
     with torch.no_grad():
@@ -160,30 +130,20 @@ def test_search_around_a_wrapped_module_is_that_around_the_module(network, wrapp
 @pytest.mark.filterwarnings("ignore:.* cannot be cut")
 @pytest.mark.parametrize(
     ("kind", "wrapper"),
-    [
-        (kind, ["parallel and compiled", "adapter", "dictionary"][k % 3])
-        for k, kind in enumerate(ESTIMATORS)
-    ],
+    [*zip(ESTIMATORS, ["parallel and compiled", "adapter", "dictionary"] * 4, strict=True)],
 )
 def test_all_estimators_take_wrapped_modules(network, kind, wrapper):
-    if kind == "chains":
-        pytest.importorskip("posteriors")
-    wrapped = WRAPPERS[wrapper](deepcopy(network))
-    if kind == "auditor":
-        found, expected = (
-            skuq.CalibrationAuditor(net).fit(X, Y).ece_ for net in (wrapped, network)
-        )
-    else:
-        found, expected = (uncertainty(ESTIMATORS[kind](net)) for net in (wrapped, network))
-    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
+    found = uncertainty(kind, WRAPPERS[wrapper](deepcopy(network)))
+    np.testing.assert_allclose(found, uncertainty(kind, network), rtol=1e-3, atol=1e-5)
 
 
-def test_networks_that_are_random_in_evaluation_are_named(network):
-    for kind, make in ESTIMATORS.items():
-        if kind == "chains":
-            pytest.importorskip("posteriors")
-        with pytest.raises(ValueError, match="random"):
-            make(Around(network, before=dropping)).fit(X, Y)
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_networks_that_are_random_in_evaluation_are_named(network, kind):
+    def forward(self, X):
+        return self.net(nn.functional.dropout(X, 0.1, training=True))
+
+    with pytest.raises(ValueError, match="random"):
+        fitted(kind, Written(forward, net=network))
 
 
 def of_prompts(net):
@@ -192,8 +152,8 @@ def of_prompts(net):
     return adapted
 
 
-def on_meta(net):
-    return net.to("meta")
+def squeezed(self, X):
+    return self.net(X).squeeze()
 
 
 def exported(net):
@@ -203,10 +163,17 @@ def exported(net):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (on_meta, ValueError, "meta"),
+        (lambda net: net.to("meta"), ValueError, "meta"),
         (exported, TypeError, "torch.export"),
         (of_prompts, TypeError, "cannot be merged"),
-        (lambda net: Returns(net, lambda logits, loss: (logits, loss)), TypeError, "a tuple"),
+        (lambda net: nn.Sequential(nn.LazyLinear(3)), ValueError, "lazy"),
+        (lambda net: Written(squeezed, net=net), ValueError, "squeeze"),
+        (lambda net: Written(named, net=net, kind=lambda **out: (out, 0)), TypeError, "a tuple"),
+        (
+            lambda net: nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), net),
+            ValueError,
+            "running statistics",
+        ),
     ],
 )
 def test_modules_that_cannot_be_used_are_refused_with_what_to_do(network, make, error, message):
