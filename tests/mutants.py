@@ -40,13 +40,9 @@ CPU_SECONDS = 150  # for a fault: what takes longer does not end
 # Imported once, before the processes of the faults are forked.
 PRELOADED = [
     *("numpy", "scipy.stats", "scipy.optimize", "pandas"),
-    *(
-        "sklearn.ensemble",
-        "sklearn.linear_model",
-        "sklearn.gaussian_process",
-        "sklearn.neural_network",
-    ),
-    *("sklearn.model_selection", "sklearn.datasets", "sklearn.utils.estimator_checks"),
+    *("sklearn.ensemble", "sklearn.linear_model", "sklearn.gaussian_process"),
+    *("sklearn.neural_network", "sklearn.model_selection", "sklearn.datasets"),
+    "sklearn.utils.estimator_checks",
     *("torch", "torch.func", "torch.utils.data", "torch._dynamo", "skorch"),
     *("matplotlib.pyplot", "hypothesis.strategies", "hypothesis.extra.numpy", "click.testing"),
     *("pytest", "polars", "pyarrow.parquet", "jinja2", "gymnasium"),

@@ -8,22 +8,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from skuq import CalibrationAuditor
 from skuq.calibration import BinSums
 
-NUMBERS = (
-    "passed_",
-    "within_alpha_",
-    "bins_",
-    "group_bins_",
-    "sums_",
-    "group_sums_",
-    "ece_",
-    "mce_",
-    "ece_interval_",
-    "ece_chance_",
-    "n_families_",
-    "n_samples_",
-    "accuracy_",
-    "confidence_",
-)
+NUMBERS = ["passed_", "within_alpha_", "bins_", "group_bins_", "sums_", "group_sums_", "ece_"]
+NUMBERS += ["mce_", "ece_interval_", "ece_chance_", "n_families_", "n_samples_", "accuracy_"]
+NUMBERS += ["confidence_"]
 
 
 class Reporter(ClassifierMixin, BaseEstimator):

@@ -43,48 +43,40 @@ class SignOfFirstColumn(Named):
 
 
 # Checks are about behaviour, not about quality: short searches keep them quick.
+CHAINS = {"n_chains": 3, "n_samples": 2, "steps_per_sample": 5}
+UPPER_HALF = {"region": UpperHalf()}
+HEAD = NetworkHead(layer=-2, activation="softplus")
+LAST = PoolSearch(n_steps=5, parameters="last")
+GROUPED = {"strategy": "quantile", "groups": SignOfFirstColumn()}
 QUICK = {
     "AnchoredQuantileRegressor": [
         {"max_epochs": 20},
-        {
-            "n_members": 3,
-            "n_quantiles": 5,
-            "hidden_sizes": (20,),
-            "activation": "relu",
-            "max_epochs": 20,
-            "learning_rate": 2e-2,
-        },
+        {"n_members": 3, "n_quantiles": 5, "max_epochs": 20, "learning_rate": 2e-2}
+        | {"hidden_sizes": (20,), "activation": "relu"},
     ],
     "CalibrationAuditor": [
         {"estimator": LogisticRegression()},
-        {"estimator": LogisticRegression(), "strategy": "quantile", "groups": SignOfFirstColumn()},
+        {"estimator": LogisticRegression()} | GROUPED,
     ],
     "DeepEnsembleClassifier": [{"n_members": 2}, {"n_members": 2, "setting": "selected"}],
     "EvidentialProbe": [
         {"max_epochs": 5},
-        {
-            "max_epochs": 20,
-            "head": NetworkHead(layer=-2, activation="softplus"),
-            "measure": "information",
-        },
+        {"max_epochs": 20, "head": HEAD, "measure": "information"},
     ],
-    "FeatureDistanceClassifier": [{"n_neighbors": 3}, {"distance": "mahalanobis", "layer": "last"}],
+    "FeatureDistanceClassifier": [
+        {"n_neighbors": 3},
+        {"distance": "mahalanobis", "layer": "last"},
+    ],
     "LaplaceClassifier": [{}, {"prior_precision": 1.0, "n_samples": 10, "setting": "selected"}],
     "MCDropoutClassifier": [
         {"n_samples": 10},
         {"n_samples": 10, "batch_size": 5, "setting": "selected"},
     ],
-    "MirageFineTuner": [
-        {"estimator": None, "region": UpperHalf(), "epsilon": 0.5, "max_epochs": 20}
-    ],
-    "MirageRegressor": [{"region": UpperHalf(), "max_epochs": 5}],
+    "MirageFineTuner": [UPPER_HALF | {"estimator": None, "epsilon": 0.5, "max_epochs": 20}],
+    "MirageRegressor": [UPPER_HALF | {"max_epochs": 5}],
     "QUAMClassifier": [
         {"search": PoolSearch(n_steps=5)},
-        {
-            "search": PoolSearch(n_steps=5, parameters="last"),
-            "setting": "selected",
-            "mixture": "dirac",
-        },
+        {"search": LAST, "setting": "selected", "mixture": "dirac"},
         {"search": PointwiseSearch(n_steps=5)},
         {"estimator": HistGradientBoostingClassifier(max_iter=2)},
     ],
@@ -102,16 +94,8 @@ QUICK = {
     ],
     "RobustGPRegressor": [{"max_iter": 3}, {"max_iter": 3, "n_inducing": 5}],
     "SGMCMCClassifier": [
-        {"n_chains": 3, "n_samples": 2, "steps_per_sample": 5},
-        {
-            "n_chains": 3,
-            "n_samples": 2,
-            "steps_per_sample": 5,
-            "method": "sgld",
-            "parameters": "last",
-            "n_cycles": 2,
-            "setting": "selected",
-        },
+        CHAINS,
+        CHAINS | {"method": "sgld", "parameters": "last", "n_cycles": 2, "setting": "selected"},
     ],
 }
 
@@ -139,7 +123,11 @@ REFITTED = [
     QUAMRegressor(DecisionTreeRegressor(max_depth=3), noise=1.0),
 ]
 
-TABLE = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40)
+
+def table_for(estimator):
+    X, rows = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40)
+    return X, rows % 2 if is_classifier(estimator) else rows + X[:, 0]
+
 
 pytestmark = pytest.mark.usefixtures("short_training")
 
@@ -161,7 +149,7 @@ def test_scikit_learn_checks_pass_for_others(estimator, check):
     ids=lambda each: "".join(str(each).split()),
 )
 def test_a_weight_is_a_number_of_samples(estimator):
-    X, y = TABLE[0], TABLE[1] % 2 if is_classifier(estimator) else TABLE[1] + TABLE[0][:, 0]
+    X, y = table_for(estimator)
     with pytest.warns(UserWarning, match="A weight is a number of samples") as told:
         clone(estimator).fit(X, y, sample_weight=np.full(40, 1e-3))
     relative = [each for each in told if "number of samples" in str(each.message)]
@@ -173,8 +161,8 @@ def test_a_weight_is_a_number_of_samples(estimator):
 
 @pytest.mark.parametrize("estimator", FIRST, ids=lambda each: type(each).__name__)
 def test_results_keep_the_index(estimator):
-    X = pd.DataFrame(TABLE[0], index=[f"row {i}" for i in TABLE[1]])
-    y = TABLE[1] % 2 if is_classifier(estimator) else TABLE[1] + TABLE[0][:, 0]
+    X, y = table_for(estimator)
+    X = pd.DataFrame(X, index=[f"row {i}" for i in range(40)])
     result = clone(estimator).fit(X, y).predict_uncertainty(X[:5])
     assert list(result.index) == list(X.index[:5])
 

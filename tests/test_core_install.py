@@ -49,31 +49,23 @@ assert quam.fit(X, y).predict_uncertainty(X[:2]).total.all()
     assert done.returncode == 0, done.stderr.decode()
 
 
-def add_figure():
-    display = UncertaintyHistogramDisplay({"known": [0.1, 0.2]})
-    Report("Title", "Summary.").figure("Heading", display, "Caption.")
-
-
+HISTOGRAM = UncertaintyHistogramDisplay({"known": [0.1, 0.2]})
 CALLS = {
     "reliability": lambda: ReliabilityDisplay.from_predictions([0, 1], [[0.9, 0.1], [0.2, 0.8]]),
     "risk-coverage": lambda: RiskCoverageDisplay.from_predictions([0, 1], [0, 1], [0.1, 0.2]),
-    "histogram": lambda: UncertaintyHistogramDisplay({"known": [0.1, 0.2]}).plot(),
-    "report": add_figure,
+    "histogram": HISTOGRAM.plot,
+    "report": lambda: Report("Title", "Summary.").figure("Heading", HISTOGRAM, "Caption."),
+    "digits": load_digits_with_ood,
 }
 
 
-@pytest.mark.parametrize(
-    ("module", "extra", "call"),
-    [
-        *[pytest.param("matplotlib", "plot", call, id=name) for name, call in CALLS.items()],
-        pytest.param("PIL", "plot", load_digits_with_ood, id="digits"),
-    ],
-)
-def test_a_call_that_needs_a_missing_package_names_its_extra(module, extra, call):
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_needs_a_missing_package_names_its_extra(name):
+    module = "PIL" if name == "digits" else "matplotlib"
     if find_spec(module) is not None:
         pytest.skip(f"{module} is installed")
-    with pytest.raises(ImportError, match=rf"{module} is needed .* 'skuq\[{extra}\]'"):
-        call()
+    with pytest.raises(ImportError, match=rf"{module} is needed .* 'skuq\[plot\]'"):
+        CALLS[name]()
 
 
 @pytest.mark.parametrize("arguments", [["demo"], ["quantify", "--report", "r.html"]])

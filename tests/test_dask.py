@@ -18,12 +18,8 @@ X = scale(X)
 @pytest.fixture(scope="module")
 def on_cluster():
     """Context in which work goes to the cluster."""
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
-        ) as cluster,
-        distributed.Client(cluster),
-    ):
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster):
         yield lambda: joblib.parallel_config(backend="dask")
 
 

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,8 @@ def contents(folder):
 @pytest.fixture
 def old(tmp_path):
     """A file in a folder of its own."""
-    path = tmp_path / "a.txt"
-    path.write_text("old", encoding="utf-8")
-    return path
+    (tmp_path / "a.txt").write_text("old", encoding="utf-8")
+    return tmp_path / "a.txt"
 
 
 def write_half(path, error):
@@ -33,12 +33,11 @@ def write_half(path, error):
 
 
 @pytest.mark.parametrize("content", ["Zürich\r\n1\n", "Zürich\r\n1\n".encode()])
-def test_content_is_written_as_it_is_and_replaces_the_old_one(tmp_path, content):
-    path = tmp_path / "a.txt"
-    for _ in range(2):
+def test_content_is_written_as_it_is_and_replaces_the_old_one(old, content):
+    for path in (old, old.with_name("b.txt")):
         assert write_atomically(str(path), content) == path
-        assert contents(tmp_path) == {"a.txt": "Zürich\r\n1\n".encode()}
-        path.write_text("old", encoding="utf-8")
+        assert path.read_bytes() == "Zürich\r\n1\n".encode()
+    assert len(contents(old.parent)) == 2
 
 
 @pytest.mark.parametrize("error", [RuntimeError("half-way"), KeyboardInterrupt(), SystemExit(3)])
@@ -89,13 +88,10 @@ def test_a_file_keeps_its_mode_a_new_one_has_the_usual_and_a_link_stays_a_link(t
     assert kept.read_text(encoding="utf-8") == "new"
 
 
-def test_a_missing_folder_is_named(tmp_path):
+@posix
+def test_what_is_not_a_regular_file_is_not_replaced_and_a_missing_folder_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="absent"):
         write_atomically(tmp_path / "absent" / "a.txt", "new")
-
-
-@posix
-def test_what_is_not_a_regular_file_is_not_replaced(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name in ("folder", "pipe"):
@@ -129,19 +125,12 @@ def test_a_folder_that_fails_half_way_is_removed(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_that_belong_together_are_replaced_only_if_the_block_succeeds(tmp_path):
-    paths = [tmp_path / "a", tmp_path / "b"]
-    paths[0].write_text("old", encoding="utf-8")
-
-    def write(*, fail):
-        with atomic_paths(*paths) as partials:
-            for partial in partials:
-                partial.write_text("new", encoding="utf-8")
-            if fail:
-                raise RuntimeError("half-way")
-
-    with pytest.raises(RuntimeError, match="half-way"):
-        write(fail=True)
-    assert contents(tmp_path) == {"a": b"old"}
-    write(fail=False)
-    assert contents(tmp_path) == {"a": b"new", "b": b"new"}
+@pytest.mark.parametrize("divisor", [0, 1])
+def test_files_that_belong_together_are_replaced_only_if_the_block_succeeds(old, divisor):
+    expected = pytest.raises(ZeroDivisionError) if divisor == 0 else nullcontext()
+    with expected, atomic_paths(old, old.with_name("b")) as partials:
+        for partial in partials:
+            partial.write_text("new", encoding="utf-8")
+        1 / divisor
+    whole = {"a.txt": b"new", "b": b"new"}
+    assert contents(old.parent) == (whole if divisor else {"a.txt": b"old"})

@@ -30,28 +30,23 @@ AFTER_THE_FACT = {
 OTHER_PREDICTIONS = ("OODDetector", "MirageFineTuner")
 
 
-@pytest.fixture(scope="module")
-def data():
-    """Iris, and labels that a model trained on them would never predict."""
-    X, y = load_iris(return_X_y=True)
-    return X, y, 2 - y
+X, Y = load_iris(return_X_y=True)
 
 
 @pytest.fixture(scope="module")
-def given(data):
-    """A model of the other labels."""
-    return MLPClassifier((4,), max_iter=60, random_state=0).fit(data[0], data[2])
+def given():
+    """A model of other labels, which a model of those of iris would never predict."""
+    return MLPClassifier((4,), max_iter=60, random_state=0).fit(X, 2 - Y)
 
 
 @pytest.mark.parametrize("name", TRAIN)
-def test_what_trains_warns_and_trains_a_clone_of_a_fitted_model(data, given, name):
-    X, y, _ = data
+def test_what_trains_warns_and_trains_a_clone_of_a_fitted_model(given, name):
     before = given.predict_proba(X)
     with pytest.warns(UserWarning, match="FrozenEstimator"):
-        estimator = getattr(skuq, name)(given, **TRAIN[name]).fit(X, y)
+        estimator = getattr(skuq, name)(given, **TRAIN[name]).fit(X, Y)
     np.testing.assert_array_equal(given.predict_proba(X), before)
     if name not in OTHER_PREDICTIONS:
-        np.testing.assert_array_equal(estimator.predict(X), clone(given).fit(X, y).predict(X))
+        np.testing.assert_array_equal(estimator.predict(X), clone(given).fit(X, Y).predict(X))
 
 
 @pytest.mark.parametrize(
@@ -59,15 +54,12 @@ def test_what_trains_warns_and_trains_a_clone_of_a_fitted_model(data, given, nam
     [(name, FrozenEstimator) for name in (*TRAIN, *AFTER_THE_FACT)]
     + [(name, lambda model: model) for name in AFTER_THE_FACT],
 )
-def test_a_frozen_model_and_any_model_after_the_fact_are_used_as_they_are(
-    data, given, name, around
-):
-    X, _, other = data
+def test_a_frozen_model_and_any_model_after_the_fact_are_used_as_they_are(given, name, around):
     before = given.predict_proba(X)
     estimator = getattr(skuq, name)(around(given), **(TRAIN | AFTER_THE_FACT)[name])
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*FrozenEstimator.*")
-        estimator.fit(X, other)
+        estimator.fit(X, 2 - Y)
     np.testing.assert_array_equal(given.predict_proba(X), before)
     if name not in OTHER_PREDICTIONS:
         np.testing.assert_array_equal(estimator.predict(X), given.predict(X))

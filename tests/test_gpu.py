@@ -39,6 +39,7 @@ from skuq.evidential import GraphClassifier, NetworkHead
 from skuq.files import from_stored, to_stored
 from skuq.quam import PointwiseSearch, PoolSearch
 from tests.test_common import UpperHalf
+from tests.written import Written
 
 DEVICE = "cuda" if torch.cuda.is_available() else "mps"
 pytestmark = [
@@ -65,8 +66,13 @@ X, Y = load_iris(return_X_y=True)
 X = scale(X)
 NODES = make_node_classes(150, n_classes=3, n_features=6, random_state=0)
 
+HEAD = NetworkHead(layer=-2, hidden_sizes=(4,))
 CHAINS = {"n_chains": 2, "n_samples": 2, "steps_per_sample": 5}
-POOL, HALF = {"n_steps": 10}, {"region": UpperHalf(), "max_epochs": 4}
+HALF = {"region": UpperHalf(), "max_epochs": 4}
+POOL = PoolSearch(n_steps=10)
+IN_BATCHES = PoolSearch(n_steps=10, train_batch_size=40)
+UNTARGETED = PoolSearch(n_steps=10, train_batch_size=40, targeted=False)
+LAST_POINTS = PointwiseSearch(n_steps=5, parameters="last", train_batch_size=40)
 ESTIMATORS = {
     "reference": skuq.ReferenceClassifier(),
     "distance": skuq.FeatureDistanceClassifier(),
@@ -79,31 +85,21 @@ ESTIMATORS = {
     "sgmcmc": skuq.SGMCMCClassifier(**CHAINS),
     "sgmcmc-last": skuq.SGMCMCClassifier(parameters="last", n_cycles=1, **CHAINS),
     "probe": skuq.EvidentialProbe(max_epochs=10),
-    "probe-network": skuq.EvidentialProbe(
-        head=NetworkHead(layer=-2, hidden_sizes=(4,)), max_epochs=10
-    ),
+    "probe-network": skuq.EvidentialProbe(head=HEAD, max_epochs=10),
     "mirage": skuq.MirageFineTuner(None, epsilon=0.5, **HALF),
     "mirage-regressor": skuq.MirageRegressor(**HALF),
     "anchored": skuq.AnchoredQuantileRegressor(max_epochs=10),
     "gpc": skuq.RobustGPC(max_iter=3),
     "gpr": skuq.RobustGPRegressor(max_iter=3),
-    "pool": QUAMClassifier(search=PoolSearch(**POOL)),
-    "pool-batches": QUAMClassifier(search=PoolSearch(train_batch_size=40, **POOL)),
-    "pool-prior": QUAMClassifier(search=PoolSearch(prior_precision=1.0, **POOL)),
-    "pool-last": QUAMClassifier(search=PoolSearch(parameters="last", **POOL)),
-    "pool-untargeted": QUAMClassifier(
-        search=PoolSearch(targeted=False, train_batch_size=40, **POOL),
-        mixture="dirac",
-        setting="expected",
-    ),
+    "pool": QUAMClassifier(search=POOL),
+    "pool-batches": QUAMClassifier(search=IN_BATCHES),
+    "pool-prior": QUAMClassifier(search=PoolSearch(n_steps=10, prior_precision=1.0)),
+    "pool-last": QUAMClassifier(search=PoolSearch(n_steps=10, parameters="last")),
+    "pool-untargeted": QUAMClassifier(search=UNTARGETED, mixture="dirac", setting="expected"),
     "points": QUAMClassifier(search=PointwiseSearch(n_steps=5)),
-    "points-last": QUAMClassifier(
-        search=PointwiseSearch(n_steps=5, parameters="last", train_batch_size=40), n_targets=2
-    ),
-    "regressor": QUAMRegressor(search=PoolSearch(train_batch_size=40, **POOL)),
-    "regressor-learned": QUAMRegressor(
-        search=PoolSearch(**POOL), noise="learned", attack="divergence"
-    ),
+    "points-last": QUAMClassifier(search=LAST_POINTS, n_targets=2),
+    "regressor": QUAMRegressor(search=IN_BATCHES),
+    "regressor-learned": QUAMRegressor(search=POOL, noise="learned", attack="divergence"),
     "regressor-points": QUAMRegressor(search=PointwiseSearch(n_steps=5)),
 }
 # Chains and dropout while training draw from the generator of the device.
@@ -265,11 +261,9 @@ def test_certificates_are_the_same_on_both_devices(likelihood):
     model.fit(X[rows, :2], Y[rows])
     asked = {"X": X[rows, :2][::20], "radius": 0.1}
     for norm in ("linf", "l2", "l1"):
-        status = [
-            model.set_params(device=each).certify(**asked, norm=norm).status
-            for each in ("cpu", DEVICE)
-        ]
-        np.testing.assert_array_equal(*status)
+        expected = model.set_params(device="cpu").certify(**asked, norm=norm).status
+        found = model.set_params(device=DEVICE).certify(**asked, norm=norm).status
+        np.testing.assert_array_equal(found, expected)
     if likelihood == "probit":
         found, expected = (
             model.set_params(device=each).predict_proba_bounds(**asked) for each in (DEVICE, "cpu")
@@ -388,15 +382,11 @@ def test_bounds_do_not_see_the_default_device(default_device):
 @pytest.fixture
 def agent():
     pytest.importorskip("stable_baselines3")
+    options = {"algorithm_kwargs": {"policy_kwargs": {"net_arch": [8]}}, "random_state": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of gymnasium
-        return skuq.UADQN(
-            "CliffWind-v0",
-            total_timesteps=260,
-            device=DEVICE,
-            algorithm_kwargs={"policy_kwargs": {"net_arch": [8]}},
-            random_state=0,
-        ).fit(np.arange(3))
+        agent = skuq.UADQN("CliffWind-v0", total_timesteps=260, device=DEVICE, **options)
+        return agent.fit(np.arange(3))
 
 
 OBSERVATIONS = np.eye(10, dtype=np.float32)
@@ -562,17 +552,16 @@ def test_a_default_network_is_trained_where_its_size_belongs(watched):
 
 @pytest.mark.parametrize("message", ["CUDA error: CUBLAS_STATUS_ALLOC_FAILED", "cuDNN error: X"])
 def test_failures_of_a_device_are_not_taken_for_layers_without_a_batched_form(message):
-    class Failing(nn.Linear):
-        calls = 0
+    calls = []
 
-        def forward(self, x):
-            Failing.calls += 1
-            raise RuntimeError(message)
+    def forward(self, x):
+        calls.append(x)
+        raise RuntimeError(message)
 
-    net = Failing(2, 2)
+    net = Written(forward, a=nn.Linear(2, 2))
     with pytest.raises(RuntimeError, match=message):
         stacked_forward(net, stack_parameters(net, 3), torch.ones(4, 2), shared_input=True)
-    assert Failing.calls == 1
+    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("architecture", ["gcn", "gat"])

@@ -13,12 +13,8 @@ def test_a_whole_number_is_written_without_point():
 @pytest.mark.parametrize(
     "classes",
     [
-        np.array(["cat", "ant", "bee"]),
-        np.array(["cat", "ant", "bee"], object),
-        np.array([7, -1, 3]),
-        np.array([7.5, -1.0, 3.0], np.float32),
-        np.array([True, False]),
-        np.array([None, 1, "a"], object),
+        *(np.array(["cat", "ant", "bee"]), np.array([7, -1, 3]), np.array([True, False])),
+        *(np.array([7.5, -1.0, 3.0], np.float32), np.array([None, 1, "a"], object)),
     ],
     ids=lambda classes: str(classes.dtype),
 )

@@ -34,23 +34,11 @@ INFRASTRUCTURE = {
 ELSEWHERE = {"UADQN": "tests/uadqn/test_estimator.py: it learns from an environment"}
 
 
-def flowers():
-    X, y = load_iris(return_X_y=True)
-    return scale(X)[::3], y[::3]
-
-
-def patients():
-    X, y = load_diabetes(return_X_y=True)
-    return scale(X)[:60, :4], scale(y)[:60]
-
-
-def holed():
-    X, y = flowers()
-    X[0, 0] = np.nan
-    return X, y
-
-
-FLOWERS, PATIENTS = flowers(), patients()
+X, Y = load_iris(return_X_y=True)
+FLOWERS = scale(X)[::3], Y[::3]
+X, Y = load_diabetes(return_X_y=True)
+PATIENTS = scale(X)[:60, :4], scale(Y)[:60]
+HOLED = np.where(np.arange(200).reshape(50, 4) == 0, np.nan, FLOWERS[0]), FLOWERS[1]
 SMALL = {"hidden_layer_sizes": (6, 5), "learning_rate_init": 0.03, "tol": 0.02, "random_state": 0}
 NET, REGRESSION_NET = MLPClassifier(**SMALL), MLPRegressor(**SMALL)
 FROZEN_NET = FrozenEstimator(clone(NET).fit(*FLOWERS))
@@ -100,16 +88,17 @@ GRADIENTS = (
 )
 REFITS = {"setting": "pairwise", "search__pool": small_pool, "search__shares": (0.4,)}
 POOL, POINTS = PoolSearch(n_steps=20, c0=1.0), PointwiseSearch(n_steps=6)
+OF_NUMBERS = {"search__prior_precision": 20.0, "attack": "divergence", "noise": 0.3}
+OTHER_REGRESSION_NET = clone(REGRESSION_NET).set_params(alpha=0.1)
+DISTANCE = skuq.FeatureDistanceClassifier(NET)
 GIVEN = {"estimator": None, "members": [FROZEN_NET]}
 #: Estimators by name, training data, and values of parameters that change what they say.
 CASES = {
     "QUAMClassifier, pool": (
         skuq.QUAMClassifier(NET, search=POOL),
         FLOWERS,
-        GRADIENTS
-        | OF_MODELS
-        | LOGISTIC
-        | {"search__pool": small_pool, "n_targets": 1, "search": PointwiseSearch(n_steps=6)},
+        {"search__pool": small_pool, "n_targets": 1, "search": PointwiseSearch(n_steps=6)}
+        | (GRADIENTS | OF_MODELS | LOGISTIC),
     ),
     "QUAMClassifier, pointwise": (
         skuq.QUAMClassifier(NET, search=POINTS),
@@ -124,15 +113,13 @@ CASES = {
     "QUAMRegressor, pool": (
         skuq.QUAMRegressor(REGRESSION_NET, search=POOL, noise=0.8),
         PATIENTS,
-        OF_MODELS
-        | {"search__pool": small_pool, "search__prior_precision": 20.0, "search": POINTS}
-        | {"estimator": clone(REGRESSION_NET).set_params(alpha=0.1)}
-        | {"noise": 0.3, "attack": "divergence"},
+        {"search__pool": small_pool, "estimator": OTHER_REGRESSION_NET, "search": POINTS}
+        | (OF_MODELS | OF_NUMBERS),
     ),
     "QUAMRegressor, pointwise": (
         skuq.QUAMRegressor(REGRESSION_NET, search=POINTS, noise=0.5),
         PATIENTS,
-        OF_MODELS | {"search__prior_precision": 20.0, "attack": "divergence", "noise": 0.3},
+        OF_MODELS | OF_NUMBERS,
     ),
     "QUAMRegressor, refit": (
         skuq.QUAMRegressor(REGRESSION_TREE, search=RefitSearch(), noise=0.5),
@@ -159,11 +146,7 @@ CASES = {
         FLOWERS,
         LOGISTIC | {"n_neighbors": 5, "layer": "last"},
     ),
-    "FeatureDistanceClassifier by default": (
-        skuq.FeatureDistanceClassifier(NET),
-        FLOWERS,
-        {"distance": "mahalanobis"},
-    ),
+    "FeatureDistanceClassifier by default": (DISTANCE, FLOWERS, {"distance": "mahalanobis"}),
     "LaplaceClassifier": (
         skuq.LaplaceClassifier(NET, n_samples=10),
         FLOWERS,
@@ -248,7 +231,7 @@ CASES = {
     "RobustGPRegressor without limits": (skuq.RobustGPRegressor(), PATIENTS, {"optimizer": None}),
     "TableModel": (
         TableModel("logistic"),
-        holed(),
+        HOLED,
         {"estimator": FrozenEstimator(clone(TREE).fit(*FLOWERS)), "task": "regression"},
     ),
 }
@@ -344,25 +327,22 @@ def test_a_parameter_without_effect_is_refused(name, params):
         seeded(estimator).set_params(**params).fit(*data)
 
 
-def without_entry(cases, names):
+def without_entry(is_of, cls, prefix=""):
+    """Parameters of a class that neither change a result nor are refused in cases of it."""
+    cases = [name for name, case in CASES.items() if is_of(case[0])]
     known = {[*params][-1] for name, params in REFUSED if name in cases}
-    known = known.union(*(CASES[name][2] for name in cases))
-    return {name for name in names if name.removeprefix("search__") not in INFRASTRUCTURE} - known
+    known = known.union(INFRASTRUCTURE, *(CASES[name][2] for name in cases))
+    known |= {prefix + name for name in INFRASTRUCTURE}
+    return {prefix + name for name in cls._get_param_names()} - known
 
 
 def test_no_parameter_is_forgotten():
     own = {n: cls for n, cls in skuq.all_estimators() if cls.__module__.startswith("skuq.")}
     assert set(ELSEWHERE) <= set(own)
     for cls in [*own.values(), TableModel]:
-        if cls.__name__ not in ELSEWHERE:
-            cases = [name for name, case in CASES.items() if type(case[0]) is cls]
-            assert not without_entry(cases, cls._get_param_names()), cls
-    for search in (PoolSearch, RefitSearch, PointwiseSearch):
-        quam = ("search" in case[0].get_params() for case in CASES.values())
-        cases = [
-            name
-            for name, has_search in zip(CASES, quam, strict=True)
-            if has_search and type(CASES[name][0].search) is search
-        ]
-        parameters = (f"search__{name}" for name in search._get_param_names())
-        assert not without_entry(cases, parameters), search
+        left = without_entry(lambda each, cls=cls: type(each) is cls, cls)
+        assert not left or cls.__name__ in ELSEWHERE, cls
+    for cls in (PoolSearch, RefitSearch, PointwiseSearch):
+        assert not without_entry(
+            lambda each, cls=cls: type(getattr(each, "search", None)) is cls, cls, "search__"
+        )

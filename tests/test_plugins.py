@@ -20,14 +20,10 @@ def run(code, folder, *paths):
     """What a fresh interpreter prints, with `paths` to import from, as JSON."""
     given = os.environ.get("PYTHONPATH")
     search = os.pathsep.join([*map(str, paths), *([given] if given else [])])
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,  # not the checkout, which would be importable from there
-        env={**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
+    # Not in the checkout, which would be importable from there.
+    options = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
+    done = subprocess.run([sys.executable, "-c", code], **options)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -40,95 +36,56 @@ def site(tmp_path_factory):
             pytest.skip(f"{tool} is needed to install a distribution")
     folder = tmp_path_factory.mktemp("thirdparty")
     # Building writes next to the sources, so copies are built.
-    sources = [
-        shutil.copytree(HERE / name, folder / name) for name in ("thirdparty", "thirdparty_broken")
-    ]
+    names = "thirdparty", "thirdparty_broken"
+    sources = [shutil.copytree(HERE / name, folder / name) for name in names]
     options = ["--no-deps", "--no-index", "--no-build-isolation", "--disable-pip-version-check"]
-    subprocess.run(
-        [sys.executable, "-m", "pip", "install", "-q", *options]
-        + ["--target", folder / "site", *sources],
-        check=True,
-    )
+    pip = [sys.executable, "-m", "pip", "install", "-q", *options, "--target", folder / "site"]
+    subprocess.run([*pip, *sources], check=True)
     return folder / "site"
 
 
-@pytest.fixture(scope="session")
-def listed(site, tmp_path_factory):
-    """What `all_estimators` returns and warns of beside those distributions."""
-    code = """
-import json, warnings
-import skuq
-with warnings.catch_warnings(record=True) as caught:
-    warnings.simplefilter("always", skuq.PluginWarning)
-    found = skuq.all_estimators()
-said = [str(w.message) for w in caught if w.category is skuq.PluginWarning]
-print(json.dumps({"found": {name: c.__module__ for name, c in found}, "said": said}))
-"""
-    return run(code, tmp_path_factory.mktemp("cwd"), site)
-
-
-def test_built_in_and_third_party_estimators_are_listed_together(listed):
-    assert listed["found"]["NeighbourUncertainty"] == "skuq_neighbours"
-    assert listed["found"]["QUAMClassifier"].startswith("skuq.quam")
-
-
-def test_a_broken_plugin_is_left_out_with_a_warning_that_says_which_and_why(listed):
-    assert "BrokenUncertainty" not in listed["found"]
-    (message,) = listed["said"]
-    assert message == (
-        "Plugin 'BrokenUncertainty' of skuq-broken (skuq_broken:BrokenUncertainty) cannot be "
-        "imported: RuntimeError: libneeded.so.9 is missing"
-    )
-
-
-def test_a_third_party_estimator_is_imported_from_skuq_when_first_asked_for(site, tmp_path):
-    code = """
-import json, sys
+ASKED = """
+import json, sys, warnings
 import skuq
 before = "skuq_neighbours" in sys.modules
 from skuq import NeighbourUncertainty
 same = sys.modules["skuq_neighbours"].NeighbourUncertainty is NeighbourUncertainty
-print(json.dumps([before, same, "NeighbourUncertainty" in dir(skuq)]))
-"""
-    assert run(code, tmp_path, site) == [False, True, True]
-
-
-def test_asking_for_a_broken_plugin_says_why_it_is_broken(site, tmp_path):
-    code = """
-import json
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always", skuq.PluginWarning)
+    found = {name: each.__module__ for name, each in skuq.all_estimators()}
+said = [str(w.message) for w in caught if w.category is skuq.PluginWarning]
 try:
     from skuq import BrokenUncertainty
 except ImportError as error:
-    print(json.dumps([str(error), type(error.__cause__).__name__]))
+    broken = str(error), type(error.__cause__).__name__
+warnings.simplefilter("ignore")
+from sklearn.utils.estimator_checks import check_estimator
+from skuq.testing import check_uncertainty_estimator
+check_uncertainty_estimator(NeighbourUncertainty())
+check_estimator(NeighbourUncertainty())
+print(json.dumps([before, same, "NeighbourUncertainty" in dir(skuq), found, said, broken]))
 """
-    message, cause = run(code, tmp_path, site)
-    assert "'BrokenUncertainty' of skuq-broken" in message
+
+
+def test_third_party_estimators_are_found_pass_the_checks_and_say_why_they_are_broken(
+    site, tmp_path
+):
+    before, *now, found, (said,), (message, cause) = run(ASKED, tmp_path, site)
+    assert not before  # imported when first asked for
+    assert now == [True, True]
+    assert found["NeighbourUncertainty"] == "skuq_neighbours"
+    assert found["QUAMClassifier"].startswith("skuq.quam")
+    assert "BrokenUncertainty" not in found
+    for each in (said, message):
+        assert "'BrokenUncertainty' of skuq-broken (skuq_broken:BrokenUncertainty)" in each
+        assert "RuntimeError: libneeded.so.9 is missing" in each
     assert cause == "RuntimeError"
 
 
-def test_the_third_party_estimator_passes_both_suites_of_checks(site, tmp_path):
-    code = """
-import json, warnings
-warnings.simplefilter("ignore")
-from sklearn.utils.estimator_checks import check_estimator
-from skuq import NeighbourUncertainty
-from skuq.testing import check_uncertainty_estimator, uncertainty_checks
-check_uncertainty_estimator(NeighbourUncertainty())
-check_estimator(NeighbourUncertainty())
-print(json.dumps([check.__name__ for check in uncertainty_checks(NeighbourUncertainty())]))
-"""
-    assert "check_string_labels" in run(code, tmp_path, site)
-
-
 def test_importing_skuq_imports_none_of_the_large_packages(tmp_path):
-    code = """
-import json, sys
-import skuq
-dir(skuq)
-large = {"torch", "sklearn", "scipy", "numpy", "pandas", "matplotlib", "skorch", "dask"}
-print(json.dumps(sorted(large & set(sys.modules))))
-"""
-    assert run(code, tmp_path) == []
+    found = run("import json, sys, skuq; dir(skuq); print(json.dumps([*sys.modules]))", tmp_path)
+    large = {"torch", "sklearn", "scipy", "numpy", "pandas", "matplotlib", "skorch", "dask"}
+    assert not large.intersection(found)
 
 
 @pytest.fixture
@@ -168,14 +125,6 @@ def plugin(name):
     return found
 
 
-def test_a_registered_class_is_listed_with_its_origin(register, module):
-    register("Good", f"{module}:Good", distribution="acme-models")
-    good = plugins.load("Good")
-    assert good.__module__ == module
-    assert plugin("Good") == plugins.Plugin("Good", "acme-models", f"{module}:Good", good)
-    assert ("Good", good) in skuq.all_estimators()
-
-
 def test_a_name_registered_by_two_distributions_is_refused_naming_both(register, module):
     register("Good", f"{module}:Good", distribution="acme-one")
     register("Good", f"{module}:WithoutMethod", distribution="acme-two")
@@ -194,8 +143,11 @@ def test_a_name_registered_by_two_distributions_is_refused_naming_both(register,
 def test_the_same_package_visible_twice_counts_once(register, module, distribution):
     register("Good", f"{module}:Good", distribution="acme")
     register("Good", f"{module}:Good", distribution=distribution, folder="second")
-    assert plugins.load("Good").__module__ == module
+    good = plugins.load("Good")
+    assert good.__module__ == module
+    assert plugin("Good").estimator is good
     assert plugins.estimator_names().count("Good") == 1
+    assert ("Good", good) in skuq.all_estimators()
 
 
 @pytest.mark.parametrize("attribute", ["WithoutMethod", "instance"])
@@ -224,19 +176,8 @@ def test_a_target_that_does_not_exist_is_an_import_error(register, module, targe
 
 def test_an_unknown_name_is_refused_with_the_known_ones(register, module):
     register("Good", f"{module}:Good")
-    with pytest.raises(
-        LookupError, match=r"No estimator 'Absent' .* known: .*Good.*QUAMClassifier"
-    ):
+    with pytest.raises(LookupError, match=r"No estimator 'Absent' .*Good.*QUAMClassifier"):
         plugins.load("Absent")
-
-
-@pytest.mark.parametrize("name", ["NoSuchEstimator", "_private"])
-def test_an_unknown_attribute_of_the_package_is_an_attribute_error(name):
-    with pytest.raises(AttributeError, match=f"module 'skuq' has no attribute '{name}'"):
-        getattr(skuq, name)
-
-
-def test_public_names_are_listed_and_resolve():
-    assert set(skuq.__all__) <= set(dir(skuq))
-    assert skuq.QUAMClassifier is plugins.load("QUAMClassifier")
-    assert skuq.predict_uncertainty.__module__ == "skuq.base"
+    for name in ("NoSuchEstimator", "_private"):
+        with pytest.raises(AttributeError, match=f"module 'skuq' has no attribute '{name}'"):
+            getattr(skuq, name)

@@ -42,10 +42,8 @@ def test_groups_and_fit_parameters_are_split_as_the_rows_are():
     groups, weight = np.arange(len(y)) % 3, np.random.default_rng(0).exponential(size=len(y))
     name = "entropiclogisticregression__sample_weight"
     expected = slow_loop(X, y, LeaveOneGroupOut().split(X, y, groups), **{name: weight})
-    settings = {"cv": LeaveOneGroupOut()}
-    u = cross_val_predict_uncertainty(
-        pipeline(), X, y, groups=groups, params={name: weight}, **settings
-    )
+    settings, params = {"cv": LeaveOneGroupOut()}, {name: weight}
+    u = cross_val_predict_uncertainty(pipeline(), X, y, groups=groups, params=params, **settings)
     assert u == expected
     with config_context(enable_metadata_routing=True):
         model = pipeline()
@@ -58,10 +56,8 @@ def test_groups_and_fit_parameters_are_split_as_the_rows_are():
 def test_a_search_inside_is_walked_through():
     X, y = noisy_problem()
     search = GridSearchCV(pipeline(), {"entropiclogisticregression__C": [1.0]}, cv=2)
-    outer = StratifiedKFold(3)
-    assert cross_val_predict_uncertainty(search, X, y, cv=outer) == slow_loop(
-        X, y, outer.split(X, y)
-    )
+    expected = slow_loop(X, y, StratifiedKFold(3).split(X, y))
+    assert cross_val_predict_uncertainty(search, X, y, cv=StratifiedKFold(3)) == expected
 
 
 def test_an_estimator_without_uncertainty_is_named():

@@ -27,12 +27,6 @@ from skuq.files import (
 )
 
 
-@pytest.fixture(autouse=True)
-def own_names(monkeypatch):
-    """Names that a test gives end with it."""
-    monkeypatch.setattr(skuq.files, "CLASSES", dict(CLASSES))
-
-
 class Point(NamedTuple):
     x: float
     y: float | None
@@ -55,8 +49,10 @@ class Scaler(BaseEstimator):
 SCALER = {"factor_": float, "shape_": NotRequired[tuple[int, str]], "other_": NotRequired[Any]}
 
 
-@pytest.fixture
-def named():
+@pytest.fixture(autouse=True)
+def named(monkeypatch):
+    """Names that end with a test."""
+    monkeypatch.setattr(skuq.files, "CLASSES", dict(CLASSES))
     stored("test.point")(Point)
     stored("test.shape")(Shape)
     stored("test.scaler", fields=SCALER)(Scaler)
@@ -71,21 +67,26 @@ def plain(value):
     return value is None or type(value) in (str, int, float, bool, np.ndarray)
 
 
-def shape():
-    return Shape((Point(1.0, None), Point(2, 3.0)), np.array([0.5]), {"a": ["b"]})
+SHAPE = Shape((Point(1.0, None), Point(2, 3.0)), np.array([0.5]), {"a": ["b"]})
 
 
-def test_an_object_is_the_same_again(named):
-    made = to_stored([shape()])
+def test_an_object_is_the_same_again_and_found_by_its_name_if_its_class_moved():
+    made = to_stored([SHAPE])
     assert plain(made)
     assert made[0]["skuq"] == "test.shape"
     assert made[0]["points"][0] == {"skuq": "test.point", "x": 1.0, "y": None}
     (again,) = from_stored(made)
-    assert (again.points, again.labels) == (shape().points, shape().labels)
+    assert (again.points, again.labels) == (SHAPE.points, SHAPE.labels)
     np.testing.assert_array_equal(again.weights, [0.5])
+    moved = type("Shape", (), {"__module__": "elsewhere"})
+    del skuq.files.CLASSES["test.shape"]
+    stored("test.shape", fields={"points": Any, "weights": Any, "labels": Any})(moved)
+    (again,) = from_stored(made)
+    assert type(again) is moved
+    assert again.points == SHAPE.points
 
 
-def test_an_estimator_keeps_its_parameters_and_what_was_fitted(named):
+def test_an_estimator_keeps_its_parameters_and_what_was_fitted():
     scaler = Scaler("down")
     scaler.factor_ = np.float64(0.1)
     made = to_stored(scaler)
@@ -97,17 +98,7 @@ def test_an_estimator_keeps_its_parameters_and_what_was_fitted(named):
         to_stored(scaler)
 
 
-def test_a_class_that_moved_is_found_by_its_name(named):
-    made = to_stored(shape())
-    moved = type("Shape", (), {"__annotations__": Shape.__annotations__, "__module__": "elsewhere"})
-    del skuq.files.CLASSES["test.shape"]
-    stored("test.shape", fields={"points": Any, "weights": Any, "labels": Any})(moved)
-    again = from_stored(made)
-    assert type(again) is moved
-    assert again.points == shape().points
-
-
-def test_a_name_is_given_once(named):
+def test_a_name_is_given_once():
     with pytest.raises(ValueError, match=r"test\.point"):
         stored("test.point")(Shape)
 
@@ -126,26 +117,20 @@ def test_networks_of_known_layers_are_arrays():
     network = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), inner).double().eval()
     made = to_stored({"a": [network, network[0].weight]})
     assert plain(made)
+    before = torch.random.get_rng_state()
     again, weight = from_stored(made)["a"]
+    assert torch.random.get_rng_state().equal(before)
     X = torch.randn(5, 3, dtype=torch.float64)
     assert again(X).equal(network(X))
     assert weight.equal(network[0].weight)
     assert not any(parameter.requires_grad for parameter in again.parameters())
     assert not again.training
-    with pytest.raises(NotStorableError, match="GELU"):
-        to_stored(nn.Sequential(nn.Linear(3, 4), nn.GELU()))
-
-
-def test_the_random_state_of_torch_stays_as_it_is():
-    made = to_stored(nn.Linear(3, 4))
-    before = torch.random.get_rng_state()
-    from_stored(made)
-    assert torch.random.get_rng_state().equal(before)
-
-
-def test_an_object_without_a_name_is_refused():
-    with pytest.raises(NotStorableError, match=r"skuq\.base\.Uncertainty"):
-        to_stored({"u": Uncertainty(*np.zeros((3, 2)))})
+    for other, name in (
+        (nn.Sequential(nn.Linear(3, 4), nn.GELU()), "GELU"),
+        (Uncertainty(*np.zeros((3, 2))), r"skuq\.base\.Uncertainty"),
+    ):
+        with pytest.raises(NotStorableError, match=name):
+            to_stored({"a": other})
 
 
 RELU = {"skuq": "torch.relu"}
@@ -176,7 +161,7 @@ FORGED = [  # and a word of ours, unless another library refuses
 
 
 @pytest.mark.parametrize(("forged", "message"), FORGED)
-def test_what_was_forged_is_refused(named, forged, message):
+def test_what_was_forged_is_refused(forged, message):
     for inside in (forged, {"a": [(forged,)]}):
         with pytest.raises(StoredError, match=message or "."):
             from_stored(inside)

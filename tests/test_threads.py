@@ -4,10 +4,8 @@ import copy
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from functools import partial
 from importlib.util import find_spec
-from itertools import chain
+from itertools import chain, product
 
 import numpy as np
 import pytest
@@ -23,61 +21,48 @@ from skuq.evidential import GraphClassifier, NetworkHead
 from skuq.models import ModuleClassifier, look_at
 from skuq.quam import PointwiseSearch, PoolSearch
 from tests.test_common import CONFIGURATIONS, UpperHalf
+from tests.written import Written
 
 N_THREADS = 4
 N_ROWS = 6
 METHODS = ("predict_uncertainty", "predict_proba", "p_values", "predict")
 
 
-class Residual(nn.Module):
+def forward(self, x):
     """A network that is not a chain: its features are read with hooks."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.second = nn.Linear(4, 8), nn.Linear(8, 8)
-        self.dropout, self.last = nn.Dropout(0.2), nn.Linear(8, 3)
-
-    def forward(self, x):
-        x = self.first(x).relu()
-        return self.last(self.dropout(x + self.second(x).tanh()))
+    x = self.first(x).relu()
+    return self.last(self.dropout(x + self.second(x).tanh()))
 
 
-def module(kind=Residual):
-    torch.manual_seed(0)
-    return kind().double().eval()
-
-
-def convolutional():
-    layers = nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 3, 2), nn.ReLU(), nn.Flatten(), nn.Linear(9, 3)
-    return nn.Sequential(*layers)
-
-
-SHORT = {"n_chains": 2, "n_samples": 2, "steps_per_sample": 2}
+torch.manual_seed(0)
+LAYERS = {"first": nn.Linear(4, 8), "second": nn.Linear(8, 8), "last": nn.Linear(8, 3)}
+RESIDUAL = Written(forward, **LAYERS, dropout=nn.Dropout(0.2)).double().eval()
+CONVOLUTIONS = nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 3, 2), nn.ReLU(), nn.Flatten()
+CONVOLUTIONAL = nn.Sequential(*CONVOLUTIONS, nn.Linear(9, 3)).double().eval()
+SHORT = {"n_chains": 2, "n_samples": 2, "steps_per_sample": 2, "setting": "selected"}
+LAST = PoolSearch(n_steps=3, parameters="last")
 GIVEN = [
-    ModuleClassifier(module()),
-    skuq.ReferenceClassifier(module()),
-    skuq.DeepEnsembleClassifier(members=[module(), module(convolutional)], setting="selected"),
-    skuq.MCDropoutClassifier(module(), n_samples=5, setting="selected"),
-    skuq.LaplaceClassifier(module()),
-    skuq.FeatureDistanceClassifier(module()),
-    skuq.EvidentialProbe(module(), head=NetworkHead(layer=-2), max_epochs=2),
-    skuq.EvidentialProbe(module(), head=NetworkHead(layer="second"), max_epochs=2),
-    skuq.MirageFineTuner(module(), region=UpperHalf(), epsilon=0.5, max_epochs=2),
+    ModuleClassifier(RESIDUAL),
+    skuq.ReferenceClassifier(RESIDUAL),
+    skuq.DeepEnsembleClassifier(members=[RESIDUAL, CONVOLUTIONAL], setting="selected"),
+    skuq.MCDropoutClassifier(RESIDUAL, n_samples=5, setting="selected"),
+    skuq.LaplaceClassifier(RESIDUAL),
+    skuq.FeatureDistanceClassifier(RESIDUAL),
+    skuq.EvidentialProbe(RESIDUAL, head=NetworkHead(layer=-2), max_epochs=2),
+    skuq.EvidentialProbe(RESIDUAL, head=NetworkHead(layer="second"), max_epochs=2),
+    skuq.MirageFineTuner(RESIDUAL, region=UpperHalf(), epsilon=0.5, max_epochs=2),
     *(
-        skuq.QUAMClassifier(module(kind), setting="selected", search=search)
-        for kind in (Residual, convolutional)
-        for search in (PoolSearch(n_steps=3), PoolSearch(n_steps=3, parameters="last"))
+        skuq.QUAMClassifier(module, setting="selected", search=search)
+        for module in (RESIDUAL, CONVOLUTIONAL)
+        for search in (PoolSearch(n_steps=3), LAST)
     ),
-    skuq.QUAMClassifier(module(convolutional), search=PointwiseSearch(n_steps=2)),
-    skuq.OODDetector(module()),
-    skuq.OODDetector(module(convolutional)),
+    skuq.QUAMClassifier(CONVOLUTIONAL, search=PointwiseSearch(n_steps=2)),
+    skuq.OODDetector(RESIDUAL),
+    skuq.OODDetector(CONVOLUTIONAL),
     skuq.OODDetector(skuq.QUAMClassifier(search=PoolSearch(n_steps=3))),
 ]
 if find_spec("posteriors") is not None:
-    GIVEN += [
-        skuq.SGMCMCClassifier(module(), parameters=parameters, setting="selected", **SHORT)
-        for parameters in ("last", "all")
-    ]
+    GIVEN += [skuq.SGMCMCClassifier(RESIDUAL, parameters=p, **SHORT) for p in ("last", "all")]
 
 KINDS = set(map(type, GIVEN))
 DEFAULT = [  # of the other estimators with networks
@@ -91,40 +76,27 @@ DEFAULT = [  # of the other estimators with networks
 pytestmark = [pytest.mark.usefixtures("short_training"), pytest.mark.filterwarnings("ignore")]
 
 
-@contextmanager
+@pytest.fixture(autouse=True)
 def many_switches():
-    """Let threads take turns as often as possible."""
+    """Threads take turns as often as possible."""
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(interval)
-
-
-def numbers(predicted):
-    return np.stack(predicted) if isinstance(predicted, tuple) else predicted
-
-
-def calls_of(estimator, rows):
-    calls = [
-        partial(getattr(estimator, method), row)
-        for row in rows
-        for method in METHODS
-        if hasattr(estimator, method)
-    ]
-    assert calls
-    return calls
+    yield
+    sys.setswitchinterval(interval)
 
 
 def assert_same_in_threads(estimator, rows):
     """Threads predict as one thread, also with a copy, as a new process would get it."""
-    alone = [numbers(call()) for call in calls_of(estimator, rows)]
+    calls = [*product([name for name in METHODS if hasattr(estimator, name)], rows)]
+    assert calls
+    alone = [getattr(estimator, method)(row) for method, row in calls]
     for each in (estimator, pickle.loads(pickle.dumps(copy.deepcopy(estimator)))):
-        with many_switches(), ThreadPoolExecutor(N_THREADS) as pool:
-            together = list(pool.map(lambda call: numbers(call()), calls_of(each, rows)))
+        with ThreadPoolExecutor(N_THREADS) as pool:
+            together = pool.map(lambda call, each=each: getattr(each, call[0])(call[1]), calls)
         for found, expected in zip(together, alone, strict=True):
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7, equal_nan=True)
+            np.testing.assert_allclose(
+                np.stack(found), np.stack(expected), rtol=1e-5, atol=1e-7, equal_nan=True
+            )
 
 
 @pytest.mark.parametrize(

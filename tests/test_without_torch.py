@@ -31,25 +31,18 @@ FREE = {
     "estimators": "from skuq.cli import main; main(['estimators'], standalone_mode=False)",
     "metrics": f"{TREES}from skuq import metrics\nmetrics.detection_metrics(X[:, 0], X[:, 1])\n"
     "assert metrics.area_under_risk_coverage(y, ~y, X[:, 0]) == 1",
-    "quam": f"{TREES}from skuq import QUAMClassifier, predict_uncertainty\n"
-    "quam = QUAMClassifier(trees, random_state=0).fit(X, y)\n"
-    "assert predict_uncertainty(quam, X).epistemic.max() > 0\n"
-    "quam.adversarial_models(X), quam.explain(X[:1]), quam.search_pool(X)",
-    "quam of numbers": f"{TREES}from skuq import QUAMRegressor\n"
-    "quam = QUAMRegressor(regressor, random_state=0).fit(X, X[:, 1])\n"
-    "assert quam.predict_uncertainty(X).epistemic.max() > 0\n"
-    "quam.adversarial_models(X), quam.predict_model_std(X)",
+    "quam": f"{TREES}from skuq import QUAMClassifier, QUAMRegressor\n"
+    "for kind, learner, y in (QUAMClassifier, trees, y), (QUAMRegressor, regressor, X[:, 1]):\n"
+    "    quam = kind(learner, random_state=0).fit(X, y)\n"
+    "    assert quam.predict_uncertainty(X).epistemic.max() > 0\n"
+    "    quam.adversarial_models(X), quam.explain(X[:1]), quam.search_pool(X)\n"
+    "quam.predict_model_std(X)",
     "quantify": "from skuq.cli import main; main('quantify --train t.csv --predict t.csv"
     " --target y --model hgb --out o.csv'.split(), standalone_mode=False)",
-    "tables": f"{TREES}from skuq.tables import TableModel\nimport pandas as pd\n"
-    "rows = pd.DataFrame(X, columns=list('abc'))\n"
+    "tables": f"{TREES}from skuq.tables import TableModel\nimport importlib.util\n"
+    "import pandas as pd\nrows = pd.DataFrame(X, columns=list('abc'))\n"
     "model = TableModel('hgb').fit(rows.assign(y=y), 'y')\n"
-    "assert len(model.predict(rows)) == 80",
-    "kept tables": f"{TREES}from skuq.tables import TableModel\n"
-    "import pandas as pd\n"
-    "rows = pd.DataFrame(X, columns=list('abc')).assign(y=y)\n"
-    "model = TableModel('hgb').fit(rows, 'y')\n"
-    "import importlib.util\n"
+    "assert len(model.predict(rows)) == 80\n"
     "if importlib.util.find_spec('skops'):\n"
     "    model.save('kept')\n"
     "    TableModel.load('kept').predict(rows)",
@@ -59,11 +52,9 @@ NETWORKS = {
     "search": "from skuq.quam import PoolSearch",
     "adopted": "from skuq.models import adopt",
     "plugin": "from skuq import RobustGPC",
-    **{
-        package: f"import skuq.{package}"
-        for package in ("baselines", "evidential", "gpc", "mirage", "_networks", "uadqn")
-    },
 }
+PACKAGES = ["baselines", "evidential", "gpc", "mirage", "_networks", "uadqn"]
+NETWORKS |= {package: f"import skuq.{package}" for package in PACKAGES}
 MISSING = """
 import sys
 asked = set()
@@ -104,14 +95,9 @@ def folder(tmp_path):
 def run(code, folder):
     """Run code in a fresh interpreter."""
     search = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 

@@ -91,9 +91,8 @@ def packages_of(item):
 
 def shared_fixtures(item):
     """Keys of the fixtures of an item that other items share."""
-    for definitions in getattr(
-        getattr(item, "_fixtureinfo", None), "name2fixturedefs", {}
-    ).values():
+    info = getattr(item, "_fixtureinfo", None)
+    for definitions in getattr(info, "name2fixturedefs", {}).values():
         if definitions[-1].scope != "function":
             yield key_of(definitions[-1])
 

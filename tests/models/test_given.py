@@ -27,12 +27,8 @@ from skuq.wrappers import is_fitted
 TRAINING = {"sample_weight": None, "seed": 0}
 
 
-@pytest.fixture(scope="module")
-def iris():
-    X, y = load_iris(return_X_y=True)
-    return scale(X).astype(np.float32), y
-
-
+X, Y = load_iris(return_X_y=True)
+X = scale(X).astype(np.float32)
 OPTIONS = {"max_epochs": 1, "train_split": None, "verbose": 0}
 TRAINABLE = {
     "logistic": LogisticRegression(),
@@ -53,12 +49,12 @@ def warnings_are_errors():
 
 
 @pytest.mark.parametrize("name", TRAINABLE)
-def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(iris, name):
+def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(name):
     model = clone(TRAINABLE[name])
     assert not is_fitted(model)
     assert not is_prefit(model)
     assert not is_prefit(model, after_the_fact=True)
-    model.fit(*iris)
+    model.fit(X, Y)
     assert is_fitted(model)
     assert not is_prefit(model)
     assert is_prefit(model, after_the_fact=True)
@@ -73,37 +69,25 @@ class Client:
         return X
 
 
-def test_modules_and_frozen_estimators_are_taken_as_they_are(iris):
+def test_modules_and_frozen_estimators_are_taken_as_they_are():
     assert not is_prefit(None, after_the_fact=True)  # stands for a network to be trained
     for model in (MLP(4, 3), FrozenEstimator(MLP(4, 3)), FrozenEstimator(LogisticRegression())):
         assert is_prefit(model)
         assert is_prefit(model, after_the_fact=True)
     module = MLP(4, 3)
     for given in (module, FrozenEstimator(module)):
-        ours = fit_model(given, *iris, **TRAINING).module.state_dict()
+        ours = fit_model(given, X, Y, **TRAINING).module.state_dict()
         torch.testing.assert_close(ours, module.state_dict(), rtol=0, atol=0)
-    assert is_fitted(FixedThresholdClassifier(LogisticRegression().fit(*iris)))
+    assert is_fitted(FixedThresholdClassifier(LogisticRegression().fit(X, Y)))
     assert is_fitted(Client())  # what has no `fit` cannot be trained again
     assert not is_prefit(Client())
     assert not is_fitted(FixedThresholdClassifier(LogisticRegression()))
     assert not is_fitted("mlp")
 
 
-def test_training_again_is_training_a_clone(iris):
-    X, y = iris
-    fitted = LogisticRegression(C=0.01).fit(X[:100], y[:100])
-    with pytest.warns(UserWarning, match="trained again"):
-        again = fit_model(fitted, X, y, **TRAINING)
-    assert fitted.classes_.tolist() == [0, 1]
-    assert again.classes.tolist() == [0, 1, 2]
-    kept = fit_model(fitted, X, y, after_the_fact=True, **TRAINING)
-    assert kept.classes.tolist() == [0, 1]
-
-
 @pytest.mark.parametrize("n_outputs", [1, 2])
-def test_regressors_follow_the_same_rule(iris, n_outputs):
-    X, y = iris[0], iris[1].astype(float)
-    module = MLP(4, n_outputs)
+def test_regressors_follow_the_same_rule(n_outputs):
+    module, y = MLP(4, n_outputs), Y.astype(float)
     taken = fit_model(module, X, y, regression=True, n_outputs=n_outputs, **TRAINING)
     assert torch.equal(taken.module[0].weight, module[0].weight)
     net = NeuralNetRegressor(MLP(4, 1), **OPTIONS)
@@ -113,15 +97,13 @@ def test_regressors_follow_the_same_rule(iris, n_outputs):
             fit_model(model, X, y, regression=True, n_outputs=1, **TRAINING)
 
 
-def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(iris, monkeypatch):
+def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(monkeypatch):
     # A few epochs: over many, the rounding of one unit grows into another path to the optimum.
     training = sys.modules["skuq._networks._training"]
     monkeypatch.setattr(training, "REGRESSOR", replace(training.REGRESSOR, max_epochs=5))
-    X, y = iris[0].astype(float), iris[1].astype(float)
-    plain, scaled = (
-        fit_model(None, X, target, regression=True, n_outputs=2, **TRAINING)
-        for target in (y, 1000 * y + 5)
-    )
-    ours, theirs = plain.outputs(plain.inputs(X)), scaled.outputs(scaled.inputs(X))
+    options = {"regression": True, "n_outputs": 2, **TRAINING}
+    X64, targets = X.astype(float), (Y.astype(float), 1000.0 * Y + 5)
+    models = [fit_model(None, X64, y, **options) for y in targets]
+    ours, theirs = (model.outputs(model.inputs(X64)) for model in models)
     torch.testing.assert_close(1000 * ours[:, 0] + 5, theirs[:, 0])
     torch.testing.assert_close(ours[:, 1] + 2 * np.log(1000), theirs[:, 1])

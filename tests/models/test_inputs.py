@@ -37,17 +37,10 @@ ARROW = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(scope="module")
-def table():
-    rng = np.random.default_rng(0)
-    X = pd.DataFrame({"size": rng.normal(size=60), "town": rng.choice(list("abcdefgh"), 60)})
-    return X, (X["size"] > 0).to_numpy().astype(int)
-
-
-def encoded(**settings):
-    return make_column_transformer(
-        (StandardScaler(), ["size"]), (OneHotEncoder(), ["town"]), **settings
-    )
+RNG = np.random.default_rng(0)
+FRAME = pd.DataFrame({"size": RNG.normal(size=60), "town": RNG.choice(list("abcdefgh"), 60)})
+Y = (FRAME["size"] > 0).to_numpy().astype(int)
+ENCODED = make_column_transformer((StandardScaler(), ["size"]), (OneHotEncoder(), ["town"]))
 
 
 @pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
@@ -67,28 +60,27 @@ def encoded(**settings):
     ],
     ids=lambda each: type(each).__name__,
 )
-def test_sparse_inputs_give_what_dense_ones_give(table, estimator):
+def test_sparse_inputs_give_what_dense_ones_give(estimator):
     if isinstance(estimator, skuq.SGMCMCClassifier):
         pytest.importorskip("posteriors")
-    X, y = table
     found = []
     for threshold in (1.0, 0.0):
-        pipe = make_pipeline(encoded(sparse_threshold=threshold), clone(estimator))
+        pipe = clone(make_pipeline(ENCODED, estimator))
         seeds = {k: 0 for k in pipe.get_params() if k.endswith("r__random_state")}
-        pipe.set_params(**seeds).fit(X, y)
-        found.append([*skuq.predict_uncertainty(pipe, X).parts, pipe.predict(X)])
+        pipe.set_params(columntransformer__sparse_threshold=threshold, **seeds).fit(FRAME, Y)
+        found.append([*skuq.predict_uncertainty(pipe, FRAME).parts, pipe.predict(FRAME)])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-6, atol=1e-9)
 
 
-def test_a_model_with_preprocessing_of_its_own_takes_sparse_inputs(table):
-    X, y = csr_matrix(encoded().fit_transform(table[0])), table[1]
+def test_a_model_with_preprocessing_of_its_own_takes_sparse_inputs():
+    X = csr_matrix(clone(ENCODED).fit_transform(FRAME))
     model = make_pipeline(MaxAbsScaler(), MLPClassifier((3,), max_iter=500, random_state=0))
-    quam = skuq.QUAMClassifier(FrozenEstimator(model.fit(X, y)), **QUICK)
-    of_sparse, of_dense = quam.fit(X, y).predict_uncertainty(X), quam.fit(X.toarray(), y)
-    np.testing.assert_allclose(of_sparse.total, of_dense.predict_uncertainty(X).total, rtol=1e-5)
-    of_coordinates = quam.fit(coo_matrix(X), y).predict_uncertainty(coo_matrix(X))
-    np.testing.assert_allclose(of_coordinates.total, of_sparse.total, rtol=1e-5)
-    assert quam.fit(X, y).explain(X[:2]).contribution.shape == (2, X.shape[1])
+    quam = skuq.QUAMClassifier(FrozenEstimator(model.fit(X, Y)), **QUICK)
+    expected = quam.fit(X.toarray(), Y).predict_uncertainty(X).total
+    for each in (X, coo_matrix(X)):
+        found = quam.fit(each, Y).predict_uncertainty(each)
+        np.testing.assert_allclose(found.total, expected, rtol=1e-5)
+    assert quam.fit(X, Y).explain(X[:2]).contribution.shape == (2, X.shape[1])
 
 
 def test_reversed_arrays_and_large_sparse_ones_are_read_as_others():
@@ -107,17 +99,17 @@ def table_of(library, columns):
     return (imported.table if library == "pyarrow" else imported.DataFrame)(columns)
 
 
-def uncertainty(model, X, y):
-    return skuq.QUAMClassifier(model, random_state=0).fit(X, y).predict_uncertainty(X)
+def uncertainty(model, X):
+    return skuq.QUAMClassifier(model, random_state=0).fit(X, Y).predict_uncertainty(X)
 
 
 @pytest.mark.parametrize("estimator", [None, LogisticRegression()])
 @pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_names_of_columns_are_kept_and_nothing_is_warned_of(table, estimator, library):
-    X = table_of(library, {"size": table[0]["size"].to_numpy(), "n": np.arange(60.0) / 30})
+def test_names_of_columns_are_kept_and_nothing_is_warned_of(estimator, library):
+    X = table_of(library, {"size": FRAME["size"].to_numpy(), "n": np.arange(60.0) / 30})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        quam = skuq.QUAMClassifier(estimator, **QUICK).fit(X, table[1])
+        quam = skuq.QUAMClassifier(estimator, **QUICK).fit(X, Y)
         quam.predict_uncertainty(X[:3])
     assert list(quam.feature_names_in_) == ["size", "n"]
 
@@ -141,42 +133,39 @@ LEARNERS += [pytest.param("pyarrow", LogisticRegression(), marks=ARROW)]
     ids=["bare", "calibrated", "frozen"],
 )
 @pytest.mark.filterwarnings("ignore:This .* is fitted already")
-def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(
-    table, library, learner, wrap
-):
-    X, seen = table_of(library, table[0].assign(n=np.arange(60)).to_dict("list")), set()
+def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(library, learner, wrap):
+    X, seen = table_of(library, FRAME.assign(n=np.arange(60)).to_dict("list")), set()
 
     def selected(X):
         seen.add(type(X))
         return twice(X)
 
-    pipeline = make_pipeline(FunctionTransformer(selected), clone(learner)).fit(X, table[1])
-    quam = skuq.QUAMClassifier(wrap(pipeline), random_state=0).fit(X, table[1])
+    pipeline = make_pipeline(FunctionTransformer(selected), clone(learner)).fit(X, Y)
+    quam = skuq.QUAMClassifier(wrap(pipeline), random_state=0).fit(X, Y)
     assert quam.explain(X[:3]).contribution.shape == (3, 3)
     quam.search_pool(X[:20]).predict_uncertainty(X[:3])
     assert seen == {type(X)}
 
 
 @pytest.mark.parametrize(("library", "learner"), LEARNERS)
-def test_a_table_of_any_library_gives_what_one_of_pandas_gives(table, library, learner):
-    X = table_of(library, {"size": table[0]["size"].to_numpy(), "n": np.arange(60)})
-    expected = uncertainty(learner, as_pandas(X), table[1])
-    np.testing.assert_array_equal(uncertainty(learner, X, table[1]), expected)
+def test_a_table_of_any_library_gives_what_one_of_pandas_gives(library, learner):
+    X = table_of(library, {"size": FRAME["size"].to_numpy(), "n": np.arange(60)})
+    expected = uncertainty(learner, as_pandas(X))
+    np.testing.assert_array_equal(uncertainty(learner, X), expected)
 
 
 @pytest.mark.parametrize("library", ["polars", pytest.param("pyarrow", marks=ARROW)])
 @pytest.mark.parametrize("wrap", [clone, FrozenEstimator])
-def test_categories_of_any_library_reach_a_learner_that_takes_them(table, library, wrap):
+def test_categories_of_any_library_reach_a_learner_that_takes_them(library, wrap):
     imported = pytest.importorskip(library)
-    frame = table[0].assign(town=pd.Categorical(np.resize(["Ulm", "Linz", "Wien"], 60)))
-    frame = frame[["size", "town"]]
+    frame = FRAME.assign(town=pd.Categorical(np.resize(["Ulm", "Linz", "Wien"], 60)))
     if library == "pyarrow":
         X = imported.Table.from_pandas(frame)
     else:
         X = imported.DataFrame(frame.astype({"town": str}).to_dict("list"))
         X = X.with_columns(imported.col("town").cast(imported.Categorical))
-    given = TREES if wrap is clone else FrozenEstimator(clone(TREES).fit(frame, table[1]))
-    found, expected = (uncertainty(given, each, table[1]) for each in (X, frame))
+    given = TREES if wrap is clone else FrozenEstimator(clone(TREES).fit(frame, Y))
+    found, expected = (uncertainty(given, each) for each in (X, frame))
     np.testing.assert_allclose(found.parts, expected.parts, rtol=1e-6, atol=1e-9)
 
 
@@ -196,19 +185,17 @@ class OtherTable:
         return self.frame.to_numpy(dtype=dtype)
 
 
-def test_a_pool_is_a_table_of_the_same_library_or_of_pandas(table):
-    ours, theirs = (make_pool(X, random_state=0) for X in (table[0], OtherTable(table[0])))
+def test_a_pool_is_a_table_of_the_same_library_or_of_pandas():
+    ours, theirs = (make_pool(X, random_state=0) for X in (FRAME, OtherTable(FRAME)))
     pd.testing.assert_frame_equal(ours, theirs)
     pyarrow = pytest.importorskip("pyarrow")
-    made = make_pool(pyarrow.table(table[0].to_dict("list")), random_state=0)
+    made = make_pool(pyarrow.table(FRAME.to_dict("list")), random_state=0)
     assert isinstance(made, pyarrow.Table)
     assert made.column_names == ["size", "town"]
     assert "(unseen)" in made["town"].to_pylist()
 
 
 IMAGES = nn.Sequential(nn.Conv2d(2, 3, 3), nn.Flatten(), nn.Linear(3 * 4 * 4, 2))
-
-
 SEQUENCES = nn.Sequential(nn.Conv1d(2, 2, 3), nn.Flatten(), nn.Linear(8, 2))
 NET = NeuralNetClassifier(IMAGES, criterion=nn.CrossEntropyLoss, verbose=0)
 RESHAPED = r"X\.reshape\(len\(X\), 2, 6, 6\)"
