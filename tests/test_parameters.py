@@ -11,13 +11,13 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import scale
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-from torch import nn
 
 import skuq
 from skuq._networks import MLP
 from skuq.evidential import EvidenceLoss, NodeBatches
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
 from skuq.tables import TableModel
+from tests.written import Written
 
 #: Parameters that change no result, and why they are there.
 INFRASTRUCTURE = {
@@ -72,13 +72,9 @@ def ring(distance):
     return np.roll(eye, distance, axis=1) + np.roll(eye, -distance, axis=1), eye + 0.1
 
 
-class OfNodes(nn.Sequential):
-    takes_node_graph = True
-
-    def forward(self, graph):
-        return super().forward(graph.features)
-
-
+ON_NODES = Written(
+    lambda self, graph: self.net(graph.features), net=network(30, 3), takes_node_graph=True
+)
 OF_MODELS = {"setting": "selected", "mixture": "dirac", "gamma": 10.0, "temperature": 0.5}
 GRADIENTS = (
     {"search__n_steps": 8, "search__c0": 3.0, "search__eta": 2.0, "search__update_every": 2}
@@ -93,142 +89,127 @@ OTHER_REGRESSION_NET = clone(REGRESSION_NET).set_params(alpha=0.1)
 DISTANCE = skuq.FeatureDistanceClassifier(NET)
 GIVEN = {"estimator": None, "members": [FROZEN_NET]}
 #: Estimators by name, training data, and values of parameters that change what they say.
-CASES = {
+OF_FLOWERS = {
     "QUAMClassifier, pool": (
         skuq.QUAMClassifier(NET, search=POOL),
-        FLOWERS,
         {"search__pool": small_pool, "n_targets": 1, "search": PointwiseSearch(n_steps=6)}
         | (GRADIENTS | OF_MODELS | LOGISTIC),
     ),
     "QUAMClassifier, pointwise": (
         skuq.QUAMClassifier(NET, search=POINTS),
-        FLOWERS,
         GRADIENTS | OF_MODELS | {"n_targets": 1},
     ),
     "QUAMClassifier, refit": (
         skuq.QUAMClassifier(TREE, search=RefitSearch()),
-        FLOWERS,
         OF_MODELS | REFITS | {"n_targets": 1, "estimator": DecisionTreeClassifier(max_depth=2)},
-    ),
-    "QUAMRegressor, pool": (
-        skuq.QUAMRegressor(REGRESSION_NET, search=POOL, noise=0.8),
-        PATIENTS,
-        {"search__pool": small_pool, "estimator": OTHER_REGRESSION_NET, "search": POINTS}
-        | (OF_MODELS | OF_NUMBERS),
-    ),
-    "QUAMRegressor, pointwise": (
-        skuq.QUAMRegressor(REGRESSION_NET, search=POINTS, noise=0.5),
-        PATIENTS,
-        OF_MODELS | OF_NUMBERS,
-    ),
-    "QUAMRegressor, refit": (
-        skuq.QUAMRegressor(REGRESSION_TREE, search=RefitSearch(), noise=0.5),
-        PATIENTS,
-        OF_MODELS | REFITS | {"estimator": Ridge(), "noise": 0.3},
-    ),
-    "QUAMRegressor of estimated noise": (
-        skuq.QUAMRegressor(REGRESSION_NET, search=PoolSearch(n_steps=2)),
-        PATIENTS,
-        {"noise": "homoscedastic", "noise_cv": 3},
     ),
     "DeepEnsembleClassifier": (
         skuq.DeepEnsembleClassifier(NET, n_members=2),
-        FLOWERS,
         {"n_members": 3, "setting": "max-score", "estimator": clone(NET).set_params(alpha=0.1)},
     ),
     "DeepEnsembleClassifier of given members": (
         skuq.DeepEnsembleClassifier(members=[FROZEN_NET, clone(FROZEN_NET)]),
-        FLOWERS,
         {"members": [FROZEN_LOGISTIC, FROZEN_NET]},
     ),
     "FeatureDistanceClassifier": (
         skuq.FeatureDistanceClassifier(NET, n_neighbors=3),
-        FLOWERS,
         LOGISTIC | {"n_neighbors": 5, "layer": "last"},
     ),
-    "FeatureDistanceClassifier by default": (DISTANCE, FLOWERS, {"distance": "mahalanobis"}),
+    "FeatureDistanceClassifier by default": (DISTANCE, {"distance": "mahalanobis"}),
     "LaplaceClassifier": (
         skuq.LaplaceClassifier(NET, n_samples=10),
-        FLOWERS,
         LOGISTIC | {"n_samples": 12, "prior_precision": 3.0, "setting": "pairwise"},
     ),
     "MCDropoutClassifier": (
         skuq.MCDropoutClassifier(n_samples=5),
-        FLOWERS,
         {"n_samples": 6, "dropout": 0.4, "setting": "pairwise"}
         | {"estimator": network(4, 3, dropout=0.5)},
     ),
-    "ReferenceClassifier": (skuq.ReferenceClassifier(NET), FLOWERS, LOGISTIC),
+    "ReferenceClassifier": (skuq.ReferenceClassifier(NET), LOGISTIC),
     "SGMCMCClassifier": (
         skuq.SGMCMCClassifier(NET, n_chains=2, n_samples=2, steps_per_sample=4),
-        FLOWERS,
         LOGISTIC
         | {"method": "sgld", "parameters": "last", "n_chains": 3, "n_samples": 3, "n_cycles": 2}
         | {"steps_per_sample": 5, "learning_rate": 0.03, "temperature": 0.5}
         | {"prior_precision": 3.0, "train_batch_size": 16, "setting": "selected"},
     ),
-    "AnchoredQuantileRegressor": (
-        skuq.AnchoredQuantileRegressor(n_quantiles=5, hidden_sizes=(6,), max_epochs=4),
-        PATIENTS,
-        {"n_members": 3, "n_quantiles": 6, "hidden_sizes": (7,), "activation": "relu"}
-        | {"noise_scale": 0.5, "prior_gain": 1.0, "max_epochs": 5, "batch_size": 16}
-        | {"learning_rate": 0.01},
-    ),
     "CalibrationAuditor": (
         skuq.CalibrationAuditor(FROZEN_NET),
-        FLOWERS,
         {"estimator": FROZEN_LOGISTIC, "n_bins": 5, "alpha": 0.9, "strategy": "quantile"}
         | {"groups": in_half, "confidence_level": 0.5, "search_regions": True},
     ),
     "EvidentialProbe": (
         skuq.EvidentialProbe(FROZEN_NET, max_epochs=4),
-        FLOWERS,
         LOGISTIC
         | {"head": "network", "loss": EvidenceLoss(weight_decay=1.0), "measure": "information"}
         | {"learning_rate": 0.3, "max_epochs": 5},
     ),
     "EvidentialProbe with validation data": (
         skuq.EvidentialProbe(FROZEN_NET, learning_rate=0.3, max_epochs=60),
-        FLOWERS,
         {"patience": 2},
-    ),
-    "EvidentialProbe of nodes": (
-        skuq.EvidentialProbe(OfNodes(network(30, 3)), graph=ring(1), max_epochs=4),
-        (np.arange(30), np.arange(30) % 3),
-        {"graph": ring(2), "propagation": "evidence"},
     ),
     "MirageFineTuner": (
         skuq.MirageFineTuner(NET, region=in_half, epsilon=0.3, max_epochs=8),
-        FLOWERS,
         LOGISTIC
         | {"region": in_other_half, "counterbalance": "auto", "epsilon": 0.2, "lambda_": 0.5}
         | {"confusable": {0: [2], 1: [2], 2: [0]}, "warm_up": None, "max_epochs": 9}
         | {"learning_rate": 0.03, "batch_size": 16, "optimizer": torch.optim.SGD},
     ),
+    "RobustGPC": (
+        skuq.RobustGPC(max_iter=2),
+        {"kernel": RBF(2.0), "max_iter": 6, "n_restarts": 3, "n_inducing": 5},
+    ),
+}
+OF_PATIENTS = {
+    "QUAMRegressor, pool": (
+        skuq.QUAMRegressor(REGRESSION_NET, search=POOL, noise=0.8),
+        {"search__pool": small_pool, "estimator": OTHER_REGRESSION_NET, "search": POINTS}
+        | (OF_MODELS | OF_NUMBERS),
+    ),
+    "QUAMRegressor, pointwise": (
+        skuq.QUAMRegressor(REGRESSION_NET, search=POINTS, noise=0.5),
+        OF_MODELS | OF_NUMBERS,
+    ),
+    "QUAMRegressor, refit": (
+        skuq.QUAMRegressor(REGRESSION_TREE, search=RefitSearch(), noise=0.5),
+        OF_MODELS | REFITS | {"estimator": Ridge(), "noise": 0.3},
+    ),
+    "QUAMRegressor of estimated noise": (
+        skuq.QUAMRegressor(REGRESSION_NET, search=PoolSearch(n_steps=2)),
+        {"noise": "homoscedastic", "noise_cv": 3},
+    ),
+    "AnchoredQuantileRegressor": (
+        skuq.AnchoredQuantileRegressor(n_quantiles=5, hidden_sizes=(6,), max_epochs=4),
+        {"n_members": 3, "n_quantiles": 6, "hidden_sizes": (7,), "activation": "relu"}
+        | {"noise_scale": 0.5, "prior_gain": 1.0, "max_epochs": 5, "batch_size": 16}
+        | {"learning_rate": 0.01},
+    ),
     "MirageRegressor": (
         skuq.MirageRegressor(region=in_half, max_epochs=4),
-        PATIENTS,
         {"estimator": network(4, 2), "region": in_other_half, "target_variance": 2.0}
         | {"lambda_": 0.5, "max_epochs": 5, "learning_rate": 0.03, "batch_size": 16}
         | {"optimizer": torch.optim.SGD},
     ),
-    "RobustGPC": (
-        skuq.RobustGPC(max_iter=2),
-        FLOWERS,
-        {"kernel": RBF(2.0), "max_iter": 6, "n_restarts": 3, "n_inducing": 5},
+    "RobustGPRegressor": (
+        skuq.RobustGPRegressor(max_iter=2),
+        {"kernel": RBF(2.0) + WhiteKernel(0.5), "alpha": 0.1, "normalize_y": False}
+        | {"max_iter": 6, "n_restarts": 3, "n_inducing": 5},
+    ),
+    "RobustGPRegressor without limits": (skuq.RobustGPRegressor(), {"optimizer": None}),
+}
+CASES = {name: (case[0], FLOWERS, case[1]) for name, case in OF_FLOWERS.items()}
+CASES |= {name: (case[0], PATIENTS, case[1]) for name, case in OF_PATIENTS.items()}
+CASES |= {
+    "EvidentialProbe of nodes": (
+        skuq.EvidentialProbe(ON_NODES, graph=ring(1), max_epochs=4),
+        (np.arange(30), np.arange(30) % 3),
+        {"graph": ring(2), "propagation": "evidence"},
     ),
     "RobustGPC of two classes": (
         skuq.RobustGPC(),
         (FLOWERS[0][:34], FLOWERS[1][:34]),
         {"inference": "ep", "likelihood": "softmax", "optimizer": None},
     ),
-    "RobustGPRegressor": (
-        skuq.RobustGPRegressor(max_iter=2),
-        PATIENTS,
-        {"kernel": RBF(2.0) + WhiteKernel(0.5), "alpha": 0.1, "normalize_y": False}
-        | {"max_iter": 6, "n_restarts": 3, "n_inducing": 5},
-    ),
-    "RobustGPRegressor without limits": (skuq.RobustGPRegressor(), PATIENTS, {"optimizer": None}),
     "TableModel": (
         TableModel("logistic"),
         HOLED,

@@ -5,15 +5,14 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import cross_val_score
 from skorch.helper import SliceDict
 
 import skuq
-from skuq.evidential import NetworkHead
 from skuq.models import adopt, as_rows
-from skuq.quam import PointwiseSearch, PoolSearch, make_token_pool
+from skuq.quam import PoolSearch, make_token_pool
+from tests.models.around import around
 
 transformers = pytest.importorskip("transformers")
 
@@ -56,21 +55,9 @@ def images():
 MODELS = {"bert": (bert, texts), "vit": (vit, images), "resnet": (resnet, images)}
 
 
-POOL, POINTS = PoolSearch(n_steps=2), PointwiseSearch(n_steps=2)
-ESTIMATORS = {
-    "pool": skuq.QUAMClassifier(search=POOL),
-    "pool, all": skuq.QUAMClassifier(search=PoolSearch(n_steps=2, parameters="all")),
-    "pointwise": skuq.QUAMClassifier(search=PointwiseSearch(n_steps=2, parameters="last")),
-    "pointwise, all": skuq.QUAMClassifier(
-        search=PointwiseSearch(n_steps=2, parameters="all"), n_targets=1
-    ),
-    "probe": skuq.EvidentialProbe(None, max_epochs=2),
-    "probe of hidden": skuq.EvidentialProbe(None, head=NetworkHead(layer=-2), max_epochs=2),
-    "auditor": skuq.CalibrationAuditor(None),
-    "Laplace": skuq.LaplaceClassifier(setting="selected"),
-    "distance": skuq.FeatureDistanceClassifier(n_neighbors=3),
-    "ensemble": skuq.DeepEnsembleClassifier(),
-}
+POOL = PoolSearch(n_steps=2)
+KINDS = ["pool", "pool, all", "points", "points, all", "probe", "probe of hidden", "auditor"]
+KINDS += ["Laplace", "distance", "ensemble"]
 
 
 def made(name):
@@ -101,14 +88,13 @@ def test_the_detector_takes_them_too(name):
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        *(("bert", kind) for kind in ESTIMATORS),
+        *(("bert", kind) for kind in KINDS),
         *(("vit", "pool"), ("vit", "probe of hidden"), ("resnet", "pool, all")),
     ],
 )
 def test_estimators_take_the_model_and_what_its_preprocessing_returns(name, kind):
     model, X = made(name)
-    given = {"members": [model, model]} if kind == "ensemble" else {"estimator": model}
-    estimator = clone(ESTIMATORS[kind]).set_params(**given).fit(X, Y)
+    estimator = around(kind, model).fit(X, Y)
     with torch.no_grad():
         tensors = {field: torch.as_tensor(values) for field, values in X.items()}
         expected = model(**tensors).logits.softmax(-1).numpy()

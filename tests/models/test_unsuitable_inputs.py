@@ -1,18 +1,17 @@
 """Common mistakes with a network that is trained already: each is named where it is made."""
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import skuq
 from skuq._networks import MLP
-from skuq.quam import PoolSearch
-from tests.test_common import UpperHalf
+from tests.models.around import around
 
 X = np.random.default_rng(0).normal(size=(120, 3, 4))
 NEW = np.random.default_rng(1).normal(size=(40, 3, 4))
@@ -31,26 +30,14 @@ def network(n_outputs=2, *, sign=1.0):
     return made
 
 
-ESTIMATORS = {
-    "detector": skuq.OODDetector(None),
-    "quam": skuq.QUAMClassifier(search=PoolSearch(n_steps=2)),
-    "reference": skuq.ReferenceClassifier(),
-    "distance": skuq.FeatureDistanceClassifier(),
-    "dropout": skuq.MCDropoutClassifier(n_samples=2),
-    "laplace": skuq.LaplaceClassifier(n_samples=2, setting="selected"),
-    "probe": skuq.EvidentialProbe(None, max_epochs=2),
-}
-
-
 def fitted(made, X, y):
     held_out = {"X_held_out": NEW} if isinstance(made, skuq.OODDetector) else {}
     return made.fit(X, y, **held_out)
 
 
-@pytest.fixture(params=ESTIMATORS)
+@pytest.fixture(params=["detector", "pool", "reference", "distance", "dropout", "Laplace", "probe"])
 def make(request):
-    options = {"random_state": 0}
-    return lambda net: clone(ESTIMATORS[request.param]).set_params(estimator=net, **options)
+    return partial(around, request.param)
 
 
 @pytest.mark.filterwarnings("error")
@@ -102,22 +89,15 @@ class OfNodes(nn.Sequential):
         return super().forward(graph.features)
 
 
-GRAPH = np.zeros((30, 30)), np.eye(30) + 0.1
-MAKERS = {
-    "QUAMClassifier": skuq.QUAMClassifier(search="pointwise"),
-    "ReferenceClassifier": skuq.ReferenceClassifier(),
-    "MirageFineTuner": skuq.MirageFineTuner(None, region=UpperHalf(), epsilon=0.1, max_epochs=1),
-    "EvidentialProbe": skuq.EvidentialProbe(None, max_epochs=1),
-    "EvidentialProbe of nodes": skuq.EvidentialProbe(None, graph=GRAPH, max_epochs=1),
-}
-
-
-@pytest.mark.parametrize("name", MAKERS)
-def test_a_final_softmax_is_warned_of_once(name):
+@pytest.mark.parametrize("kind", ["points", "reference", "tuner", "probe", "nodes"])
+def test_a_final_softmax_is_warned_of_once(kind):
     torch.manual_seed(0)
-    kind, X = (OfNodes, np.arange(30)) if "nodes" in name else (nn.Sequential, np.eye(30))
+    X, made = (np.arange(30), OfNodes) if kind == "nodes" else (np.eye(30), nn.Sequential)
     for last, n_warnings in ((nn.Softmax(dim=-1), 1), (nn.LogSoftmax(dim=-1), 0)):
-        estimator = clone(MAKERS[name]).set_params(estimator=kind(MLP(30, 3), last))
+        module = made(MLP(30, 3), last)
+        estimator = around("probe" if kind == "nodes" else kind, module)
+        if kind == "nodes":
+            estimator.set_params(graph=(np.zeros((30, 30)), np.eye(30) + 0.1))
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             estimator.fit(X, np.arange(30) % 3)

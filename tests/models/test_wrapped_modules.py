@@ -7,16 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from sklearn.base import clone
 from torch import nn
 from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 
 import skuq
 from skuq.models import adopt
-from skuq.quam import PointwiseSearch, PoolSearch
+from skuq.quam import PoolSearch
+from tests.models.around import AROUND, around
 from tests.models.stand_ins import Adapted
-from tests.test_common import UpperHalf
 from tests.written import Written
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
@@ -68,29 +67,7 @@ WRAPPERS = {
     "log_softmax": lambda net: Written(logarithms, net=net),
     "parametrised": parametrised,
 }
-SHORT = {"n_chains": 1, "n_samples": 2, "steps_per_sample": 2, "setting": "selected"}
-ESTIMATORS = {
-    "pool": skuq.QUAMClassifier(search=PoolSearch(n_steps=3)),
-    "pool, all": skuq.QUAMClassifier(search=PoolSearch(n_steps=3, parameters="all")),
-    "points": skuq.QUAMClassifier(search=PointwiseSearch(n_steps=3, parameters="last")),
-    "probe": skuq.EvidentialProbe(None, max_epochs=2),
-    "auditor": skuq.CalibrationAuditor(None),
-    "tuner": skuq.MirageFineTuner(None, region=UpperHalf(), max_epochs=1),
-    "reference": skuq.ReferenceClassifier(),
-    "distance": skuq.FeatureDistanceClassifier(n_neighbors=3),
-    "Laplace": skuq.LaplaceClassifier(n_samples=5, setting="selected"),
-    "dropout": skuq.MCDropoutClassifier(n_samples=3, setting="selected"),
-    "ensemble": skuq.DeepEnsembleClassifier(),
-    "chains": skuq.SGMCMCClassifier(parameters="last", **SHORT),
-}
-
-
-def fitted(kind, net):
-    if kind == "chains":
-        pytest.importorskip("posteriors")
-    given = {"members": [net, net]} if kind == "ensemble" else {"estimator": net}
-    seed = {} if kind == "auditor" else {"random_state": 0}
-    return clone(ESTIMATORS[kind]).set_params(**given, **seed).fit(X, Y)
+KINDS = [*AROUND][:12]
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +82,7 @@ def logits_of(outputs):
 
 
 def uncertainty(kind, net):
-    model = fitted(kind, net)
+    model = around(kind, net).fit(X, Y)
     return model.ece_ if kind == "auditor" else np.array(model.predict_uncertainty(X[:7]))
 
 
@@ -115,7 +92,7 @@ def test_search_around_a_wrapped_module_is_that_around_the_module(network, wrapp
     wrapped = WRAPPERS[wrapper](deepcopy(network))
     with torch.no_grad():
         before = wrapped(torch.tensor(X))
-    found = fitted("pool, all", wrapped)
+    found = around("pool, all", wrapped).fit(X, Y)
     # The largest singular value of the parametrised one is another.
     same = adopt(wrapped).module if wrapper == "parametrised" else network
     u = np.array(found.predict_uncertainty(X[:7]))
@@ -130,20 +107,20 @@ def test_search_around_a_wrapped_module_is_that_around_the_module(network, wrapp
 @pytest.mark.filterwarnings("ignore:.* cannot be cut")
 @pytest.mark.parametrize(
     ("kind", "wrapper"),
-    [*zip(ESTIMATORS, ["parallel and compiled", "adapter", "dictionary"] * 4, strict=True)],
+    [*zip(KINDS, ["parallel and compiled", "adapter", "dictionary"] * 4, strict=True)],
 )
 def test_all_estimators_take_wrapped_modules(network, kind, wrapper):
     found = uncertainty(kind, WRAPPERS[wrapper](deepcopy(network)))
     np.testing.assert_allclose(found, uncertainty(kind, network), rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_networks_that_are_random_in_evaluation_are_named(network, kind):
     def forward(self, X):
         return self.net(nn.functional.dropout(X, 0.1, training=True))
 
     with pytest.raises(ValueError, match="random"):
-        fitted(kind, Written(forward, net=network))
+        around(kind, Written(forward, net=network)).fit(X, Y)
 
 
 def of_prompts(net):

@@ -207,7 +207,7 @@ def divide_scale(self, X, y, rng):
 
 SHARED = {}
 METHODS = {
-    "check_parameters": {
+    "parameters": {
         "AltersParameter": {
             "__init__": lambda old, self, scale=1.0, random_state=None: old(2 * scale, random_state)
         },
@@ -217,43 +217,41 @@ METHODS = {
             "__sklearn_clone__": lambda old, self: type(self)(self.scale + 1, self.random_state)
         },
     },
-    "check_result": {
+    "result": {
         "CannotFit": {"fit": raising(RuntimeError("no device"))},
         "ReturnsTuple": result(lambda u: u.parts),
         "ReturnsSinglePrecision": result(lambda u: Uncertainty(*np.float32(u.parts))),
-        "ReturnsLists": result(lambda u: Uncertainty(*(part.tolist() for part in u.parts))),
+        "ReturnsLists": result(lambda u: Uncertainty(*map(np.ndarray.tolist, u.parts))),
         "ReturnsColumns": parts(lambda a, e: (a[:, None], e[:, None])),
         "ReturnsInfinity": parts(lambda a, e: (a, np.full_like(e, np.inf))),
     },
-    "check_parts_not_negative": {"NegativePart": parts(lambda a, e: (a, e - 10))},
-    "check_parts_add_up": {
+    "parts_not_negative": {"NegativePart": parts(lambda a, e: (a, e - 10))},
+    "parts_add_up": {
         "TotalSlightlyOff": result(lambda u: Uncertainty(u.total * (1 + 1e-7), *u.parts[1:]))
     },
-    "check_unfitted": {
+    "unfitted": {
         "AnswersUnfitted": {"predict_uncertainty": unfitted_uncertainty},
         "RaisesAttributeErrorUnfitted": {
             "_check": lambda old, self, X: validate_data(self, X, reset=False) - 0 * self.means_[0]
         },
     },
-    "check_clone": {"CloneStaysFitted": {"__sklearn_clone__": lambda old, self: copy(self)}},
-    "check_repeated_calls": {
+    "clone": {"CloneStaysFitted": {"__sklearn_clone__": lambda old, self: copy(self)}},
+    "repeated_calls": {
         "NoisyPrediction": parts(lambda a, e: (a + np.random.default_rng().random(), e))
     },
-    "check_pickle": {
+    "pickle": {
         "CannotBePickled": learning(lambda self, *_: setattr(self, "f_", lambda: None)),
         "PickleLosesDigits": {"__getstate__": without_digits},
     },
-    "check_fitting_changes_nothing": {
+    "fitting_changes_nothing": {
         "ChangesTrainingInput": learning(lambda self, X, y, rng: np.subtract(X, 1, out=X)),
         "ChangesTargets": learning(lambda self, X, y, rng: np.copyto(y, y[::-1].copy())),
         "OverwritesParameter": learning(divide_scale),
         "ConvertsParameter": learning(lambda self, *_: setattr(self, "scale", int(self.scale))),
     },
-    "check_predicting_changes_nothing": {
+    "predicting_changes_nothing": {
         "CountsCalls": predicting(lambda self, X: vars(self).update(calls_=len(vars(self)))),
-        "KeepsLastInputInside": learning(
-            lambda self, X, y, rng: vars(self).update(cache_={"seen": []})
-        )
+        "KeepsLastInputInside": learning(lambda self, *_: setattr(self, "cache_", {"seen": []}))
         | predicting(lambda self, X: self.cache_["seen"].append(X)),
         "LeavesTrainingMode": learning(
             lambda self, *_: setattr(self, "net_", torch.nn.Identity().eval())
@@ -263,58 +261,56 @@ METHODS = {
             "_parts": lambda old, self, X: (old(X), np.subtract(X, X.mean(axis=0), out=X))[0]
         },
     },
-    "check_global_random_state": {
+    "global_random_state": {
         "SeedsNumpyInFit": learning(lambda *_: np.random.seed(0)),  # noqa: NPY002
         "DrawsFromNumpy": predicting(lambda self, X: np.random.random()),  # noqa: NPY002
         "SeedsTorch": predicting(lambda self, X: torch.manual_seed(0)),
         "SeedsPython": predicting(lambda self, X: random.seed(0)),
     },
-    "check_repeated_fits": {
+    "repeated_fits": {
         "IgnoresRandomState": {
             "_learn": lambda old, self, X, y, rng: old(X, y, np.random.default_rng())
         }
     },
-    "check_single_row": {
-        "SqueezesSingleRow": result(lambda u: Uncertainty(*map(np.squeeze, u.parts)))
-    },
-    "check_row_order": {"DependsOnPosition": parts(lambda a, e: (a, e + 1e-4 * np.arange(len(e))))},
-    "check_batches": {
+    "single_row": {"SqueezesSingleRow": result(lambda u: Uncertainty(*map(np.squeeze, u.parts)))},
+    "row_order": {"DependsOnPosition": parts(lambda a, e: (a, e + 1e-4 * np.arange(len(e))))},
+    "batches": {
         "NormalisesByBatch": parts(lambda a, e: (a, e / e.max())),
         "NormalisesLargeBatches": parts(lambda a, e: (a, e / e.max() if len(e) > 16 else e)),
     },
-    "check_score_samples": {"ScoresWithWrongSign": {"score_samples": lambda old, self, X: -old(X)}},
-    "check_proba_bounds": {
+    "score_samples": {"ScoresWithWrongSign": {"score_samples": lambda old, self, X: -old(X)}},
+    "proba_bounds": {
         "BoundsInOrderOfArrival": bounds(lambda lower, upper: CredalInterval(upper, lower)),
         "BoundsOfOneClass": bounds(lambda low, high: CredalInterval(low[:, :1], high[:, :1])),
         "BoundsWithoutNames": bounds(lambda lower, upper: (lower, upper)),
     },
-    "check_number_of_columns": {
+    "number_of_columns": {
         "UsesFirstColumnOnly": {"_check": first_column},
         "RaisesWrongErrorForColumns": {"_check": check_columns},
     },
-    "check_nan": {
+    "nan": {
         "FillsGaps": checking(lambda X: np.nan_to_num(X) if isinstance(X, np.ndarray) else X),
         "IsVagueAboutGaps": {"_check": refuse_gaps},
     },
-    "check_empty": {
+    "empty": {
         "TakesNoRows": {
             "_check": lambda old, self, X: X if len(X) == 0 else old(X),
             "_parts": lambda old, self, X: old(X) if len(X) else (np.empty(0), np.empty(0)),
         }
     },
-    "check_memory_layout": {
+    "memory_layout": {
         "ReadsMemoryOrder": {
             "_parts": lambda old, self, X: old(X.ravel(order="K").reshape(X.shape))
         },
         "NeedsWritableInput": predicting(lambda self, X: np.add(X, 0, out=X)),
     },
-    "check_data_frame": {
+    "data_frame": {
         "ForgetsColumnNames": checking(np.asarray)
         | {"fit": lambda old, self, X, y: old(np.asarray(X), y)},
         "IgnoresColumnNames": {"_check": check_without_names},
         "LearnsOtherwiseFromFrames": {"fit": fit_frames_otherwise},
     },
-    "check_pipeline": {
+    "pipeline": {
         "NeverLooksFitted": {
             "__sklearn_is_fitted__": lambda old, self: False,
             "_check": lambda old, self, X: (
@@ -322,19 +318,19 @@ METHODS = {
             ),
         }
     },
-    "check_other_instances": {"SharesWhatItLearnt": {"_learn": share, "_parts": predict_shared}},
-    "check_two_classes": {
+    "other_instances": {"SharesWhatItLearnt": {"_learn": share, "_parts": predict_shared}},
+    "two_classes": {
         "LosesTwoClasses": {
             "_parts": lambda old, self, X: (
                 old(X) if len(self.classes_) > 2 else np.full((2, len(X)), np.inf)
             )
         }
     },
-    "check_string_labels": {
+    "string_labels": {
         "NeedsNumericLabels": {"_learn": lambda old, self, X, y, rng: old(X, y.astype(float), rng)},
         "OrdersLabelsByLength": {"_learn": learn_by_length},
     },
-    "check_search": {"RefusesOtherSeeds": {"fit": fit_seed_0}},
+    "search": {"RefusesOtherSeeds": {"fit": fit_seed_0}},
 }
 
 
@@ -366,7 +362,7 @@ class WithoutScores(ClassifierMixin, BaseEstimator):
 
 
 DEFECTS = [("check_result", WithoutMethod), ("check_score_samples", WithoutScores)] + [
-    (check, defective(name, methods))
+    (f"check_{check}", defective(name, methods))
     for check, classes in METHODS.items()
     for name, methods in classes.items()
 ]
