@@ -6,11 +6,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RESULTS = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
-PAGES = [
-    page
-    for folder in ("", "guide", "tutorials")
-    for page in sorted((ROOT / "docs" / folder).glob("*.rst"))
-]
+FOLDERS = [ROOT / "docs" / folder for folder in ("", "guide", "tutorials")]
+PAGES = [page for folder in FOLDERS for page in sorted(folder.glob("*.rst"))]
 TABLE = re.compile(r"^( *)\.\. (?:list-table|csv-table)::.*\n((?:\1 +.*\n|\n)*)", re.MULTILINE)
 NUMBER = r"[-+]?\d*[.,]?\d+"
 CELL = re.compile(

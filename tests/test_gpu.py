@@ -30,8 +30,6 @@ from skuq._networks import (
     device_with_memory,
     evaluate,
     resolve_device,
-    stack_parameters,
-    stacked_forward,
     within_memory,
 )
 from skuq.datasets import make_node_classes
@@ -39,7 +37,6 @@ from skuq.evidential import GraphClassifier, NetworkHead
 from skuq.files import from_stored, to_stored
 from skuq.quam import PointwiseSearch, PoolSearch
 from tests.test_common import UpperHalf
-from tests.written import Written
 
 DEVICE = "cuda" if torch.cuda.is_available() else "mps"
 pytestmark = [
@@ -122,10 +119,9 @@ def default_device():
     torch.set_default_device(None)
 
 
-def network(*, dtype=torch.float64):
+def network():
     torch.manual_seed(0)
-    with torch.device("cpu"):
-        return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).to(dtype).eval()
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)).eval()
 
 
 def fitted(name, device, **params):
@@ -310,11 +306,11 @@ def given_models():
 
     rows = X.astype(np.float32)
     skorch = {"criterion": nn.CrossEntropyLoss, "max_epochs": 2, "verbose": 0}
-    module = network(dtype=torch.float32).to(DEVICE)
-    net = NeuralNetClassifier(network(dtype=torch.float32), device=DEVICE, **skorch).fit(rows, Y)
+    module = network().to(DEVICE)
+    net = NeuralNetClassifier(network(), device=DEVICE, **skorch).fit(rows, Y)
     pipeline = make_pipeline(StandardScaler(), net).fit(rows, Y)
     options = {"max_epochs": 2, "random_state": 0, "device": "auto"}
-    members = [module, network(dtype=torch.float32)]
+    members = [module, network()]
     models = {
         "module": skuq.EvidentialProbe(module, **options),
         "frozen": skuq.EvidentialProbe(FrozenEstimator(net), **options),
@@ -548,20 +544,6 @@ def test_auto_takes_the_gpu_for_networks_that_are_not_small(n_hidden):
 
 def test_a_default_network_is_trained_where_its_size_belongs(watched):
     assert not counted(watched, lambda: fitted("pool", "auto").predict_uncertainty(X)).count
-
-
-@pytest.mark.parametrize("message", ["CUDA error: CUBLAS_STATUS_ALLOC_FAILED", "cuDNN error: X"])
-def test_failures_of_a_device_are_not_taken_for_layers_without_a_batched_form(message):
-    calls = []
-
-    def forward(self, x):
-        calls.append(x)
-        raise RuntimeError(message)
-
-    net = Written(forward, a=nn.Linear(2, 2))
-    with pytest.raises(RuntimeError, match=message):
-        stacked_forward(net, stack_parameters(net, 3), torch.ones(4, 2), shared_input=True)
-    assert len(calls) == 1
 
 
 @pytest.mark.parametrize("architecture", ["gcn", "gat"])

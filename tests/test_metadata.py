@@ -81,15 +81,12 @@ def test_one_of_the_two_builds_of_xgboost_is_asked_for(metadata):
     assert all(sum(each.evaluate(place) for each in markers) == 1 for place in PLACES.values())
 
 
-def test_an_index_can_show_the_description(metadata):
+def test_an_index_can_show_the_description_and_files_that_it_links_exist(metadata):
     text = metadata["long_description"]
     assert all(each.startswith("https:") for each in re.findall(r"\]\(([^)]*)\)", text))
     assert not re.search(r"`[\w./]+\.(rst|md)`", text)  # names of files that an index does not have
     assert text.startswith("# skuq\n")
     assert "Two moons. Left" not in text  # the caption of a picture that is not there
-
-
-def test_files_that_the_readme_links_exist():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     targets = [each for each in re.findall(r"\]\(([^)]*)\)", text) if "://" not in each]
     assert len(targets) > 3
@@ -109,15 +106,14 @@ def test_classifiers_name_the_pythons_that_ran(metadata):
         assert run["tests"]["passed"] > 4000
 
 
-def test_the_package_runs_as_a_module():
-    command = [sys.executable, "-m", "skuq", "--version"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.startswith("skuq, version")
-
-
-def test_pip_takes_extras_of_an_installed_skuq_without_an_index():
-    """Messages of missing packages say ``pip install 'skuq[...]'``, and skuq is on no index."""
-    pip = [sys.executable, "-m", "pip", "install", "--no-index", "--dry-run", "skuq[skops]"]
-    done = subprocess.run(pip, capture_output=True, text=True)
-    assert "No matching distribution found for skuq" not in done.stderr
-    assert "Requirement already satisfied: skuq[skops]" in done.stdout
+@pytest.mark.parametrize(
+    ("command", "word"),
+    [
+        ("skuq --version", "skuq, version"),
+        # Messages of missing packages name extras, and skuq is on no index.
+        ("pip install --no-index --dry-run skuq[skops]", "already satisfied: skuq[skops]"),
+    ],
+)
+def test_the_package_runs_as_a_module_and_pip_takes_its_extras_without_an_index(command, word):
+    command = [sys.executable, "-m", *command.split()]
+    assert word in subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout

@@ -27,7 +27,6 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.svm import SVC
@@ -48,7 +47,7 @@ from skuq.metrics import (
 )
 from skuq.plotting import ReliabilityDisplay
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch
-from tests.test_common import FIRST, REFITTED, UpperHalf
+from tests.test_common import FIRST, REFITTED
 from tests.written import Written
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
@@ -57,8 +56,6 @@ pa = pytest.importorskip("pyarrow")
 
 IRIS = load_iris(return_X_y=True)
 FROZEN = FrozenEstimator(LogisticRegression(max_iter=999).fit(*IRIS))
-NET = MLPRegressor((5,), max_iter=300, random_state=0).fit(IRIS[0], IRIS[0][:, 3])
-FROZEN_NET = FrozenEstimator(NET)
 LABELS = np.array(["low", "mid", "high"])  # which sort as high, low, mid
 PROBA = np.random.default_rng(0).dirichlet([1, 1, 1], 400)
 DRAWN = LABELS[(np.random.default_rng(1).random((400, 1)) > PROBA.cumsum(1)[:, :2]).sum(axis=1)]
@@ -156,33 +153,6 @@ def test_probabilities_that_a_model_returns_as_a_table_are_read_by_name(estimato
     assert scorer(table, X, y) == scorer(plain, X, y)
 
 
-UNMEASURED = {
-    "distance": (skuq.FeatureDistanceClassifier(), ["aleatoric"]),
-    "one model": (skuq.ReferenceClassifier(), ["epistemic"]),
-    "attack": (skuq.MirageFineTuner(None, region=UpperHalf(), max_epochs=5), ["epistemic"]),
-    "ensemble": (
-        skuq.DeepEnsembleClassifier(n_members=2, setting="max-score"),
-        ["aleatoric", "epistemic"],
-    ),
-}
-
-
-@pytest.mark.usefixtures("short_training")
-@pytest.mark.parametrize("name", UNMEASURED)
-def test_a_part_that_nobody_measured_is_not_a_number(name):
-    estimator, missing = UNMEASURED[name]
-    X, y = make_moons(60, noise=0.3, random_state=0)
-    fitted = clone(estimator).set_params(random_state=0).fit(X, y)
-    u = fitted.predict_uncertainty(X)
-    for part in ("aleatoric", "epistemic"):
-        assert np.isnan(getattr(u, part)).all() == (part in missing), part
-    assert np.isfinite(u.total).all()
-    np.testing.assert_array_equal(fitted.score_samples(X), -u.total)  # ranks inputs all the same
-    scorer = skuq.metrics.uncertainty_scorer(skuq.metrics.misclassification_auroc, part=missing[0])
-    with pytest.raises(ValueError, match=missing[0]):
-        scorer(fitted, X, y)
-
-
 def test_confidence_that_no_reference_sample_supports_has_no_parts():
     """A bin without samples is drawn as a bin that is right (calibration-framework#52)."""
     X = np.random.default_rng(0).normal(size=(400, 2))
@@ -200,6 +170,9 @@ def test_a_detector_does_not_rank_by_a_part_that_nobody_measured():
     assert "epistemic" not in detector.explain(X).columns
     with pytest.raises(ValueError, match="epistemic"):
         detector.set_params(scores=["epistemic"]).fit(X, y)
+    scorer = skuq.metrics.uncertainty_scorer(skuq.metrics.misclassification_auroc, part="epistemic")
+    with pytest.raises(ValueError, match="epistemic"):
+        scorer(skuq.ReferenceClassifier(random_state=0).fit(X, y), X, y)
 
 
 HALF = [
@@ -226,18 +199,13 @@ def test_probabilities_of_half_precision_are_scored_as_others(n_classes):
             assert found == pytest.approx(expected, rel=0.01, abs=4e-3)
 
 
-@pytest.mark.usefixtures("few_trees")
 @pytest.mark.parametrize(
     ("estimator", "counts"),
     [
-        (skuq.QUAMClassifier(FROZEN, search=PoolSearch(n_steps=20, train_batch_size=999)), True),
-        (skuq.QUAMRegressor(FROZEN_NET, search=PoolSearch(n_steps=20, train_batch_size=999)), True),
         (skuq.EvidentialProbe(FROZEN, max_epochs=5), False),
         (skuq.FeatureDistanceClassifier(FROZEN, n_neighbors=5), True),
         (skuq.FeatureDistanceClassifier(FROZEN, distance="mahalanobis"), True),
         (skuq.LaplaceClassifier(FROZEN, n_samples=20), True),
-        (skuq.RobustGPC(max_iter=1), True),
-        (skuq.RobustGPRegressor(max_iter=1), True),
         (skuq.AnchoredQuantileRegressor(max_epochs=5, batch_size=999), True),
     ],
     ids=lambda each: "".join(str(each).split()),
@@ -245,11 +213,9 @@ def test_probabilities_of_half_precision_are_scored_as_others(n_classes):
 def test_a_weight_of_2_is_the_sample_twice(estimator, counts):
     X, kinds = IRIS[0][::3], IRIS[1][::3]
     y = X[:, 3] + 0.1 * kinds if is_regressor(estimator) else kinds
-    quam = isinstance(estimator, skuq.QUAMClassifier | skuq.QUAMRegressor)
-    pool = {"X_pool": X[::5] * 1.5} if quam else {}
-    estimator.set_params(random_state=0)
     data = [(X, y, np.ones(50)), (X, y, np.full(50, 2.0)), (X.repeat(2, axis=0), y.repeat(2), None)]
-    fitted = [clone(estimator).fit(*rows, sample_weight=w, **pool) for *rows, w in data]
+    estimator.set_params(random_state=0)
+    fitted = [clone(estimator).fit(*rows, sample_weight=weight) for *rows, weight in data]
     once, heavier, repeated = (each.predict_uncertainty(X).epistemic for each in fitted)
     np.testing.assert_allclose(heavier, repeated, rtol=1e-4, atol=1e-6)
     assert np.allclose(once, heavier, rtol=1e-3) is not counts
@@ -410,28 +376,6 @@ def test_where_observations_are_zeros_all_actions_are_tried_and_no_network_is_ce
     assert len(agent.predict(none)) == len(agent.predict_uncertainty(none)) == 0
     assert agent.predict_uncertainty(none, per_action=True).total.shape == (0, 2)
     assert agent.predict_quantiles(none).shape[:2] == (0, 2)
-
-
-@pytest.mark.parametrize("factor", [1e-6, 1e6])
-def test_bounds_are_the_same_in_any_unit_of_the_features(factor):
-    """Models that are worthless for inputs of odd scale (GPflow/GPflow#1292)."""
-    X, y = make_moons(40, noise=0.15, random_state=0)
-    found = []
-    for unit in (1.0, factor):
-        gpc = skuq.RobustGPC(random_state=0, device="cpu", max_iter=20).fit(X * unit, y)
-        request = {"radius": 0.5 * unit, "max_regions": 50}
-        bounds = gpc.predict_proba_bounds(X[:1] * unit, class_=1, **request)
-        at = gpc.predict_proba(np.concatenate([bounds.argmin[0], bounds.argmax[0]]))[:, 1]
-        attained = [bounds.min_upper[0, 0], bounds.max_lower[0, 0]]
-        np.testing.assert_allclose(at, attained, atol=1e-8)
-        radii = gpc.certified_radius(X[:4] * unit, max_regions=50, precision=0.1).lower / unit
-        found.append((gpc.certify(X * unit, **request).status, bounds.min_lower, radii))
-    (status, lower, radii), (new_status, new_lower, new_radii) = found
-    np.testing.assert_array_equal(status, new_status)
-    assert "undecided" not in status
-    np.testing.assert_allclose(lower, new_lower, atol=1e-4)
-    np.testing.assert_allclose(radii, new_radii, rtol=1e-3)
-    assert (radii > 0).any()
 
 
 def test_a_cell_whose_square_overflows_is_refused_by_its_place():

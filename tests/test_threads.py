@@ -20,7 +20,8 @@ from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier, NetworkHead
 from skuq.models import ModuleClassifier, look_at
 from skuq.quam import PointwiseSearch, PoolSearch
-from tests.test_common import CONFIGURATIONS, UpperHalf
+from tests.models.around import AROUND, around
+from tests.test_common import CONFIGURATIONS
 from tests.written import Written
 
 N_THREADS = 4
@@ -39,30 +40,23 @@ LAYERS = {"first": nn.Linear(4, 8), "second": nn.Linear(8, 8), "last": nn.Linear
 RESIDUAL = Written(forward, **LAYERS, dropout=nn.Dropout(0.2)).double().eval()
 CONVOLUTIONS = nn.Unflatten(1, (1, 4)), nn.Conv1d(1, 3, 2), nn.ReLU(), nn.Flatten()
 CONVOLUTIONAL = nn.Sequential(*CONVOLUTIONS, nn.Linear(9, 3)).double().eval()
-SHORT = {"n_chains": 2, "n_samples": 2, "steps_per_sample": 2, "setting": "selected"}
 LAST = PoolSearch(n_steps=3, parameters="last")
 GIVEN = [
     ModuleClassifier(RESIDUAL),
-    skuq.ReferenceClassifier(RESIDUAL),
+    *(around(kind, RESIDUAL) for kind in sorted({*AROUND} - {"auditor", "chains", "ensemble"})),
     skuq.DeepEnsembleClassifier(members=[RESIDUAL, CONVOLUTIONAL], setting="selected"),
-    skuq.MCDropoutClassifier(RESIDUAL, n_samples=5, setting="selected"),
-    skuq.LaplaceClassifier(RESIDUAL),
-    skuq.FeatureDistanceClassifier(RESIDUAL),
-    skuq.EvidentialProbe(RESIDUAL, head=NetworkHead(layer=-2), max_epochs=2),
     skuq.EvidentialProbe(RESIDUAL, head=NetworkHead(layer="second"), max_epochs=2),
-    skuq.MirageFineTuner(RESIDUAL, region=UpperHalf(), epsilon=0.5, max_epochs=2),
     *(
         skuq.QUAMClassifier(module, setting="selected", search=search)
         for module in (RESIDUAL, CONVOLUTIONAL)
         for search in (PoolSearch(n_steps=3), LAST)
     ),
     skuq.QUAMClassifier(CONVOLUTIONAL, search=PointwiseSearch(n_steps=2)),
-    skuq.OODDetector(RESIDUAL),
     skuq.OODDetector(CONVOLUTIONAL),
     skuq.OODDetector(skuq.QUAMClassifier(search=PoolSearch(n_steps=3))),
 ]
 if find_spec("posteriors") is not None:
-    GIVEN += [skuq.SGMCMCClassifier(RESIDUAL, parameters=p, **SHORT) for p in ("last", "all")]
+    GIVEN += [around("chains", RESIDUAL).set_params(parameters=each) for each in ("last", "all")]
 
 KINDS = set(map(type, GIVEN))
 DEFAULT = [  # of the other estimators with networks

@@ -147,15 +147,23 @@ def test_last_layer_moves_in_its_place_if_something_is_computed_after_it(name):
     torch.testing.assert_close(outputs[1], functional_call(network, own, (X,)))
 
 
-def test_a_lack_of_memory_is_not_hidden_by_a_slow_loop():
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("too much"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"),
+        RuntimeError("cuDNN error: X"),
+    ],
+)
+def test_failures_of_a_device_are_not_hidden_by_a_slow_loop(error):
     calls = []
 
     def forward(self, X):
         calls.append(X)
-        raise torch.OutOfMemoryError("too much")
+        raise error
 
     net = Written(forward, weight=nn.Parameter(torch.ones(2)))
-    with pytest.raises(torch.OutOfMemoryError):
+    with pytest.raises(type(error), match=str(error)):
         stacked_forward(net, stack_parameters(net, 3), torch.ones(4, 2), shared_input=True)
     assert len(calls) == 1
 

@@ -182,12 +182,7 @@ def fit_frames_otherwise(old, self, X, y):
 
 def share(old, self, X, y, rng):
     old(X, y, rng)
-    SHARED["means"] = self.means_
-
-
-def predict_shared(old, self, X):
-    self.means_ = SHARED["means"]
-    return old(X)
+    type(self).means_ = vars(self).pop("means_")
 
 
 def learn_by_length(old, self, X, y, rng):
@@ -201,11 +196,6 @@ def fit_seed_0(old, self, X, y):
     return old(X, y)
 
 
-def divide_scale(self, X, y, rng):
-    self.scale = self.scale / len(X)
-
-
-SHARED = {}
 METHODS = {
     "parameters": {
         "AltersParameter": {
@@ -246,7 +236,9 @@ METHODS = {
     "fitting_changes_nothing": {
         "ChangesTrainingInput": learning(lambda self, X, y, rng: np.subtract(X, 1, out=X)),
         "ChangesTargets": learning(lambda self, X, y, rng: np.copyto(y, y[::-1].copy())),
-        "OverwritesParameter": learning(divide_scale),
+        "OverwritesParameter": learning(
+            lambda self, X, *_: setattr(self, "scale", self.scale / len(X))
+        ),
         "ConvertsParameter": learning(lambda self, *_: setattr(self, "scale", int(self.scale))),
     },
     "predicting_changes_nothing": {
@@ -318,7 +310,7 @@ METHODS = {
             ),
         }
     },
-    "other_instances": {"SharesWhatItLearnt": {"_learn": share, "_parts": predict_shared}},
+    "other_instances": {"SharesWhatItLearnt": {"_learn": share}},
     "two_classes": {
         "LosesTwoClasses": {
             "_parts": lambda old, self, X: (
