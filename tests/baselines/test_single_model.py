@@ -13,7 +13,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from skuq._networks import LeNet
 from skuq.baselines import FeatureDistanceClassifier, MCDropoutClassifier
 from skuq.baselines import _single_model as module_under_test
 from skuq.baselines._single_model import MaskedNetworks, _dropout_modules
@@ -38,14 +37,6 @@ def test_masked_networks_are_compared_as_the_equations_say(iris, dropped):
 def test_default_network_has_dropout_of_the_rate_asked_for(iris):
     model = MCDropoutClassifier(dropout=0.4, n_samples=5, random_state=0).fit(*iris)
     assert [module.p for module in _dropout_modules(model.model_.module)] == [0.4]
-
-
-def test_lenet_has_dropout_of_its_own():
-    X = np.random.default_rng(0).random((12, 1, 16, 16)).astype(np.float32)
-    lenet = seeded_module(lambda: LeNet(3, image_shape=(1, 16, 16)))
-    model = MCDropoutClassifier(FrozenEstimator(lenet), n_samples=20, random_state=0)
-    u = model.fit(X, np.arange(12) % 3).predict_uncertainty(X[:2])
-    assert (u.epistemic > 0).all()
 
 
 def tiny(rate=0.3):

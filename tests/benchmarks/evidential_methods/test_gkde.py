@@ -90,14 +90,6 @@ def test_the_teacher_weighs_more_from_epoch_to_epoch(data, nodes, y, monkeypatch
     np.testing.assert_allclose(weights, np.minimum(1, np.arange(1, 203) / 200))
 
 
-def test_unlabelled_nodes_are_drawn_to_the_prior(data, nodes, y, others, fitted):
-    """Far from its labels the prior has no evidence, and neither has the student."""
-    few = model(data).fit(nodes[:6], y[:6])
-    assert few.alpha_[others].sum() < fitted.alpha_[others].sum()
-    correlation = np.corrcoef(np.log(few.alpha_.sum(axis=1)), few.prior_.sum(axis=1))[0, 1]
-    assert correlation > 0.3
-
-
 def test_validation(data, nodes, y, others):
     stopped = model(data, learning_rate=0.1, patience=3)
     stopped.fit(nodes, y, X_val=others, y_val=data.labels[others])
