@@ -24,6 +24,7 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
     sums, few = audit.sums_, audit.sums_._replace(count=np.bincount([3] * 5, minlength=10))
     paths, mixed = [tmp_path / "t.csv"], [tmp_path / "mixed.csv"]
     table = pd.DataFrame({"y": ["a", "b"] * 150, "p0": np.arange(300) / 300})
+    table["g"] = ["missing", None, None] * 100
     table.assign(p1=1 - table["p0"]).to_csv(paths[0], index=False)
     pd.DataFrame({"y": ["01", "02"] * 9 + ["x"] * 9, "p": 0.25}).to_csv(mixed[0], index=False)
     named = pd.DataFrame({"y": ["a", "b"], "p(a)": 0.5, "p(b)": 0.5})
@@ -57,6 +58,7 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         (lambda: named_groups({"x": ["y=z"], "x=y": ["z"]}), "must differ"),
         (lambda: audit_files(paths, "y", ["p0", "p1"], strategy="quantile"), "uniform"),
         (lambda: audit_files(paths, "y", ["p0", "p1"], groups=["p0"]), "300 different"),
+        (lambda: audit_files(paths, "y", ["p0", "p1"], groups=["g"]), "'g=missing' twice"),
         (lambda: audit_files(paths, "y", ["p0", "p1"], groups=["sex"]), "'sex'"),
         (lambda: audit_files(paths, "y", ["p0", "p1"], search_regions=True), "features"),
         (lambda: audit_files(paths, "y"), "proba"),
