@@ -162,6 +162,8 @@ def test_codes_of_a_file_without_words_are_those_of_another_with_them(table, tmp
     )
     assert [each[:3] for each in found] == [each[:3] for each in whole]  # conditions and count
     assert "01" in {value for region in found for value in region.conditions.values()}
+    (region,) = audit_files(paths, "y", PROBA, features=["p0"]).audit.regions_
+    assert isinstance(region.conditions["p0"], tuple)  # an interval of numbers
 
 
 @pytest.mark.parametrize(
