@@ -73,10 +73,12 @@ def test_range_between_radii_is_that_of_the_larger_one_and_bounds_at_one_serve_t
     assert [0.0, 0.6] in corners
     assert [1.0, 0.2] in corners
     assert display.status.tolist() == ["safe", "safe", "unsafe"]
-    lower, upper = [[0.5, 0.6, 0.4], [0.7, 0.6, 0.65]], [[0.8] * 3, [1] * 3]
+    lower, upper = [[0.5, 0.6, 0.4], [0.7, 0.6, 0.65]], [[0.8, 0.9, 0.85], [1, 0.97, 1]]
     display = CertifiedRangeDisplay([0, 1, 2], *lower, *upper, allowed=MOST)
     assert display.min_lower.tolist() == [0.6, 0.6, 0.4]
     assert display.min_upper.tolist() == [0.7, 0.6, 0.6]
+    assert display.max_lower.tolist() == [0.8, 0.9, 0.9]
+    assert display.max_upper.tolist() == [0.97, 0.97, 1]
     assert (display.safe_radius, display.unsafe_radius) == (1, np.inf)
 
 
