@@ -10,10 +10,10 @@ import pytest
 from skuq.calibration import BinSums, bin_sums
 from skuq.calibration import TopLabelPredictions as Recorded
 from skuq.zk import _statements as st
-from skuq.zk._files import FORMAT
+from skuq.zk._files import FORMAT, VerificationError, write_json
 from skuq.zk._fixed_point import Architecture, IntegerPredictions
 from skuq.zk._results import judge
-from skuq.zk._spot_check import chosen_rows, sample_size
+from skuq.zk._spot_check import chosen_rows, read_reports, sample_size
 from tests.zk.tampering import ONE
 
 TREE = [0, 0.5, None, [1, 0.5, None, None]]  # three regions
@@ -41,6 +41,10 @@ def test_impossible_values_are_refused_and_the_limits_accepted(name, impossible,
     for value in impossible:
         assert name in found(**{name: value}) or found(**{name: value}) == "the list of pads"
     assert [found(**{name: value}) for value in possible] == ["possible"] * len(possible)
+    more = {"level": "predictions", "reported_digest": "d", "nonce": "n"}
+    for n, may in ((0, False), (1, True), (7, True), (8, False)):
+        proven = st.SpotCheckStatement.of({**COMMON, **AUDIT, **more, "n_proven": n})
+        assert (proven.impossible(COMMITTED) is None) == may
     # 7 samples in chunks of 4, of three regions: 2 to 4 chunks.
     pads = [found(pads=list(range(n)), regions=TREE) for n in range(1, 6)]
     assert pads == ["the list of pads", *["possible"] * 3, "the list of pads"]
@@ -133,6 +137,27 @@ def test_a_sample_is_the_smallest_that_is_large_enough():
     for share, error, name in ((0, 0.1, "share"), (1, 0.1, "share"), (0.1, 0, "error")):
         with pytest.raises(ValueError, match=name):
             sample_size(share, error)
+
+
+REPORTS = {"label": [0, 1], "confidence": [1, ONE], "reference_digest": "r"}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        *(({"label": label}, "impossible") for label in ([0, 2], [-1, 0])),
+        *(({"confidence": value}, "impossible") for value in ([0, 9], [1, ONE + 1], [1, 10**30])),
+        *(({name: [1]}, "one prediction per") for name in ("label", "confidence")),
+        ({"reference_digest": "s"}, "different reference data"),
+    ],
+)
+def test_reports_are_possible_and_of_the_same_data(tmp_path, change, message):
+    stated = SimpleNamespace(n_samples=2, reference_digest="r")
+    write_json(tmp_path / "reported.json", REPORTS)
+    assert [part.tolist() for part in read_reports(tmp_path, stated, 2)] == [[0, 1], [1, ONE]]
+    write_json(tmp_path / "reported.json", {**REPORTS, **change})
+    with pytest.raises(VerificationError, match=message):
+        read_reports(tmp_path, stated, 2)
 
 
 def chosen(nonce="a", n=200, k=20, **others):

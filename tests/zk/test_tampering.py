@@ -77,14 +77,15 @@ def under_my_point(w, bundle):
     t.edit_proof(bundle / CHUNK, lambda mine: mine[:64] + other[64:])
 
 
-def report(row=0):
+def report(row=0, stated=True):
     """Change one report, and state its new hash."""
 
     def change(w, bundle):
         record = read_json(bundle / REPORTED)
         record["confidence"][row] = 9000
         write_json(bundle / REPORTED, record)
-        t.changed(bundle / STATED, reported_digest=digest_file(bundle / REPORTED))
+        if stated:
+            t.changed(bundle / STATED, reported_digest=digest_file(bundle / REPORTED))
 
     return change
 
@@ -112,6 +113,7 @@ TAMPERINGS = {  # levels, reason, change
     "all flags": (VERDICTS, NOT_HELD, put(VERDICT, outputs=["-1", "-1", "-1"])),
     "at another alpha": (VERDICTS, NOT_HELD, put_from(lambda w, b: w.other_verdict, VERDICT)),
     "by a chunk": (VERDICTS, LONGER, put_from(lambda w, b: b / CHUNK, VERDICT, PROOF)),
+    "report": (REPORTS, "reported confidences", report(stated=False)),
     "report, stated": (REPORTS, "reported confidences", report()),
     "nonce": (REPORTS, "different challenge", put(STATED, nonce="0" * 32)),
     "fewer proven": (REPORTS, "1 proofs of chunks where 2", put(STATED, n_proven=21)),
