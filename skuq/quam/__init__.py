@@ -17,6 +17,7 @@ from skuq.quam._regressor import QUAMRegressor
 if TYPE_CHECKING:
     from skuq.quam._pointwise_search import PointwiseSearch
     from skuq.quam._pool_search import PoolSearch
+    from skuq.quam._quadratic_search import QuadraticSearch
 
 __all__ = [
     "AdversarialModels",
@@ -25,6 +26,7 @@ __all__ = [
     "PoolSearch",
     "QUAMClassifier",
     "QUAMRegressor",
+    "QuadraticSearch",
     "RefitSearch",
     "make_pool",
 ]
@@ -34,8 +36,11 @@ _NETWORKS = {
     "skuq.quam._objectives": ("Targeted",),
     "skuq.quam._pointwise_search": ("PointwiseSearch", "search_adversarial_models"),
     "skuq.quam._pool_search": ("PoolSearch",),
+    "skuq.quam._quadratic_search": ("QuadraticSearch", "apart", "towards"),
 }
 __getattr__ = lazy_names(__name__, _NETWORKS, load=import_networks)
 stored_in("skuq.quam._gradient_search", "quam.fitted-search", "quam.search-problem")
 stored_in("skuq.quam._pointwise_search", "quam.pointwise-search")
 stored_in("skuq.quam._pool_search", "quam.pool-search", "quam.found-networks")
+stored_in("skuq.quam._quadratic_search", "quam.quadratic-search", "quam.quadratic-problem")
+stored_in("skuq.quam._curvature", "quam.kronecker-curvature", "quam.exact-curvature")

@@ -44,12 +44,14 @@ from skuq.validation import (
 
 if TYPE_CHECKING:
     from skuq.quam._pointwise_search import SearchedPoints
+    from skuq.quam._quadratic_search import QuadraticPoints, SearchCheck
 
 # Module and name of each search.
 SEARCHES = {
     "pool": ("skuq.quam._pool_search", "PoolSearch"),
     "refit": ("skuq.quam._refit_search", "RefitSearch"),
     "pointwise": ("skuq.quam._pointwise_search", "PointwiseSearch"),
+    "quadratic": ("skuq.quam._quadratic_search", "QuadraticSearch"),
 }
 
 
@@ -279,8 +281,8 @@ class QUAMBase(ModelMixin, ABC):
         Raises
         ------
         ValueError
-            If the estimator was fitted with search="pointwise", or `X` does not have the form of
-            the training data.
+            If the estimator was fitted with search="pointwise" or "quadratic", which need no pool,
+            or `X` does not have the form of the training data.
         """
         self._check_found()
         _check_pool(X, self.search_)
@@ -303,6 +305,35 @@ class QUAMBase(ModelMixin, ABC):
         found._found = self._search_on(both, self._found.targets)
         return found
 
+    def check_search(self, X: Any) -> SearchCheck:
+        """Compare predicted with true training losses of the models that a QuadraticSearch finds.
+
+        If the true excess losses exceed the predicted ones by more than a factor of two, the
+        quadratic approximation is poor at these inputs: use `refine_steps` of the search, or
+        search="pointwise".
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Some inputs; twenty are enough. The cost is that of the pass of 2,048 training samples
+            through one network for each input and class.
+
+        Returns
+        -------
+        SearchCheck
+            Predicted and true excess loss for each input and class, in nats in total.
+
+        Raises
+        ------
+        ValueError
+            If the estimator was not fitted with a QuadraticSearch.
+        """
+        check_is_fitted(self)
+        if not hasattr(self.search_, "refine_steps"):
+            raise ValueError("Only models of search='quadratic' can be checked.")
+        parts = [part for job in self._points(X) for part in job.checked()]
+        return type(parts[0])(*map(np.concatenate, zip(*parts, strict=True)))
+
     def without_training_data(self) -> Self:
         """Return a copy without training data; it predicts the same, but cannot search again.
 
@@ -315,7 +346,7 @@ class QUAMBase(ModelMixin, ABC):
         Raises
         ------
         ValueError
-            If the estimator was fitted with search="pointwise", which needs the training data.
+            If the estimator was fitted with search="pointwise" or "quadratic".
         """
         self._check_found()
         twin = copy(self)
@@ -368,8 +399,8 @@ class QUAMBase(ModelMixin, ABC):
         if not hasattr(self, "_found"):
             raise ValueError(
                 "This estimator has no models from a search on a pool: it was fitted with "
-                "search='pointwise', or its last search failed. Fit it with search='pool' or "
-                "search='refit'."
+                "search='pointwise' or 'quadratic', which search at each input anyway, or its last "
+                "search failed. Fit it with search='pool' or 'refit'."
             )
 
     def _importance_sampling(self) -> ImportanceSampling:
@@ -384,12 +415,8 @@ class QUAMBase(ModelMixin, ABC):
         elif not pointwise:
             # Losses that differ by less than two standard errors are indistinguishable.
             temperature = 2 * max(self._found.standard_error, 1e-6)
-        else:
-            # The importance weights are likelihoods of one mini-batch, or of all samples if there
-            # are fewer samples than a mini-batch may contain.
-            problem, search = self._problem.problem, self.search_
-            share = min(1, search.train_batch_size / len(problem.X))
-            temperature = 1 / (share * problem.total_weight)
+        else:  # the importance weights are likelihoods of the training set
+            temperature = 1 / self._problem.total_weight
         return ImportanceSampling(
             self.setting,
             self.mixture,
@@ -414,16 +441,15 @@ class QUAMBase(ModelMixin, ABC):
                 parts.append(part)
         return list(map(np.concatenate, zip(*parts, strict=True)))
 
-    def _points(self, X: Any) -> list[SearchedPoints]:
+    def _points(self, X: Any) -> list[SearchedPoints] | list[QuadraticPoints]:
         """Split the inputs into batches that are searched together."""
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
         self.search_._validate_params()
         inputs = self._inputs(X)
-        points: list[SearchedPoints] = self.search_.batches(
+        return self.search_.batches(  # type: ignore[no-any-return]
             self._problem, self._present_task(), inputs, self._outputs(inputs), self._device
         )
-        return points
 
     def _rows(self, X: Any) -> list[EvaluatedRows]:
         """Split the inputs into one part per job."""
@@ -468,7 +494,7 @@ class EvaluatedRows(NamedTuple):
 
 
 def _reduced(
-    job: SearchedPoints | EvaluatedRows,
+    job: SearchedPoints | QuadraticPoints | EvaluatedRows,
     function: Callable[..., Sequence[NDArray[Any]]],
     argument: Any,
 ) -> list[NDArray[Any]]:
@@ -502,8 +528,8 @@ def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
 def _check_pool(X_pool: Any, search: Search) -> None:
     if search.pointwise:
         raise ValueError(
-            "A pool has no effect on search='pointwise', which runs a new search for each input; "
-            "use search='pool' or 'refit'."
+            "A pool has no effect on search='pointwise' and 'quadratic', which run new searches "
+            "for each input; use search='pool' or 'refit'."
         )
     if _num_samples(X_pool) < 2:
         raise ValueError(

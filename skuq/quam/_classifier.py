@@ -147,6 +147,7 @@ class QUAMClassifier(
 
     _parameter_constraints: dict[str, Any] = {
         **PARAMETERS,
+        "setting": [StrOptions({"selected", "expected", "pairwise", "regret"})],
         "n_targets": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
     }
 
@@ -237,15 +238,24 @@ class QUAMClassifier(
             )
         self._task = self._present_task()
         self._problem = self.search_.problem(
-            self.model_, data, losses, seed=search_seed, device=self._device
+            self.model_, data, losses, task=self._task, seed=search_seed, device=self._device
         )
         self._search(data, search_seed)
         return self
 
     def _refuse_ineffective(self, given: Given) -> None:
+        self._check_setting()
         if not getattr(self.search_, "targeted", True):
             reason = "with targeted=False of the search, which targets no class."
             refuse_ineffective(self, ["n_targets"], reason)
+
+    def _check_setting(self) -> None:
+        by_point = self.search_.pointwise and getattr(self.search_, "targeted", True)
+        if self.setting == "regret" and not by_point:
+            raise ValueError(
+                "setting='regret' needs a search for each input and class: search='quadratic' or "
+                "'pointwise'."
+            )
 
     def _present_task(self) -> Classification:
         targeted = getattr(self.search_, "targeted", True)
@@ -268,6 +278,7 @@ class QUAMClassifier(
             Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
         """
         sampling = self._importance_sampling()
+        self._check_setting()  # it may have changed since `fit`
         parts = self._over(X, self._task.uncertainty, sampling)
         return with_index_of(X, Uncertainty.from_parts(*parts))
 

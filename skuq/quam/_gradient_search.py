@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import gen_batches
@@ -38,6 +39,7 @@ from skuq.quam._search import Problem, Search, Task
 # Searches run together if the memory for their weights is at most this many times the size of the
 # largest tensor that `within_memory` allows.
 _TENSORS_OF_WEIGHTS = 4
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
 class Schedule(NamedTuple):
@@ -65,11 +67,57 @@ class SearchSettings(NamedTuple):
     device: torch.device
 
 
+#: Constraint on the parameter `effort`.
+EFFORT: list[Any] = [StrOptions({"equal", "paper"})]
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
-class GradientSearch(Search):
-    """Parameters of the gradient searches, documented in `PoolSearch`."""
+class NetworkSearch(Search):
+    """Search over the weights of a network, or of some of its layers."""
 
     parameters: Any = "auto"
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
+        "parameters": [StrOptions({"auto", "all", "linear", "last"}), callable],
+    }
+    form = "network"
+
+    def check_suits(self, given: Given, device: Any) -> None:
+        if not given.has_gradients:
+            raise TypeError(
+                f"{type(self).__name__} needs a model with gradients, and "
+                f"{type(given.learner).__name__} has none; use search='refit', or search=None, "
+                "which selects a suitable search."
+            )
+        resolve_device(device)  # raises before the training starts
+
+    def fitted(
+        self, model: Any, data: TrainingData, losses: FloatArray, *, seed: int, device: Any
+    ) -> FittedSearch:
+        """Split the network before the first searched weights, and store the training data."""
+        auto = self.parameters == "auto"
+        inputs = data.inputs
+        body, module, names = model.cut(
+            model.moving_parameters if auto else self.parameters, inputs
+        )
+        features = inputs if body is None else evaluate(body, inputs, device=device)
+        counts = data.weight > 0
+        problem = SearchProblem(
+            module,
+            names,
+            X=features.numpy()[counts],
+            y=(data.codes if len(data.codes) else data.labels)[counts],
+            weight=data.weight[counts],
+            reference_loss=losses[counts],
+            seed=seed,
+        )
+        return FittedSearch(body, problem)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class GradientSearch(NetworkSearch):
+    """Parameters of the gradient searches, documented in `PoolSearch`."""
+
     targeted: bool = True
     n_steps: int | str
     c0: float | str
@@ -81,7 +129,7 @@ class GradientSearch(Search):
     train_batch_size: int
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
-        "parameters": [StrOptions({"auto", "all", "linear", "last"}), callable],
+        **NetworkSearch._parameter_constraints,
         "targeted": ["boolean"],
         "n_steps": [Interval(Integral, 1, None, closed="left")],
         "c0": [Interval(Real, 0, None, closed="left"), StrOptions({"auto"})],
@@ -94,17 +142,6 @@ class GradientSearch(Search):
     }
     # First step size divided by the last step size.
     _shortening: ClassVar[float]
-
-    form = "network"
-
-    def check_suits(self, given: Given, device: Any) -> None:
-        if not given.has_gradients:
-            raise TypeError(
-                f"{type(self).__name__} needs a model with gradients, and "
-                f"{type(given.learner).__name__} has none; use search='refit', or search=None, "
-                "which selects a suitable search."
-            )
-        resolve_device(device)  # raises before the training starts
 
     def length(self, module: nn.Module) -> tuple[int, float]:
         """Number of steps and initial step size of a search over the weights of a module."""
@@ -134,32 +171,24 @@ class GradientSearch(Search):
         return SearchSettings(schedule, self.prior_precision, self.train_batch_size, device)
 
     def problem(
-        self, model: Any, data: TrainingData, losses: FloatArray, *, seed: int, device: Any
+        self,
+        model: Any,
+        data: TrainingData,
+        losses: FloatArray,
+        *,
+        task: Task,
+        seed: int,
+        device: Any,
     ) -> FittedSearch:
-        """Split the network before the first searched weights, and store the training data."""
-        auto = self.parameters == "auto"
-        inputs = data.inputs
-        body, module, names = model.cut(
-            model.moving_parameters if auto else self.parameters, inputs
-        )
+        found = self.fitted(model, data, losses, seed=seed, device=device)
+        module, names = found.problem.module, found.problem.parameters
         if not any(bool(module.get_parameter(name).any()) for name in names):
             raise ValueError(
                 f"All parameters to be searched are zero ({list(names)}). Steps would be zero too, "
                 "because their size is relative to the parameters; select other parameters with "
                 "`parameters` of the search."
             )
-        features = inputs if body is None else evaluate(body, inputs, device=device)
-        counts = data.weight > 0
-        problem = SearchProblem(
-            module,
-            names,
-            X=features.numpy()[counts],
-            y=(data.codes if len(data.codes) else data.labels)[counts],
-            weight=data.weight[counts],
-            reference_loss=losses[counts],
-            seed=seed,
-        )
-        return FittedSearch(body, problem)
+        return found
 
 
 class Searched(NamedTuple):
@@ -248,6 +277,10 @@ class FittedSearch(HeldOnDevice, Problem):
     body: nn.Module | None
     problem: SearchProblem
 
+    @property
+    def total_weight(self) -> float:
+        return self.problem.total_weight
+
     def features(self, inputs: Tensor, device: torch.device) -> Tensor:
         """Compute the inputs of the searched layers."""
         return inputs if self.body is None else evaluate(self.on(device), inputs, device=device)
@@ -255,6 +288,32 @@ class FittedSearch(HeldOnDevice, Problem):
     def _copy_to(self, device: torch.device) -> nn.Module:
         assert self.body is not None
         return moved(self.body, device)
+
+
+def efforts(problem: SearchProblem, x: NDArray[Any]) -> FloatArray:
+    """Weight of the attack on each input, relative to the paper's; `x` are inputs of the layers.
+
+    It makes the penalty grow with the squared norm of the inputs of the searched layers, which
+    include a constant of the size of the others, for the bias. Inputs that are larger than 99 % of
+    the training samples get the paper's penalty again.
+    """
+    if problem.X.dtype.kind != "f" or any(
+        isinstance(m, _EMBEDDINGS) for m in problem.module.modules()
+    ):
+        return np.ones(len(x))  # ids have no norm
+    of_train, of_x = (
+        np.einsum("ij,ij->i", each, each)
+        for each in (each.reshape(len(each), -1).astype(np.float64) for each in (problem.X, x))
+    )
+    constant = np.average(of_train, weights=problem.weight) / problem.X[0].size
+    order = np.argsort(of_train)
+    reached = np.cumsum(problem.weight[order]) / problem.total_weight
+    median, largest = of_train[order[np.searchsorted(reached, [0.5, 0.99])]] + constant
+    of_x = of_x + constant
+    if median == 0:
+        return np.ones(len(x))
+    effort: FloatArray = np.maximum(median / of_x, np.minimum(1, median * of_x / largest**2))
+    return effort
 
 
 class MiniBatches:
@@ -293,7 +352,8 @@ class Attack(ABC):
         Shapes: `outputs` (n_models, n_rows, n_outputs).
         """
 
-    weight: float = 1.0  # weight of each element of `losses` in the objective
+    # Weight of each element of `losses` in the objective; a Tensor is expanded to their shape.
+    weight: float | Tensor = 1.0
 
 
 class Descent:
@@ -365,12 +425,14 @@ class Descent:
             excess = self._excess(trained, batch, samples) @ batch.weight[samples]  # Line 3
             shares.append(excess.detach())
             # Lines 4 and 5: compute the gradient of L_adv + c (L_train - L_ref), but not the sum.
-            terms = {excess: c}
+            terms: dict[Tensor, float | Tensor] = {excess: c}
             if _length(rows):
                 terms[attack.losses(step, rows, attacked)] = attack.weight
-            torch.autograd.backward(
-                [*terms], [term.new_full((), w).expand_as(term) for term, w in terms.items()]
-            )
+            factors = [
+                (w if torch.is_tensor(w) else term.new_full((), w)).expand_as(term)
+                for term, w in terms.items()
+            ]
+            torch.autograd.backward([*terms], factors)
         excess = torch.stack(shares).sum(0)
         if not self.weight_decay:
             return excess

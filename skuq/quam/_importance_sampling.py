@@ -106,13 +106,18 @@ def estimate_uncertainty(
     trajectories: Trajectories,
     sampling: ImportanceSampling,
     log_centre: Any = None,
+    targets: Any = None,
 ) -> Decomposition:
     """Estimate the parts of uncertainty from the weighted models of the searches.
 
-    Shapes: `log_reference` (n_points, n_classes), `log_centre` (n_points, n_classes); returns
-    (n_points,).
+    Shapes: `log_reference` (n_points, n_classes), `log_centre` (n_points, n_classes), `targets`
+    (n_points, n_searches); returns (n_points,).
     """
     log_proba, excess = log_softmax(trajectories.outputs), trajectories.excess_loss
+    if sampling.setting == "regret":
+        last = _taken(log_proba[:, :, -1], targets[..., None], 2)[..., 0]
+        regret = _log_sum_exp(last).clip(0)
+        return Decomposition(*map(_as_double, (entropy(log_reference), regret)))
     if sampling.mixture == "dirac":  # Eq. 6 with a delta distribution at each model
         best = _best_steps(log_reference, log_proba, excess, sampling.gamma)
         log_proba = _taken(log_proba, best[..., None], 2)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import gen_batches
@@ -16,12 +17,15 @@ from torch import Tensor, nn
 
 from skuq._networks import (
     TrainingSet,
+    as_double,
     on_device,
     training_batches,
     within_memory,
 )
+from skuq.base import FloatArray
 from skuq.files import stored
 from skuq.quam._gradient_search import (
+    EFFORT,
     Attack,
     Descent,
     FittedSearch,
@@ -31,10 +35,11 @@ from skuq.quam._gradient_search import (
     Searched,
     SearchProblem,
     SearchSettings,
+    efforts,
 )
 from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._objectives import Objective, Targeted
-from skuq.quam._search import Outputs, Task
+from skuq.quam._search import Classification, Outputs, Task
 
 
 @stored("quam.pointwise-search")
@@ -63,7 +68,11 @@ class PointwiseSearch(GradientSearch):
     learning_rate : float, default=0.1
         Step size of the search, relative to the root mean square of each weight tensor.
     learning_rate_decay : float or "auto", default="auto"
-        Factor by which the step size shrinks whenever the penalty grows; "auto" keeps it constant.
+        Factor by which the step size shrinks whenever the penalty grows. "auto" divides the step
+        size by 50 over the search: with a constant step size, the last models would have an excess
+        loss of hundreds of nats in total.
+    effort : {"equal", "paper"}, default="equal"
+        As in `QuadraticSearch`.
     train_batch_size : int, default=256
         Number of training samples per step for the penalty.
     batch_size : int, default=8
@@ -81,14 +90,16 @@ class PointwiseSearch(GradientSearch):
     n_steps: int = 100
     c0: float | str = "auto"
     train_batch_size: int = 256
+    effort: str = "equal"
     batch_size: int = 8
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **GradientSearch._parameter_constraints,
+        "effort": EFFORT,
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
     pointwise: ClassVar[bool] = True
-    _shortening = 1.0
+    _shortening = 50.0
 
     def batches(
         self, fitted: FittedSearch, task: Task, inputs: Tensor, reference: Tensor, device: Any
@@ -96,8 +107,12 @@ class PointwiseSearch(GradientSearch):
         """Split preprocessed inputs into batches of points that are searched together."""
         settings = self.settings(fitted.problem, task, device)
         x = fitted.features(inputs, device).numpy()
+        equal = self.effort == "equal" and isinstance(task, Classification)
+        effort = efforts(fitted.problem, x) if equal else np.ones(len(x))
         return [
-            SearchedPoints(fitted.problem, settings, task, x[rows], reference[rows].numpy())
+            SearchedPoints(
+                fitted.problem, settings, task, x[rows], reference[rows].numpy(), effort[rows]
+            )
             for rows in gen_batches(len(x), self.batch_size)
         ]
 
@@ -110,22 +125,30 @@ class SearchedPoints(NamedTuple):
     task: Task
     x: NDArray[Any]
     reference: NDArray[Any]  # (n_points, n_outputs)
+    effort: FloatArray  # (n_points,)
 
     def outputs(self) -> Iterator[Outputs]:
         """Run the searches; only results computed from the trajectories leave the process."""
         objective = self.task.objective(on_device(self.reference, self.settings.device))
-        models = search_batch(self.problem, self.settings, self.x, objective)
+        models = search_batch(self.problem, self.settings, self.x, objective, self.effort)
         targets = objective.targets.cpu() if isinstance(objective, Targeted) else None
-        yield Outputs(on_device(self.reference, "cpu"), models, targets)
+        reference = on_device(self.reference, "cpu")
+        yield Outputs(reference, models, targets, effort=self.effort)
 
 
 def search_batch(
-    problem: SearchProblem, settings: SearchSettings, x: NDArray[Any], objective: Objective
+    problem: SearchProblem,
+    settings: SearchSettings,
+    x: NDArray[Any],
+    objective: Objective,
+    effort: FloatArray,
+    start: dict[str, Tensor] | None = None,
 ) -> Trajectories:
     """Search at one batch of test points; return all models visited, on the CPU.
 
     `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
-    are on the device.
+    are on the device. `start` contains weights of all models, by point and search; None is the
+    given model.
     """
     device, searched = settings.device, problem.on(settings.device)
     # Copy the network, because threads that share the problem overwrite the network's weights.
@@ -148,7 +171,11 @@ def search_batch(
                 searched, part, prior_precision=settings.prior_precision, n_bytes=n_bytes
             )
             weights = descent.start(part, len(x))  # Line 1
-            found.append(_search(descent, weights, points, batches, settings.schedule))
+            for name, of_all in (start or {}).items():
+                chosen = of_all.unflatten(0, (len(x), -1))[:, searches].flatten(0, 1)
+                weights[name] = chosen.to(weights[name])
+            attack = _PointAttack(points, part, on_device(effort, device))
+            found.append(_search(descent, weights, attack, batches, settings.schedule))
         return Trajectories(*(torch.cat(each, dim=1) for each in zip(*found, strict=True)))
 
     trajectories = Trajectories(*(each.cpu().double() for each in within_memory(search, device)))
@@ -191,15 +218,17 @@ def search_adversarial_models(
     searched = Searched.of(module, train, [*weights], float(train.weight.sum()))
     n_bytes = within_memory(int, x.device)
     descent = Descent(searched, objective, prior_precision=prior_precision, n_bytes=n_bytes)
-    return _search(descent, weights, x, MiniBatches(train, torch.stack([*batches])), schedule)
+    attack = _PointAttack(x, objective, torch.ones(len(x), device=x.device))
+    return _search(descent, weights, attack, MiniBatches(train, torch.stack([*batches])), schedule)
 
 
 class _PointAttack(Attack):
     """Compute ``L_adv`` of each model at its own test point, and record the predictions there."""
 
-    def __init__(self, points: Tensor, objective: Objective, n_models: int):
+    def __init__(self, points: Tensor, objective: Objective, effort: Tensor):
         self.points, self.objective = points, objective
-        self.own = points.repeat_interleave(n_models // len(points), dim=0).unsqueeze(1)
+        self.weight = as_double(effort)[:, None]
+        self.own = points.repeat_interleave(objective.n_searches, dim=0).unsqueeze(1)
         self.predicted: list[Tensor] = []
 
     def inputs(self, step: int) -> Tensor:
@@ -214,12 +243,11 @@ class _PointAttack(Attack):
 def _search(
     descent: Descent,
     weights: dict[str, Tensor],
-    points: Tensor,
+    attack: _PointAttack,
     batches: MiniBatches,
     schedule: Schedule,
 ) -> Trajectories:
     """Run all searches of the objective for a batch of points."""
-    attack = _PointAttack(points, descent.objective, len(next(iter(weights.values()))))
     excess = [*descent.steps(weights, batches, schedule, attack)]
     with torch.no_grad():
         for name, found in descent.weights().items():
@@ -231,7 +259,7 @@ def _search(
         ]
         excess.append(descent.excess_of_each(weights, last) @ last.weight + descent.prior(weights))
     # The first element of the lists belongs to the initial models and is omitted.
-    shape = (len(points), -1, len(schedule.penalties))
+    shape = (len(attack.points), -1, len(schedule.penalties))
     trajectories = torch.stack(outputs[1:], dim=1)  # (n_models, n_steps, n_outputs)
     return Trajectories(
         trajectories.reshape(*shape, trajectories.shape[-1]),

@@ -120,7 +120,14 @@ class RefitSearch(Search):
         given.refuse_device(device)
 
     def problem(
-        self, model: Any, data: TrainingData, losses: FloatArray, *, seed: int, device: Any
+        self,
+        model: Any,
+        data: TrainingData,
+        losses: FloatArray,
+        *,
+        task: Any,
+        seed: int,
+        device: Any,
     ) -> RefitProblem:
         counts = np.flatnonzero(data.weight)
         inputs = _safe_indexing(data.inputs, counts)

@@ -242,9 +242,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         losses = self._task.loss(self._outputs(data.inputs), y)
         self.reference_loss_ = mean_loss(losses, weight)
         self._problem = self.search_.problem(
-            self.model_, data, losses, seed=search_seed, device=self._device
+            self.model_, data, losses, task=self._task, seed=search_seed, device=self._device
         )
-        if self.search_.form == "network":
+        if hasattr(self._problem, "problem"):  # of a gradient search
             self._task = replace(self._task, bias=self._problem.problem.output_bias())
         self._search(data, search_seed)
         return self
@@ -253,16 +253,17 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return replace(self._task, attack=self.attack)
 
     def _refuse_ineffective(self, given: Given) -> None:
+        quadratic = hasattr(self.search_, "curvature")
         if self.search_.form == "network":
             reason = "on a regressor, whose searches are for higher and lower predictions."
-            refuse_ineffective(self.search_, ["targeted"], reason)
+            refuse_ineffective(self.search_, ["effort" if quadratic else "targeted"], reason)
         elif self.noise == "learned":
             raise ValueError(
                 "noise='learned' needs a network with two outputs, but search='refit' refits a "
                 "learner; choose another `noise`."
             )
-        else:
-            reason = "on learners that are refitted; it is for search='pool' and 'pointwise'."
+        if quadratic or self.search_.form == "learner":
+            reason = "on this search; it is for search='pool' and 'pointwise'."
             refuse_ineffective(self, ["attack"], reason)
         if self.noise not in ("heteroscedastic", "homoscedastic"):
             reason = "unless noise is 'heteroscedastic' or 'homoscedastic'."

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
 from tqdm.auto import tqdm
 
-from skuq._information import Decomposition, log_softmax
+from skuq._information import Decomposition, array_namespace, log_softmax
 from skuq.base import FloatArray, IntArray
 from skuq.devices import available_memory
 from skuq.files import stored
@@ -67,6 +67,7 @@ class Outputs(NamedTuple):
     models: Trajectories
     targets: Any = None  # (n_points, n_searches), classes; None in untargeted searches
     centre: Any = None  # (n_points, n_outputs), see `Found.centre`
+    effort: Any = None  # (n_points,), weight of the attack on each point, where it differs
 
 
 @stored("quam.classification")
@@ -122,11 +123,17 @@ class Classification:
             return Untargeted(reference.log_softmax(-1))
         if targets is not None:
             return Targeted(on_device(targets[None], reference.device))
+        return Targeted(self.targets_at(reference))
+
+    def targets_at(self, reference: Tensor) -> Tensor:
+        """Targets of separate searches for each point, (n_points, n_searches)."""
+        from skuq._networks import on_device
+
         n_points, n_classes = reference.shape
         n_searches = self._n_searches(n_classes)
         if n_searches < n_classes:
-            return Targeted(reference.log_softmax(-1).topk(n_searches, dim=1).indices)
-        return Targeted(on_device(np.arange(n_classes), reference.device).expand(n_points, -1))
+            return reference.log_softmax(-1).topk(n_searches, dim=1).indices
+        return on_device(np.arange(n_classes), reference.device).expand(n_points, -1)
 
     def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
         """Loss of a model's outputs, on the CPU, on each sample, in nats."""
@@ -136,7 +143,14 @@ class Classification:
     def uncertainty(self, outputs: Outputs, sampling: ImportanceSampling) -> Decomposition:
         centre = None if outputs.centre is None else log_softmax(outputs.centre)
         reference = log_softmax(outputs.reference)
-        return estimate_uncertainty(reference, outputs.models, sampling, centre)
+        found, targets = outputs.models, outputs.targets
+        if outputs.effort is not None:
+            # With a penalty of n / effort, the search is in the posterior to the power 1 / effort.
+            found = found._replace(
+                excess_loss=found.excess_loss
+                / array_namespace(found.excess_loss).asarray(outputs.effort)[:, None, None]
+            )
+        return estimate_uncertainty(reference, found, sampling, centre, targets)
 
     def proba_bounds(self, outputs: Outputs, gamma: float) -> tuple[FloatArray, FloatArray]:
         """Smallest and largest probability of each class over models with excess loss <= gamma."""
@@ -231,7 +245,7 @@ class Search(ABC, BaseEstimator):
     """Base class of the searches, which are parameter objects of QUAM's estimators.
 
     `PoolSearch` and `RefitSearch` have the methods `searches_in_memory` and `run`, which find the
-    models during `fit`; `PointwiseSearch` has `batches`.
+    models during `fit`; `PointwiseSearch` and `QuadraticSearch` have `batches`.
     """
 
     pool: Any
@@ -246,7 +260,14 @@ class Search(ABC, BaseEstimator):
 
     @abstractmethod
     def problem(
-        self, model: Any, data: TrainingData, losses: FloatArray, *, seed: int, device: Any
+        self,
+        model: Any,
+        data: TrainingData,
+        losses: FloatArray,
+        *,
+        task: Task,
+        seed: int,
+        device: Any,
     ) -> Problem:
         """Model and training data for the searches, without samples of weight 0.
 
@@ -352,7 +373,7 @@ def warn_if_slow(n_parts: int, seconds: float, part: str, advice: str) -> None:
     """Warn if a search of `n_parts`, each of which takes some seconds, takes more than `LONG`."""
     if n_parts * seconds > LONG:
         warn_user(
-            f"The search on the pool takes about {n_parts * seconds / 60:.0f} minutes: "
+            f"The search takes about {n_parts * seconds / 60:.0f} minutes: "
             f"{n_parts:,} {part} of {seconds:.2g} seconds. To shorten it, set {advice}; verbose=1 "
             "shows its progress."
         )
