@@ -20,7 +20,7 @@ and "auroc_selected" uses the epistemic part by the paper's Eq. 2, relative to t
 batches that are half OOD. "sg-mcmc" is one chain of cyclical Hamiltonian Monte Carlo: five cycles,
 each a pass over the training images, with four models each. Batches with small shares are repeated
 until a hundred OOD images have been scored. "quam-pointwise" searches for each image separately, at
-.7 seconds each, and runs only on request. ``mean_rank`` is over runs, data sets and shares, without
+.7 seconds each, and "quam-quadratic" in closed form; both run only on request. ``mean_rank`` is over runs, data sets and shares, without
 quam-pool-NAME; ``n`` is the number of values in a mean. With ``--out`` the result for each base
 model is stored.
 
@@ -86,6 +86,7 @@ def make(method: str, nets: list, seed: int, setting: str = "expected"):
     makers = {
         "quam-pool": lambda: QUAMClassifier(given, **sampled),
         "quam-pointwise": lambda: QUAMClassifier(given, search=POINTWISE, **sampled),
+        "quam-quadratic": lambda: QUAMClassifier(given, search="quadratic", **sampled),
         "entropy": lambda: ReferenceClassifier(given),
         "ensemble": lambda: DeepEnsembleClassifier(members=members, setting=setting),
         "energy": lambda: LogitUncertainty(given, method="energy"),
@@ -246,7 +247,10 @@ def main() -> None:
     arguments.add_argument("--n", type=int, default=500, help="half of a batch")
     arguments.add_argument("--n-runs", type=int, default=3, help="given models")
     arguments.add_argument(
-        "--methods", nargs="+", default=METHODS, choices=[*METHODS, "quam-pointwise"]
+        "--methods",
+        nargs="+",
+        default=METHODS,
+        choices=[*METHODS, "quam-pointwise", "quam-quadratic"],
     )
     args = arguments.parse_args()
     set_threads(args)

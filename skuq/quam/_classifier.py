@@ -42,7 +42,7 @@ class QUAMClassifier(
         `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module` that returns logits, is used
         without retraining and never altered; `fit` then needs the training data of this model. The
         outputs of a module correspond to the sorted labels in `y`.
-    search : {"pool", "refit", "pointwise"}, search object or None, default=None
+    search : {"pool", "refit", "pointwise", "quadratic"}, search object or None, default=None
         The search for adversarial models. A name selects a search with its default settings:
 
         - "pool": `PoolSearch`, for networks. `fit` runs one gradient search for each class, on a
@@ -52,16 +52,20 @@ class QUAMClassifier(
           training data and a pool of small weight.
         - "pointwise": `PointwiseSearch`, for networks and logistic regression. Each input costs a
           new gradient search, as in the paper's Algorithm 1.
+        - "quadratic": `QuadraticSearch`, for networks and logistic regression. The same in closed
+          form, with a quadratic approximation of the training loss: a millisecond for each input.
 
         None selects "pool" for networks and large logistic regressions, and "refit" for all other
         models. A `LogisticRegression` is large if the number of training rows times the number of
         coefficients exceeds ten million: gradient searches then cost less than refits. A
         `LogisticRegression` with `class_weight`, an L1 penalty or solver="liblinear" is always
         refitted.
-    setting : {"expected", "selected", "pairwise"}, default="expected"
+    setting : {"expected", "selected", "pairwise", "regret"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
-        uncertainty of one model drawn at random, compared with each of the other models.
+        uncertainty of one model drawn at random, compared with each of the other models. "regret":
+        logarithm of the sum of the probabilities that the models found for each class give to this
+        class, for a separate search at each input.
     n_targets : int, "auto" or None, default="auto"
         Number of classes that are searched: the most probable classes according to the fitted
         model, at the input or on average over the pool. "auto": at most ten classes. None: all
@@ -77,10 +81,9 @@ class QUAMClassifier(
         T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
         errors of the losses; models that the data cannot distinguish then have similar weights. The
         losses are computed on training samples; for refitted learners, on held-out training
-        samples. "auto" with a `PointwiseSearch`: the inverse of the number of samples over which
-        the loss is averaged; the weights are then likelihoods of the training set, or of a
-        mini-batch if the training set is larger than `train_batch_size`. Larger values give more
-        weight to models that fit worse.
+        samples. "auto" with a search for each input: the inverse of the number of samples; the
+        weights are then likelihoods of the training set. Larger values give more weight to models
+        that fit worse.
     device : str, default="auto"
         Device of networks; "auto" is CUDA if available, otherwise the CPU. Refitted learners run
         on the CPU.
@@ -98,7 +101,7 @@ class QUAMClassifier(
         Class labels.
     model_ : skuq.models.Model
         The fitted model.
-    search_ : PoolSearch, RefitSearch or PointwiseSearch
+    search_ : PoolSearch, RefitSearch, PointwiseSearch or QuadraticSearch
         The search that was used.
     reference_loss_ : float
         Mean training loss of the fitted model, in nats (L_ref).
@@ -197,7 +200,7 @@ class QUAMClassifier(
             Inputs, without labels, on which to search for adversarial models, such as the inputs to
             be predicted, or inputs on which the model should be uncertain. None generates a pool
             from the training inputs (see `pool` of the search). Not allowed with
-            search="pointwise".
+            search="pointwise" or "quadratic".
 
         Returns
         -------
@@ -264,8 +267,8 @@ class QUAMClassifier(
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predict the uncertainty of each input from the disagreement of the adversarial models.
 
-        Evaluates the models found by `fit`. A `PointwiseSearch` first searches for such models at
-        each input.
+        Evaluates the models found by `fit`. A `PointwiseSearch` or `QuadraticSearch` first searches
+        for such models at each input.
 
         Parameters
         ----------

@@ -37,7 +37,7 @@ _ROWS_PER_JOB = 4096
 _ELEMENTS = 2**23  # maximum number of elements of an intermediate result: 64 MiB
 # Operations up to which curvature="auto" is "exact"; a second of one core.
 _FEW_OPERATIONS = 10**10
-_LARGEST_EXACT = 20_000  # rows of a matrix that is decomposed: 3 GiB
+_LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28  # rows of a decomposed matrix; 2 GiB
 # Number of most probable classes among which the logits of an input move.
 _ACTIVE = 32
 _ROUNDS = 3  # in which they are chosen
@@ -154,11 +154,11 @@ class QuadraticSearch(NetworkSearch):
         n_weights, n_rows = layers.n_weights(), n_outputs * len(X)
         smaller = min(n_weights, n_rows)
         exact = self.curvature == "exact"
-        if exact and smaller > _LARGEST_EXACT:
+        if exact and (smaller > _LARGEST_EXACT or n_rows * n_weights > _MOST_ELEMENTS):
             raise MemoryError(
-                f"curvature='exact' would decompose a matrix of {smaller:,} rows (searched "
-                f"weights, or training samples times outputs); at most {_LARGEST_EXACT:,} are "
-                "possible. Use curvature='kronecker', or parameters='last'."
+                f"curvature='exact' would need a matrix of {n_rows:,} rows (training samples times "
+                f"outputs) and {n_weights:,} columns (searched weights), and decompose one of "
+                f"{smaller:,} rows. Use curvature='kronecker', or parameters='last'."
             )
         if self.curvature == "auto":
             exact = n_rows * n_weights * smaller <= _FEW_OPERATIONS
@@ -276,6 +276,8 @@ class QuadraticPoints(NamedTuple):
         n_outputs, size = layers.elements_per_row(_rows(X, slice(1), there), of_solutions=True)
         n_active = min(n_outputs, _ACTIVE)
         size += n_active**2 * (n_active + len(_STEP_SIZES))  # of Newton's method
+        if isinstance(curvature, Exact):
+            size += 2 * n_outputs * sum(curvature.base.shape)
         for rows in gen_batches(len(X), max(1, _ELEMENTS // size)):
             reference = on_device(self.reference[rows], there).double()
             effort = on_device(self.effort[rows], there).double()
