@@ -157,7 +157,10 @@ class GradientSearch(NetworkSearch):
             total ** (1 / updates) if given == "auto" else float(given)
             for given, total in (
                 (self.eta, growth),
-                (self.learning_rate_decay, self._shortening),
+                (
+                    self.learning_rate_decay,
+                    task.shortening if self.pointwise else self._shortening,
+                ),
             )
         )
         schedule = penalty_schedule(

@@ -70,9 +70,10 @@ class PointwiseSearch(GradientSearch):
     learning_rate_decay : float or "auto", default="auto"
         Factor by which the step size shrinks whenever the penalty grows. "auto" divides the step
         size by 50 over the search: with a constant step size, the last models would have an excess
-        loss of hundreds of nats in total.
-    effort : {"equal", "paper"}, default="equal"
-        As in `QuadraticSearch`.
+        loss of hundreds of nats in total. For a regressor, "auto" keeps it constant.
+    effort : {"equal", "paper"}, default="paper"
+        As in `QuadraticSearch`. "paper" follows the posterior; "equal" detects more images of other
+        kinds.
     train_batch_size : int, default=256
         Number of training samples per step for the penalty.
     batch_size : int, default=8
@@ -90,7 +91,7 @@ class PointwiseSearch(GradientSearch):
     n_steps: int = 100
     c0: float | str = "auto"
     train_batch_size: int = 256
-    effort: str = "equal"
+    effort: str = "paper"
     batch_size: int = 8
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -99,7 +100,6 @@ class PointwiseSearch(GradientSearch):
         "batch_size": [Interval(Integral, 1, None, closed="left")],
     }
     pointwise: ClassVar[bool] = True
-    _shortening = 50.0
 
     def batches(
         self, fitted: FittedSearch, task: Task, inputs: Tensor, reference: Tensor, device: Any

@@ -82,6 +82,7 @@ class Classification:
     targeted: bool
     n_targets: int | str | None
     growth: ClassVar[float] = 10.0  # of the penalty in a pointwise search with eta="auto"
+    shortening: ClassVar[float] = 50.0  # first step size divided by the last, likewise
 
     def first_penalty(self, total_weight: float) -> float:
         """Initial penalty of a pointwise search with c0="auto"."""
@@ -177,6 +178,7 @@ class Regression:
     target_std: float
     bias: OutputBias | None = None
     growth: ClassVar[float] = 125.0
+    shortening: ClassVar[float] = 1.0
 
     @property
     def pull(self) -> float:

@@ -96,7 +96,7 @@ def test_batched_search_equals_algorithm_1_in_both_directions(
     objective = Regression(attack, noise, 1.0, bias).objective(module(x))
     if seed == 2:  # upward and downward searches one after the other
         bytes_of_a_tensor(1)
-    found = search_batch(given_problem, settings, x.numpy(), objective)
+    found = search_batch(given_problem, settings, x.numpy(), objective, np.ones(len(x)))
     assert found.outputs.shape == (3, 2, N_STEPS, n_outputs)
     for i, (k, direction) in product(range(3), enumerate(DIRECTIONS)):
         outputs, excess = algorithm_1(module, x[i], direction, X, y, weight, attack)
