@@ -20,9 +20,9 @@ and "auroc_selected" uses the epistemic part by the paper's Eq. 2, relative to t
 batches that are half OOD. "sg-mcmc" is one chain of cyclical Hamiltonian Monte Carlo: five cycles,
 each a pass over the training images, with four models each. Batches with small shares are repeated
 until a hundred OOD images have been scored. "quam-pointwise" searches for each image separately, at
-.7 seconds each, and "quam-quadratic" in closed form; both run only on request. ``mean_rank`` is over
-runs, data sets and shares, without quam-pool-NAME; ``n`` is the number of values in a mean. With
-``--out`` the result for each base model is stored.
+.7 seconds each, and "quam-quadratic" in closed form; both run only on request. ``mean_rank`` is
+over runs, data sets and shares, without quam-pool-NAME; ``n`` is the number of values in a mean.
+With ``--out`` the result for each base model is stored.
 
 At share 0 the batch has no OOD images: ``false_alarms`` is the share of the batch whose score
 exceeds the 95 % quantile of held-out images, which are from MNIST's training set but not from the

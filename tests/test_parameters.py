@@ -15,7 +15,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 import skuq
 from skuq._networks import MLP
 from skuq.evidential import EvidenceLoss, NodeBatches
-from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool
+from skuq.quam import PointwiseSearch, PoolSearch, QuadraticSearch, RefitSearch, make_pool
 from skuq.tables import TableModel
 from tests.written import Written
 
@@ -97,7 +97,12 @@ OF_FLOWERS = {
     ),
     "QUAMClassifier, pointwise": (
         skuq.QUAMClassifier(NET, search=POINTS),
-        GRADIENTS | OF_MODELS | {"n_targets": 1},
+        GRADIENTS | OF_MODELS | {"n_targets": 1, "search__effort": "equal"},
+    ),
+    "QUAMClassifier, quadratic": (
+        skuq.QUAMClassifier(NET, search=QuadraticSearch(curvature="exact")),
+        {"search__parameters": "last", "search__prior_precision": 20.0, "search__effort": "paper"}
+        | {"search__curvature": "kronecker", "search__refine_steps": 3, "setting": "regret"},
     ),
     "QUAMClassifier, refit": (
         skuq.QUAMClassifier(TREE, search=RefitSearch()),
@@ -236,6 +241,7 @@ REFUSED = [
     ("QUAMRegressor of estimated noise", {"estimator": None, "noise": "learned", "noise_cv": 3}),
     ("QUAMRegressor of estimated noise", {"estimator": FROZEN_REGRESSION_NET, "noise_cv": 3}),
     ("QUAMRegressor, pointwise", {"search__targeted": False}),
+    ("QUAMRegressor, pointwise", {"search__effort": "equal"}),
     ("QUAMRegressor, refit", {"attack": "divergence"}),
     ("QUAMRegressor, refit", {"device": "cuda"}),
     ("QUAMRegressor, refit", {"noise_cv": 3}),
@@ -323,7 +329,7 @@ def test_no_parameter_is_forgotten():
     for cls in [*own.values(), TableModel]:
         left = without_entry(lambda each, cls=cls: type(each) is cls, cls)
         assert not left or cls.__name__ in ELSEWHERE, cls
-    for cls in (PoolSearch, RefitSearch, PointwiseSearch):
+    for cls in (PoolSearch, RefitSearch, PointwiseSearch, QuadraticSearch):
         assert not without_entry(
             lambda each, cls=cls: type(getattr(each, "search", None)) is cls, cls, "search__"
         )

@@ -441,13 +441,13 @@ class QUAMBase(ModelMixin, ABC):
                 parts.append(part)
         return list(map(np.concatenate, zip(*parts, strict=True)))
 
-    def _points(self, X: Any) -> list[SearchedPoints] | list[QuadraticPoints]:
-        """Split the inputs into batches that are searched together."""
+    def _points(self, X: Any) -> Any:
+        """SearchedPoints or QuadraticPoints: inputs in batches that are searched together."""
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
         self.search_._validate_params()
         inputs = self._inputs(X)
-        return self.search_.batches(  # type: ignore[no-any-return]
+        return self.search_.batches(
             self._problem, self._present_task(), inputs, self._outputs(inputs), self._device
         )
 

@@ -158,11 +158,11 @@ def _patches(layer: nn.Module, inputs: Tensor) -> Tensor:
     if isinstance(layer, nn.Linear):
         return inputs.reshape(len(inputs), -1, inputs.shape[-1])
     assert isinstance(layer, _CONVOLUTIONS)
-    options = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
+    options: tuple[Any, ...] = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
     if isinstance(layer, nn.Conv1d):  # as a convolution of images of height 1
         inputs = inputs[:, :, None]
         options = tuple((first, *each) for first, each in zip((1, 1, 0, 1), options, strict=True))
-    return unfold(inputs, *options).transpose(1, 2)  # type: ignore[arg-type]
+    return unfold(inputs, *options).transpose(1, 2)
 
 
 def _by_position(layer: nn.Module, jacobian: Tensor) -> Tensor:
@@ -258,7 +258,7 @@ class Kronecker(Curvature):
     def of(cls, layers: Layers, samples: Iterable[Samples], prior: Sequence[float]) -> Kronecker:
         """Accumulate the curvature over batches of training samples; `prior` is by layer."""
         n = 0.0
-        moments = [[0.0, 0.0, 0.0] for _ in layers.layers]
+        moments: list[list[Any]] = [[0.0, 0.0, 0.0] for _ in layers.layers]
         for batch in samples:
             n += float(batch.weight.sum())
             for use, found in zip(batch.uses, moments, strict=True):
@@ -375,5 +375,5 @@ class Exact(Curvature):
         along = rows @ self.base
         moved = rows - (along * (self.eigenvalues / (1 + self.eigenvalues))) @ self.base.T
         sizes = [use.inputs.shape[2] * use.jacobian.shape[3] for use in uses]
-        for part, use, scale in zip(moved.split(sizes, 2), uses, self.scales, strict=True):
-            yield (part * scale).unflatten(2, (-1, use.inputs.shape[2]))
+        for part, use, scale in zip(torch.split(moved, sizes, 2), uses, self.scales, strict=True):
+            yield (part * scale).reshape(*g.shape[:2], -1, use.inputs.shape[2])

@@ -172,7 +172,7 @@ def search_batch(
             )
             weights = descent.start(part, len(x))  # Line 1
             for name, of_all in (start or {}).items():
-                chosen = of_all.unflatten(0, (len(x), -1))[:, searches].flatten(0, 1)
+                chosen = of_all.reshape(len(x), -1, *of_all.shape[1:])[:, searches].flatten(0, 1)
                 weights[name] = chosen.to(weights[name])
             attack = _PointAttack(points, part, on_device(effort, device))
             found.append(_search(descent, weights, attack, batches, settings.schedule))

@@ -187,10 +187,10 @@ class QuadraticSearch(NetworkSearch):
         x = problem.fitted.features(inputs, device).numpy()
         equal = self.effort == "equal" and isinstance(task, Classification)
         effort = efforts(problem.fitted.problem, x) if equal else np.ones(len(x))
-        reference = np.asarray(reference)
+        given = np.asarray(reference)
         return [
             QuadraticPoints(
-                problem, task, x[rows], reference[rows], effort[rows], self.refine_steps, device
+                problem, task, x[rows], given[rows], effort[rows], self.refine_steps, device
             )
             for rows in gen_batches(len(x), _ROWS_PER_JOB)
         ]

@@ -256,7 +256,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         quadratic = hasattr(self.search_, "curvature")
         if self.search_.form == "network":
             reason = "on a regressor, whose searches are for higher and lower predictions."
-            refuse_ineffective(self.search_, ["effort" if quadratic else "targeted"], reason)
+            names = {"effort", "targeted"} & {*self.search_.get_params()}
+            refuse_ineffective(self.search_, sorted(names), reason)
         elif self.noise == "learned":
             raise ValueError(
                 "noise='learned' needs a network with two outputs, but search='refit' refits a "
