@@ -72,7 +72,7 @@ METHODS = (
 AUROC = r"auroc(_share_.*)?"
 FEWEST_OOD = 100  # minimum number of OOD images for a reliable AUROC
 CELL = ["run", "dataset", "share", "repeat"]
-POINTWISE = PointwiseSearch(parameters=in_linear_layers, train_batch_size=128)
+POINTWISE = PointwiseSearch(parameters=in_linear_layers, train_batch_size=128, effort="equal")
 # Cyclical SG-HMC (Zhang et al., ICLR 2020), as in the paper's comparison.
 CYCLES = {"n_chains": 1, "n_cycles": 5, "n_samples": 20, "train_batch_size": 128}
 
