@@ -17,13 +17,7 @@ from typing import Any, BinaryIO
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from skuq._table_files._csv_format import (
-    SEPARATORS,
-    CsvFormat,
-    TableFileError,
-    not_encoded,
-    sniff,
-)
+from skuq._table_files._csv_format import SEPARATORS, CsvFormat, TableFileError, not_encoded, sniff
 from skuq._table_files._write import COMPRESSED, MARKED, PARQUET, plain_text, rewritten
 from skuq.imports import import_optional
 from skuq.written_numbers import MISSING_WORDS

@@ -10,26 +10,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, _fit_context, clone
-from sklearn.utils import (
-    _safe_indexing,
-    check_array,
-    check_consistent_length,
-    column_or_1d,
-    get_tags,
-    indexable,
-)
+from sklearn.utils import _safe_indexing, check_array, check_consistent_length, get_tags, indexable
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from skuq.audit._prediction_audit import (
-    PredictionAudit,
-    SensitiveFeatures,
-    audit_weights,
-    distinct,
-    groups_of_columns,
-    named_groups,
-)
+from skuq.audit import _prediction_audit
+from skuq.audit._prediction_audit import PredictionAudit, SensitiveFeatures
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.calibration import Strategy, conditions_of, top_label_predictions
 from skuq.labels import plain, proba_of_classes
@@ -229,9 +216,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         check_array(y, ensure_2d=False, dtype=None, input_name="y")
         check_classification_targets(y)
         self._check_size(len(y))
-        weight = audit_weights(sample_weight, len(y))
-        columns = groups_of_columns(self.groups, X)
-        grouping = distinct([*columns, *named_groups(sensitive_features)])
+        weight = _prediction_audit.audit_weights(sample_weight, len(y))
+        columns = _prediction_audit.groups_of_columns(self.groups, X)
+        sensitive = _prediction_audit.named_groups(sensitive_features)
+        grouping = _prediction_audit.distinct(columns + sensitive)
         conditions = conditions_of(X) if self._searches() else None
         if not hasattr(self.estimator, "predict_proba"):
             self.estimator_ = _module_classifier(self.estimator, X, y)

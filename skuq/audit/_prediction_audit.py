@@ -18,25 +18,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skuq import calibration
 from skuq.base import FloatArray, IntArray
-from skuq.calibration import (
-    AuditResult,
-    BinAudit,
-    BinSums,
-    Conditions,
-    Direction,
-    Region,
-    Strategy,
-    TopLabelPredictions,
-    audit_sums,
-    bin_edges,
-    bin_sums,
-    conditions_of,
-    detectable_gap,
-    merged_sums,
-    required_samples,
-    top_label_predictions,
-)
+from skuq.calibration import BinSums, Direction, Strategy, TopLabelPredictions, merged_sums
 from skuq.labels import as_text, labels_of_proba
 from skuq.validation import column_of, refuse_ineffective, training_weights
 
@@ -75,8 +59,7 @@ def named_groups(columns: Any) -> list[Grouping]:
 def distinct(groupings: list[Grouping]) -> list[Grouping]:
     """Refuse groups of the same name, which the values 1 and "1" have."""
     seen = Counter(name for grouping in groupings for name in grouping.names)
-    twice = [name for name, times in seen.items() if times > 1]
-    if twice:
+    if twice := [name for name, times in seen.items() if times > 1]:
         raise ValueError(f"Group names must differ, got {twice[0]!r} twice; rename one.")
     return groupings
 
@@ -153,14 +136,14 @@ def _sums(
     counted, given = predictions.confidence, None
     if weight is not None:
         counted, given = counted[weight > 0], weight[weight > 0].astype(float)
-    edges = bin_edges(counted, n_bins, strategy, weight=given)
+    edges = calibration.bin_edges(counted, n_bins, strategy, weight=given)
     group_sums: dict[str, BinSums] = {}
     for group in grouping:
-        parts = bin_sums(
+        parts = calibration.bin_sums(
             predictions, edges, groups=group.codes, n_groups=len(group.names), weight=weight
         )
         group_sums.update(zip(group.names, parts, strict=True))
-    return bin_sums(predictions, edges, weight=weight)[0], group_sums
+    return calibration.bin_sums(predictions, edges, weight=weight)[0], group_sums
 
 
 def merged_parts(parts: Sequence[Parts]) -> Parts:
@@ -217,14 +200,14 @@ class PredictionAudit(BaseEstimator):
     confidence_level: float
     search_regions: bool | float
     classes_: NDArray[Any]
-    result_: AuditResult
+    result_: calibration.AuditResult
     settings_: dict[str, Any]
     _predictions: TopLabelPredictions  # missing if the audit was made from sums
 
     passed_: bool = _result_attribute("passed")
     within_alpha_: bool = _result_attribute("within_alpha")
-    bins_: BinAudit = _result_attribute("bins")
-    group_bins_: dict[str, BinAudit] = _result_attribute("group_bins")
+    bins_: calibration.BinAudit = _result_attribute("bins")
+    group_bins_: dict[str, calibration.BinAudit] = _result_attribute("group_bins")
     sums_: BinSums = _result_attribute("sums")
     group_sums_: dict[str, BinSums] = _result_attribute("group_sums")
     n_families_: int = _result_attribute("n_families")
@@ -238,7 +221,7 @@ class PredictionAudit(BaseEstimator):
     confidence_: float = _result_attribute("sums.overall_confidence")
 
     @property
-    def regions_(self) -> list[Region]:
+    def regions_(self) -> list[calibration.Region]:
         searched = self.result_.regions
         return [] if searched is None else searched.regions
 
@@ -279,7 +262,7 @@ class PredictionAudit(BaseEstimator):
         """
         check_is_fitted(self)
         sums = self.sums_
-        return detectable_gap(
+        return calibration.detectable_gap(
             sums.effective_count, sums.mean_confidence, power=power, **self._detection(direction)
         )
 
@@ -303,7 +286,7 @@ class PredictionAudit(BaseEstimator):
         confidence = self.sums_.mean_confidence
         needed = np.full(len(confidence), np.nan)
         filled = ~np.isnan(confidence)
-        needed[filled] = required_samples(
+        needed[filled] = calibration.required_samples(
             gap, confidence[filled], power=power, **self._detection(direction)
         )
         return needed
@@ -373,11 +356,11 @@ class PredictionAudit(BaseEstimator):
         if (X is not None) != audit._searches():
             raise ValueError("`search_regions` searches the columns of `X`: pass both, or none.")
         grouping = named_groups(sensitive_features)
-        predictions = top_label_predictions(y, proba, classes=classes)
+        predictions = calibration.top_label_predictions(y, proba, classes=classes)
         if X is not None:
             check_consistent_length(X, predictions.confidence)
         weight = audit_weights(sample_weight, len(predictions.confidence))
-        conditions = None if X is None else conditions_of(X)
+        conditions = None if X is None else calibration.conditions_of(X)
         audit._audit(predictions, grouping, conditions, weight)
         audit.classes_ = labels_of_proba(y, proba, classes)
         return audit
@@ -497,7 +480,7 @@ class PredictionAudit(BaseEstimator):
         self,
         predictions: TopLabelPredictions,
         grouping: list[Grouping],
-        conditions: Conditions | None,
+        conditions: calibration.Conditions | None,
         weight: NDArray[Any] | None,
     ) -> None:
         """Audit these predictions and discard earlier predictions."""
@@ -528,7 +511,7 @@ class PredictionAudit(BaseEstimator):
             "confidence_level": float(self.confidence_level),
             "region_alpha": None if rows is None else region_alpha,
         }
-        self.result_ = audit_sums(
+        self.result_ = calibration.audit_sums(
             parts.sums,
             parts.group_sums,
             alpha=self.alpha,

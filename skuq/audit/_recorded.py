@@ -14,29 +14,14 @@ import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
+from skuq import labels
 from skuq._table_files import CsvFormat, TableFile, open_table
+from skuq.audit import _prediction_audit
 from skuq.audit._calibration_auditor import CalibrationAuditor
-from skuq.audit._prediction_audit import (
-    Grouping,
-    Parts,
-    check_number_of_groups,
-    counted_weights,
-    merged_groups,
-    merged_parts,
-    parts_of,
-)
+from skuq.audit._prediction_audit import Grouping, Parts, merged_groups, merged_parts, parts_of
 from skuq.base import FloatArray
 from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
-from skuq.labels import (
-    ROW_SUM_TOLERANCE,
-    as_text,
-    classes_of_columns,
-    counted,
-    decimals_of,
-    label_in_name,
-    labels_of_columns,
-    rounded_sum_tolerance,
-)
+from skuq.labels import as_text, classes_of_columns, counted
 from skuq.validation import LARGEST_SUM, warn_of_mean_weight
 
 if TYPE_CHECKING:
@@ -193,7 +178,7 @@ def order_of_columns(
 def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
     """Labels from the column names; if the names have no labels, `classes` or the sorted labels."""
     stated = known if classes is None else list(classes)
-    named = labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
+    named = labels.labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
     if named is None:
         if classes is None and len(known) == max(2, len(proba)):
             _check_names(proba, known)
@@ -210,7 +195,7 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 def _check_names(proba: Sequence[str], order: list[str]) -> None:
     """Refuse a column name that ends with a label other than the one assumed for it."""
     for name, own in zip(proba, order[-len(proba) :], strict=True):
-        named = label_in_name(name, own, order)
+        named = labels.label_in_name(name, own, order)
         if named not in (own, ""):
             raise ValueError(
                 f"Column {name!r} is assumed to be the probability of {own!r}, since columns are "
@@ -223,7 +208,7 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
     """Probabilities of all classes, shape (n_samples, n_classes)."""
     meant = "probabilities in [0, 1]"
     values = np.column_stack(
-        [_numbers(table[name], 1 + ROW_SUM_TOLERANCE, meant, start) for name in names]
+        [_numbers(table[name], 1 + labels.ROW_SUM_TOLERANCE, meant, start) for name in names]
     )
     if len(names) > 1:
         return values
@@ -234,7 +219,7 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
 def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
     """Row weights, as integers if all are whole numbers."""
     meant = f"weights (numbers of samples, from 0 to {LARGEST_SUM:.3g})"
-    return counted_weights(_numbers(column, LARGEST_SUM, meant, start))
+    return _prediction_audit.counted_weights(_numbers(column, LARGEST_SUM, meant, start))
 
 
 def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> FloatArray:
@@ -255,8 +240,8 @@ def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> Float
 
 def note_on_sums(values: FloatArray, start: int = 0) -> str:
     """Remark on row sums that differ from 1, which only rounding may explain."""
-    decimals = decimals_of(values)
-    tolerance = rounded_sum_tolerance(values.shape[1], decimals)
+    decimals = labels.decimals_of(values)
+    tolerance = labels.rounded_sum_tolerance(values.shape[1], decimals)
     totals = values.sum(axis=1)
     deviations = np.abs(totals - 1)
     if (deviations > tolerance).any():
@@ -267,7 +252,7 @@ def note_on_sums(values: FloatArray, start: int = 0) -> str:
             "digits."
         )
     worst = int(deviations.argmax())
-    if deviations[worst] <= ROW_SUM_TOLERANCE:
+    if deviations[worst] <= labels.ROW_SUM_TOLERANCE:
         return ""
     return (
         f"The probabilities are recorded with {decimals} decimals, so that rows do not sum to "
@@ -506,7 +491,7 @@ def _label_codes(
 def _grouping(column: pd.Series) -> Grouping:
     values = column.astype("category").cat.remove_unused_categories().cat
     names: list[Any] = [(column.name, value) for value in values.categories]
-    check_number_of_groups(str(column.name), len(names))
+    _prediction_audit.check_number_of_groups(str(column.name), len(names))
     codes = values.codes.to_numpy().astype(np.int64)
     if (codes < 0).any():  # missing values form a separate group
         codes = np.where(codes < 0, len(names), codes)
@@ -522,7 +507,7 @@ def _group_names(table: TableFile, column: str, sums: Mapping[Group, Any]) -> di
         value: as_text(read if read == read else value)
         for value, read in zip(values, table.values_of(values), strict=True)
     }
-    check_number_of_groups(column, len({*texts.values()}))
+    _prediction_audit.check_number_of_groups(column, len({*texts.values()}))
     if "missing" in texts.values() and (column, None) in sums:
         raise ValueError(f"Group names must differ, got '{column}=missing' twice; rename one.")
     ordered = sorted(values, key=lambda value: _sort_key(texts[value]))

@@ -15,29 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.utils import check_random_state
 
 from skuq.base import BoolArray, FloatArray, IntArray
-from skuq.calibration._bin_sums import (
-    BinSums,
-    Strategy,
-    TopLabelPredictions,
-    bin_edges,
-    bin_sums,
-    top_label_predictions,
-    whole_sums,
-)
+from skuq.calibration import _bin_sums, _scan
+from skuq.calibration._bin_sums import BinSums, Strategy, TopLabelPredictions, bin_sums, whole_sums
 from skuq.calibration._conditions import Conditions, checked_conditions, n_searched
 from skuq.calibration._region_search import RegionSearch, region_tolerance, search_regions
-from skuq.calibration._scan import (
-    N_SIMULATIONS,
-    ROUNDING,
-    SEED,
-    clopper_pearson,
-    detectable_gap,
-    detectable_shift,
-    largest_evidence,
-    n_runs,
-    p_values,
-    scan_bins,
-)
+from skuq.calibration._scan import clopper_pearson, detectable_gap, scan_bins
 
 # Of `choose_alpha`: simulations for each pair of a reference set and a tolerance, precision of the
 # tolerance, and maximum number of reference sets that are searched for regions.
@@ -223,8 +205,8 @@ def audit_bins(
         scan.threshold_overconfident,
         detectable_gap(**under),
         detectable_gap(**over),
-        detectable_shift(**under),
-        detectable_shift(**over),
+        _scan.detectable_shift(**under),
+        _scan.detectable_shift(**over),
     )
 
 
@@ -240,8 +222,8 @@ def ece_under_calibration(sums: BinSums) -> FloatArray:
     filled = sums.count > 0
     count, confidence = sums.count[filled], sums.mean_confidence[filled].clip(0, 1)
     whole = np.maximum(1, whole_sums(sums).count[filled])
-    correct = np.random.default_rng(SEED).binomial(
-        whole, confidence, size=(N_SIMULATIONS, len(count))
+    correct = np.random.default_rng(_scan.SEED).binomial(
+        whole, confidence, size=(_scan.N_SIMULATIONS, len(count))
     )
     # The variance of the simulated accuracy is that of the effective number of predictions.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
@@ -252,8 +234,8 @@ def ece_bootstrap(sums: BinSums) -> FloatArray:
     filled = sums.count > 0
     total = int(sums.n_effective)
     confidence, share = sums.mean_confidence[filled], sums.count[filled] / sums.count.sum()
-    rng = np.random.default_rng(SEED)
-    count = rng.multinomial(total, share / share.sum(), size=N_SIMULATIONS)
+    rng = np.random.default_rng(_scan.SEED)
+    count = rng.multinomial(total, share / share.sum(), size=_scan.N_SIMULATIONS)
     correct = rng.binomial(count, sums.accuracy[filled].clip(0, 1))
     return np.abs(correct - count * confidence).sum(axis=1) / total
 
@@ -327,9 +309,9 @@ def choose_alpha(
     True
     """
     random = check_random_state(random_state)
-    predictions = top_label_predictions(y, proba, classes=classes)
+    predictions = _bin_sums.top_label_predictions(y, proba, classes=classes)
     n_samples = len(predictions.confidence)
-    edges = bin_edges(predictions.confidence, n_bins, strategy)
+    edges = _bin_sums.bin_edges(predictions.confidence, n_bins, strategy)
     size = n_samples if reference_size is None else reference_size
     draws = [
         bin_sums(predictions.at(random.randint(n_samples, size=size)), edges)[0]
@@ -359,13 +341,13 @@ def _share_passed(draws: list[BinSums], alpha: float, level: float) -> float:
     count = np.array([part.count for part in draws])
     correct = np.array([part.correct for part in draws])
     confidence = np.nan_to_num([part.mean_confidence for part in draws])
-    rng, passed = np.random.default_rng(SEED), np.ones(len(draws), bool)
+    rng, passed = np.random.default_rng(_scan.SEED), np.ones(len(draws), bool)
     for sign in (1, -1):
         edge = np.clip(confidence + sign * alpha, 0, 1)
-        found = largest_evidence(correct, count, edge, sign)
+        found = _scan.largest_evidence(correct, count, edge, sign)
         simulated = rng.binomial(count, edge, size=(N_ALPHA_SIMULATIONS, *count.shape))
-        chance = largest_evidence(simulated, count, edge, sign)
-        reached = (chance >= found * (1 - ROUNDING)).sum(axis=0)
-        p = p_values(found, reached, N_ALPHA_SIMULATIONS, n_runs(count.shape[-1]), sign)
+        chance = _scan.largest_evidence(simulated, count, edge, sign)
+        reached = (chance >= found * (1 - _scan.ROUNDING)).sum(axis=0)
+        p = _scan.p_values(found, reached, N_ALPHA_SIMULATIONS, _scan.n_runs(count.shape[-1]), sign)
         passed &= p >= level
     return float(passed.mean())

@@ -9,18 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.calibration import _scan
 from skuq.calibration._bin_sums import SCALE, TopLabelPredictions
 from skuq.calibration._conditions import Conditions, checked_conditions, conditions_of
-from skuq.calibration._scan import (
-    DIRECTIONS,
-    ROUNDING,
-    SEED,
-    SHARES,
-    clopper_pearson,
-    evidence_threshold,
-    p_values,
-    run_evidence,
-)
+from skuq.calibration._scan import DIRECTIONS, SHARES, evidence_threshold, run_evidence
 
 MAX_SIMULATIONS = 500
 # Maximum of the number of samples times the number of simulations. It reduces the number of
@@ -132,15 +124,15 @@ def search_regions(
     n_pairs = len(pairs)
     if n_pairs == 0:
         return RegionSearch([], 0, samples.number.sum().item(), np.inf, np.inf)
-    rng = np.random.default_rng(SEED)
+    rng = np.random.default_rng(_scan.SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
     found: list[_Candidate] = []
     thresholds = []
     for sign in DIRECTIONS:
         evidence, largest = _evidence(samples, pairs, alpha, sign, n_simulated, rng)
         thresholds.append(evidence_threshold(largest, level * SHARES[sign], n_pairs))
-        below = np.searchsorted(largest, evidence * (1 - ROUNDING), side="left")
-        p = p_values(evidence, n_simulated - below, n_simulated, n_pairs, sign)
+        below = np.searchsorted(largest, evidence * (1 - _scan.ROUNDING), side="left")
+        p = _scan.p_values(evidence, n_simulated - below, n_simulated, n_pairs, sign)
         found += [
             _Candidate(float(p[k]), float(evidence[k]), sign, *pairs[k].tolist())
             for k in np.flatnonzero(p < level)
@@ -173,7 +165,7 @@ def _thresholds(
 ) -> list[float]:
     """Evidence thresholds in both directions, for a search that is one of two families."""
     samples = _samples(conditions, predictions)
-    pairs, rng = _pairs(samples), np.random.default_rng(SEED)
+    pairs, rng = _pairs(samples), np.random.default_rng(_scan.SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
     return [
         evidence_threshold(
@@ -379,7 +371,7 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
     confidence = float(np.average(samples.confidence[inside], weights=number))
     whole = int(count**2 / samples.squares[inside].sum() + 1e-6) if samples.is_fractional else count
     share = whole * (correct / count) if samples.is_fractional else correct
-    low, high = clopper_pearson(share, whole, tail)
+    low, high = _scan.clopper_pearson(share, whole, tail)
     conditions: dict[Any, Any] = {}
     for k in {each.second, each.first}:
         name, rule = samples.rules[k]

@@ -2,6 +2,4 @@
 
 from skuq.cli._main import main
 
-__all__ = [
-    "main",
-]
+__all__ = ["main"]

@@ -79,8 +79,7 @@ class _Needed(click.Option):
 )
 @option("--groups", "Columns whose groups are audited as well, separated by commas.")
 @option(
-    "--features",
-    "Columns in which to search for regions of wrong confidence, separated by commas.",
+    "--features", "Columns in which to search for regions of wrong confidence, separated by commas."
 )
 @option("--weights", "Column with weights of the rows: frequencies, or survey weights.")
 @option(
@@ -232,11 +231,7 @@ def _write(
 def _show(data: dict[str, Any]) -> None:
     """Print the verdict, the bins and the findings."""
     verdict = data["verdict"]
-    say(
-        f"\n{verdict['headline']}\n",
-        bold=True,
-        fg="green" if verdict["passed"] else "red",
-    )
+    say(f"\n{verdict['headline']}\n", bold=True, fg="green" if verdict["passed"] else "red")
     _io.say_bins(data["bins"])
     say("")
     for sentence in verdict["sentences"]:

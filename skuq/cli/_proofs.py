@@ -14,17 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from skuq.cli import _io
-from skuq.cli._io import (
-    NEW_FOLDER,
-    POSITIVE,
-    READABLE,
-    SHARE,
-    WRITABLE,
-    InputError,
-    one_line,
-    option,
-    say,
-)
+from skuq.cli._io import NEW_FOLDER, POSITIVE, READABLE, SHARE, WRITABLE, InputError, option, say
 from skuq.cli._main import NO_VERDICT, exit_with_verdict
 
 if TYPE_CHECKING:
@@ -142,14 +132,14 @@ def commit(model: Path, data: Path, out: Path, trust: bool, **settings: Any) -> 
         try:
             estimator = read_estimator(model, trust=trust)
         except (TableError, ImportError) as error:
-            raise InputError(f"MODEL: {one_line(error)}") from error
+            raise InputError(f"MODEL: {_io.one_line(error)}") from error
         names = getattr(estimator, "feature_names_in_", None)
         names = None if names is None else [str(name).strip() for name in names]
         table = _features(data, names, getattr(estimator, "n_features_in_", None))
         try:
             made = zk.commit(estimator, table, out, **settings, verbose=1)
         except TypeError as error:  # a layer that circuits do not support
-            raise InputError(one_line(error)) from error
+            raise InputError(_io.one_line(error)) from error
     n_proofs = made.record["n_proofs"]
     bins, predictions = (made.shape.rows_of(level) for level in ("bins", "predictions"))
     if made.uses_ceremony:
@@ -478,12 +468,12 @@ def proofs(json_path: Path | None = None) -> Iterator[Any]:
         try:
             yield zk
         except zk.VerificationError as failure:
-            reason = one_line(failure)
+            reason = _io.one_line(failure)
             if json_path is not None:
                 _write_json(json_path, {"verification_error": reason})
             raise VerificationFailed(reason) from failure
     except (ValueError, RuntimeError, OSError, ImportError) as error:
-        raise InputError(_io.visible(one_line(error))) from error
+        raise InputError(_io.visible(_io.one_line(error))) from error
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
@@ -629,7 +619,7 @@ def _one_row(row: str, committed: Commitment) -> list[float]:
     try:
         numbers = [float(text) for text in row.split(",")]
     except ValueError as error:
-        raise InputError(f"--input: no such file, and {one_line(error)}") from error
+        raise InputError(f"--input: no such file, and {_io.one_line(error)}") from error
     if len(numbers) != width or not all(map(math.isfinite, numbers)):
         raise InputError(f"--input must have {width} finite numbers, as the committed model.")
     return numbers

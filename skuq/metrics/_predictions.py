@@ -294,11 +294,7 @@ def interval_score(
 
 
 def interval_coverage(
-    y_true: ArrayLike,
-    lower: ArrayLike,
-    upper: ArrayLike,
-    *,
-    sample_weight: ArrayLike | None = None,
+    y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, sample_weight: ArrayLike | None = None
 ) -> float:
     """Share of the true values that lie in their intervals, including the limits.
 

@@ -7,17 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import digamma
 from sklearn.exceptions import UndefinedMetricWarning
 
+from skuq import validation
 from skuq.base import FloatArray
-from skuq.validation import (
-    Loss,
-    check_same_length,
-    checked_labels,
-    finite,
-    sum_rounding,
-    warn_of_relative_weights,
-    warn_user,
-    weights,
-)
+from skuq.validation import Loss, check_same_length, checked_labels, finite, sum_rounding, weights
 
 
 class Detection(NamedTuple):
@@ -134,7 +126,7 @@ def misclassification_auroc(
     """
     wrong, scores, weight = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight)
     if wrong.all() or not wrong.any():
-        warn_user(
+        validation.warn_user(
             "Detection of misclassified samples needs both right and wrong predictions, got only "
             f"{'wrong' if wrong.any() else 'right'} predictions for {len(wrong)} samples; use more "
             "samples. The result is NaN.",
@@ -276,7 +268,7 @@ def area_under_risk_coverage(
         # One expected loss per sample, in ascending order of uncertainty.
         expected_loss = np.repeat(losses / size, size.astype(np.int64))
         return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
-    warn_of_relative_weights(checked[2])
+    validation.warn_of_relative_weights(checked[2])
     # A tie block of n samples with mean loss r, which follows N samples with summed loss E,
     # contributes the sum of (E + j r) / (N + j) for j = 1 .. n. With weights, n and N need not be
     # integers.

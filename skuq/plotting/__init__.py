@@ -13,8 +13,7 @@ from skuq.plotting._calibration import (
     ReliabilityDisplay,
 )
 from skuq.plotting._certified_range import CertifiedRangeDisplay
-from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay
-from skuq.plotting._pit import PITDisplay
+from skuq.plotting._intervals import CoverageBySizeDisplay, IntervalsByWidthDisplay, PITDisplay
 from skuq.plotting._scores import OODDisplay, RiskCoverageDisplay, UncertaintyHistogramDisplay
 from skuq.plotting._uncertainty_map import UncertaintyMapDisplay
 

@@ -13,18 +13,8 @@ from skuq.base import FloatArray
 from skuq.calibration import Strategy
 from skuq.labels import amount
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
-from skuq.plotting._display import (
-    COLOURS,
-    Display,
-    axes_below,
-    bars_over_bins,
-    check_groups,
-    legend_above,
-    listed,
-    phrased_groups,
-    plain_text,
-    points_with_limits,
-)
+from skuq.plotting import _display
+from skuq.plotting._display import COLOURS, Display, legend_above, listed, plain_text
 from skuq.validation import finite
 
 if TYPE_CHECKING:
@@ -152,12 +142,14 @@ class ReliabilityDisplay(Display):
         share = self.table.count / self.table.count.sum()
         # Round down: a share such as 99.97% must not appear as 100%, which would mean all samples.
         highest = f"{np.floor(1000 * share.max() + 1e-9) / 10:g}%"
-        self.count_ax_ = axes_below(self.ax_, share.max(), highest)
+        self.count_ax_ = _display.axes_below(self.ax_, share.max(), highest)
         self._plot_bars(self.count_ax_, share, "samples", color="0.6")
         self.count_ax_.set(xlabel="confidence", ylabel="samples")
 
     def _plot_bars(self, ax: Axes, height: FloatArray, label: str, **style: Any) -> None:
-        bars_over_bins(ax, self.table.lower, self.table.upper, height, label=label, **style)
+        _display.bars_over_bins(
+            ax, self.table.lower, self.table.upper, height, label=label, **style
+        )
 
 
 class CalibrationAuditDisplay(Display):
@@ -249,12 +241,14 @@ class CalibrationAuditDisplay(Display):
         bins, most = self.bins, self.bins.count.max()
         limits = bins.confidence + bins.gap_low, bins.confidence + bins.gap_high
         points = self.ax_, bins.confidence, bins.accuracy
-        points_with_limits(*points, limits, "bin", bins.significant)
+        _display.points_with_limits(*points, limits, "bin", bins.significant)
         self.ax_.set(xlim=(0, 1), ylim=(0, 1), ylabel="accuracy")
         legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
-        self.count_ax_ = axes_below(self.ax_, most, amount(most.item()).replace(",", ""))
+        self.count_ax_ = _display.axes_below(self.ax_, most, amount(most.item()).replace(",", ""))
         colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
-        bars = bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
+        bars = _display.bars_over_bins(
+            self.count_ax_, bins.lower, bins.upper, bins.count, color=colours
+        )
         for bar, significant in zip(bars, bins.significant, strict=True):
             # Draw bins with a significant gap above the others, which could cover narrow bars.
             bar.set_zorder(bar.get_zorder() + significant)
@@ -304,7 +298,7 @@ class ConfidenceDensityDisplay(Display):
         marked: Sequence[tuple[float, float]] = (),
         weights: Mapping[str, ArrayLike] | None = None,
     ) -> None:
-        check_groups(groups)
+        _display.check_groups(groups)
         self.groups = {name: _confidences(values, name) for name, values in groups.items()}
         self.threshold = threshold
         self.marked = marked
@@ -332,14 +326,15 @@ class ConfidenceDensityDisplay(Display):
         threshold, marked, ax
             As in the class; axes.
         """
-        check_groups(groups)
+        _display.check_groups(groups)
         values = {
             name: np.asarray(estimator.predict_proba(X)).max(axis=1) for name, X in groups.items()
         }
         return cls.from_predictions(values, threshold=threshold, marked=marked, ax=ax)
 
     def description(self) -> str:
-        return f"Density by reported confidence: {phrased_groups(self.groups, self.weights or {})}."
+        phrased = _display.phrased_groups(self.groups, self.weights or {})
+        return f"Density by reported confidence: {phrased}."
 
     def _draw(self) -> None:
         for k, (low, high) in enumerate(self.marked):

@@ -9,14 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
-from skuq.plotting._display import (
-    COLOURS,
-    LONGEST_LABEL,
-    Display,
-    check_drawable,
-    legend_above,
-    plain_text,
-)
+from skuq.plotting import _display
+from skuq.plotting._display import COLOURS, Display, legend_above, plain_text
 from skuq.validation import check_same_length, finite
 
 if TYPE_CHECKING:
@@ -233,14 +227,16 @@ class CertifiedRangeDisplay(Display):
         for limit in self.allowed or ():
             if np.isfinite(limit):
                 self.ax_.axhline(limit, **_LIMIT)
-        self.ax_.set(xlim=(self.radii[0], end), ylabel=plain_text(self.name, LONGEST_LABEL))
+        self.ax_.set(
+            xlim=(self.radii[0], end), ylabel=plain_text(self.name, _display.LONGEST_LABEL)
+        )
         self.ax_.set_xlabel(f"radius ({_NAMES.get(self.norm, self.norm)})")
         legend_above(self.ax_, columns=3)
 
     def _checked(self, values: ArrayLike, name: str) -> FloatArray:
         checked = finite(values, name)
         check_same_length(radii=self.radii, **{name: checked})
-        check_drawable(**{name: checked})
+        _display.check_drawable(**{name: checked})
         return checked
 
 

@@ -10,16 +10,8 @@ from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
 from skuq.metrics import RiskCoverage, area_under_risk_coverage, predicted_part, risk_coverage_curve
-from skuq.plotting._display import (
-    COLOURS,
-    Display,
-    check_drawable,
-    check_groups,
-    filled_steps,
-    phrased_groups,
-    plain_text,
-    with_unit,
-)
+from skuq.plotting import _display
+from skuq.plotting._display import COLOURS, Display, filled_steps, plain_text, with_unit
 from skuq.validation import Loss, finite
 
 if TYPE_CHECKING:
@@ -219,10 +211,10 @@ class UncertaintyHistogramDisplay(Display):
         label: str = "uncertainty",
         unit: str | None = None,
     ) -> None:
-        check_groups(groups)
+        _display.check_groups(groups)
         self.groups = {name: finite(values, name) for name, values in groups.items()}
         together = np.concatenate(list(self.groups.values()))
-        check_drawable(groups=together)
+        _display.check_drawable(groups=together)
         self.label = label
         self.unit = unit
         self.bin_edges, self.log = _histogram_bins(together)
@@ -250,12 +242,12 @@ class UncertaintyHistogramDisplay(Display):
         unit, ax : optional
             Unit of the estimator's uncertainty, and axes.
         """
-        check_groups(groups)
+        _display.check_groups(groups)
         values = {name: predicted_part(estimator, X, part) for name, X in groups.items()}
         return cls.from_predictions(values, label=f"{part} uncertainty", unit=unit, ax=ax)
 
     def description(self) -> str:
-        return f"Share of the group by {self.label}: {phrased_groups(self.groups, {})}."
+        return f"Share of the group by {self.label}: {_display.phrased_groups(self.groups, {})}."
 
     def _draw(self) -> None:
         for k, (name, values) in enumerate(self.groups.items()):
@@ -315,7 +307,7 @@ class OODDisplay(Display):
     """
 
     def __init__(self, groups: Mapping[str, ArrayLike], *, false_alarm_rate: float = 0.05) -> None:
-        check_groups(groups)
+        _display.check_groups(groups)
         if not 0 < false_alarm_rate < 1:
             raise ValueError(
                 f"`false_alarm_rate` must lie strictly between 0 and 1, got {false_alarm_rate}."

@@ -8,18 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from skuq import plotting
 from skuq.labels import counted
-from skuq.metrics import (
-    area_under_risk_coverage,
-    misclassification_auroc,
-    risk_coverage_curve,
-)
-from skuq.plotting import (
-    CoverageBySizeDisplay,
-    IntervalsByWidthDisplay,
-    RiskCoverageDisplay,
-    UncertaintyHistogramDisplay,
-)
+from skuq.metrics import area_under_risk_coverage, misclassification_auroc, risk_coverage_curve
 from skuq.reporting._audit import audit_data, sentences
 from skuq.reporting._report import Report, cells, picture
 from skuq.tables import TableModel, guessing_note, table_notes, weak_class_notes
@@ -205,8 +196,10 @@ def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:
     if np.isnan(lower).any():
         return {}
     truth, predicted = (model.held_out_[name].to_numpy() for name in ("label", "prediction"))
-    intervals = IntervalsByWidthDisplay(truth, lower, upper, coverage=coverage, unit=model.target_)
-    by_size = CoverageBySizeDisplay(
+    intervals = plotting.IntervalsByWidthDisplay(
+        truth, lower, upper, coverage=coverage, unit=model.target_
+    )
+    by_size = plotting.CoverageBySizeDisplay(
         truth, lower, upper, predicted, coverage=coverage, label=f"predicted {model.target_}"
     )
     groups = _by_group(model, coverage)
@@ -269,7 +262,7 @@ def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
     return means
 
 
-def _histogram(model: TableModel, rows: pd.DataFrame) -> UncertaintyHistogramDisplay:
+def _histogram(model: TableModel, rows: pd.DataFrame) -> plotting.UncertaintyHistogramDisplay:
     values = {
         "held-out rows": model.held_out_["epistemic"].to_numpy(),
         "predicted rows": rows["epistemic"].to_numpy(),
@@ -278,7 +271,7 @@ def _histogram(model: TableModel, rows: pd.DataFrame) -> UncertaintyHistogramDis
     if model.classes_ is None:
         values = {name: np.sqrt(np.maximum(each, 0)) for name, each in values.items()}
         label = f"disagreement of models (as {model.target_})"
-    return UncertaintyHistogramDisplay(values, label=label)
+    return plotting.UncertaintyHistogramDisplay(values, label=label)
 
 
 def _wrong_predictions(model: TableModel) -> dict[str, Any]:
@@ -308,7 +301,7 @@ def _wrong_predictions(model: TableModel) -> dict[str, Any]:
         "scores": cells(table),
         "held_out": counted(len(wrong), "held-out row"),
         "n_wrong": int(wrong.sum()),
-        "curve": picture(RiskCoverageDisplay(curve, area[best], name=best)),
+        "curve": picture(plotting.RiskCoverageDisplay(curve, area[best], name=best)),
         "refused": "lowest confidence" if best == "low confidence" else f"largest {best}",
     }
 

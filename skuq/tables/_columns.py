@@ -16,37 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from pandas.api.types import (
-    infer_dtype,
-    is_bool_dtype,
-    is_datetime64_any_dtype,
-    is_integer,
-    is_integer_dtype,
-    is_numeric_dtype,
-    is_object_dtype,
-    pandas_dtype,
-)
+from pandas.api import types
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from skuq import written_numbers
 from skuq._table_files import UNNAMED
 from skuq.base import BoolArray, IntArray
 from skuq.explanations import ALL_DIFFERENT, SEPARATOR
 from skuq.files import stored
 from skuq.labels import as_text
 from skuq.validation import as_pandas
-from skuq.written_numbers import (
-    FEW,
-    OTHER,
-    RANGE,
-    WORDS,
-    NumberFormat,
-    may_be_read,
-    number_format,
-    parts_of,
-    read_column,
-    texts_of,
-)
+from skuq.written_numbers import FEW, OTHER, RANGE, WORDS, NumberFormat, number_format, read_column
 
 TOO_LARGE = 1e38  # trees compute in single precision
 # Reasons for dropping a column.
@@ -124,7 +105,7 @@ def require(table: pd.DataFrame, name: str, which: str) -> None:
 def place(table: pd.DataFrame, position: int) -> str:
     """Describe a row by its line in the file (counted as in spreadsheets) or by its index label."""
     label, numbered = table.index[position], table.attrs.get("numbered")  # set by `open_table`
-    if numbered is None or not is_integer(label):
+    if numbered is None or not types.is_integer(label):
         return f"row {label}"
     return f"{numbered[0]} {label + numbered[1]}"
 
@@ -194,9 +175,9 @@ def date_column(column: pd.Series) -> DateColumn | None:
     counts = column.value_counts()  # number of cells with each distinct value
     values = pd.Series(counts.index)
     formats: tuple[str, ...] = ()
-    if is_datetime64_any_dtype(values) or infer_dtype(values) in ("date", "datetime"):
+    if types.is_datetime64_any_dtype(values) or types.infer_dtype(values) in ("date", "datetime"):
         formats = (ISO,) if len(values) else ()
-    elif infer_dtype(values) == "string":
+    elif types.infer_dtype(values) == "string":
         present = ~_is_word(values).to_numpy(dtype=bool)
         counts, values = counts[present], values[present].str.strip()
         forms = (form for form in FORMS if _nearly_all(values.str.fullmatch(form), counts))
@@ -227,7 +208,7 @@ def _nearly_all(fits: pd.Series, counts: pd.Series) -> bool:
 
 def _is_word(column: pd.Series) -> pd.Series:
     """Mask of the cells with a word for a missing value, such as NA."""
-    if infer_dtype(column, skipna=True) != "string":
+    if types.infer_dtype(column, skipna=True) != "string":
         return pd.Series(False, index=column.index)
     return column.astype(object).str.strip().str.lower().isin(WORDS)
 
@@ -235,8 +216,8 @@ def _is_word(column: pd.Series) -> pd.Series:
 def _parsed(column: pd.Series, format: str) -> pd.Series:
     """Parse dates without time zone, after conversion to UTC; NaT for values that are not dates."""
     texts = column
-    if not is_datetime64_any_dtype(column):
-        if is_object_dtype(column) and infer_dtype(column, skipna=True) != "string":
+    if not types.is_datetime64_any_dtype(column):
+        if types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) != "string":
             format = ISO  # Python's date objects
         texts = column.astype("str").str.strip()
         # pandas needs month names of three letters, AM or PM after a space, and no comma.
@@ -358,25 +339,25 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             if self.read_text and _numbers_rows(name, values.astype(float)):
                 return NUMBERING
             self.numbers_.append(name)
-        elif infer_dtype(column, skipna=True) == "boolean":
+        elif types.infer_dtype(column, skipna=True) == "boolean":
             self.booleans_.append(name)
         elif self.read_text and (why := self._fit_text(name, column)):
             return why
         missing = column[column.isna()]
-        if is_object_dtype(column) and len(missing) and all(value is None for value in missing):
+        if types.is_object_dtype(column) and len(missing) and all(v is None for v in missing):
             self.none_columns_.append(name)
-        if is_datetime64_any_dtype(column):
+        if types.is_datetime64_any_dtype(column):
             self.kinds_[name] = str(column.dtype)
-        elif is_integer_dtype(column):
+        elif types.is_integer_dtype(column):
             self.kinds_[name] = INTEGER
-        elif infer_dtype(column, skipna=True) == DATE:
+        elif types.infer_dtype(column, skipna=True) == DATE:
             self.kinds_[name] = DATE
         return ""
 
     def _fit_text(self, name: str, column: pd.Series) -> str:
         """Detect dates and numbers in a text column; return the reason for dropping it, or ""."""
         values = column.dropna()
-        if may_be_read(values):
+        if written_numbers.may_be_read(values):
             if dates := date_column(column):
                 self.dates_[name] = dates
                 self.numbers_ += dates.names(name)
@@ -448,7 +429,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             cells += _cells(column, no_date & new, "not a date")
             return dates
         if name in self.numbers_:
-            if is_number(column) or is_bool_dtype(column):
+            if is_number(column) or types.is_bool_dtype(column):
                 values = column.to_numpy(dtype=float, na_value=np.nan)
             else:
                 format = NumberFormat(decimal=decimal or ".")
@@ -472,8 +453,8 @@ def _plain(column: pd.Series) -> pd.Series:
     if isinstance(column.dtype, pd.CategoricalDtype):
         kind = column.cat.categories.dtype
         # numpy's integers cannot represent missing values.
-        return column.astype(object if is_integer_dtype(kind) else kind)
-    if infer_dtype(column, skipna=True) == "mixed":
+        return column.astype(object if types.is_integer_dtype(kind) else kind)
+    if types.infer_dtype(column, skipna=True) == "mixed":
         for value in column:
             if isinstance(value, list | dict | set | tuple | np.ndarray):
                 raise TableError(
@@ -485,9 +466,9 @@ def _plain(column: pd.Series) -> pd.Series:
 
 def is_number(column: pd.Series) -> bool:
     """Whether a column is numeric; booleans count as text."""
-    if is_object_dtype(column):
-        return infer_dtype(column, skipna=True) in KINDS_OF_NUMBER
-    return is_numeric_dtype(column) and not is_bool_dtype(column)
+    if types.is_object_dtype(column):
+        return types.infer_dtype(column, skipna=True) in KINDS_OF_NUMBER
+    return types.is_numeric_dtype(column) and not types.is_bool_dtype(column)
 
 
 def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False) -> list[Cells]:
@@ -518,7 +499,7 @@ def _of_kind(column: pd.Series, kind: str) -> pd.Series:
         )
     if "," not in kind:  # no time zone
         dates = dates.dt.tz_localize(None)
-    return dates.dt.date if kind == DATE else dates.astype(pandas_dtype(kind))
+    return dates.dt.date if kind == DATE else dates.astype(types.pandas_dtype(kind))
 
 
 def as_integers(column: pd.Series) -> pd.Series:
@@ -537,7 +518,7 @@ def _numbers_rows(name: str, values: pd.Series) -> bool:
 
 def format_note(column: pd.Series, format: NumberFormat) -> str:
     """Note that a text column is parsed as numbers, with an example that needs parsing."""
-    texts = pd.Series(texts_of(column)[0], dtype=object)
+    texts = pd.Series(written_numbers.texts_of(column)[0], dtype=object)
     words = texts.str.lower().isin(WORDS)
     written = texts[~words & pd.to_numeric(texts, errors="coerce").isna()]
     shown = f", such as {written.iloc[0]!r}" if len(written) else ""
@@ -548,9 +529,9 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
 
 def _unread_note(values: pd.Series) -> str:
     """Warning that most texts of a column look like numbers, dates or times; "" if not."""
-    texts, looks = texts_of(values)[0], set()
+    texts, looks = written_numbers.texts_of(values)[0], set()
     for text in texts:
-        each = parts_of(text)
+        each = written_numbers.parts_of(text)
         is_number = each and not each.end and (len(each.after) > 1 or not each.glued)
         if is_number or re.fullmatch(UNREAD_TIME, text):
             looks.add(text)

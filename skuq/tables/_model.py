@@ -17,15 +17,8 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import (
-    PARTS,
-    FloatArray,
-    PredictionInterval,
-    Uncertainty,
-    UncertaintyMixin,
-    predict_uncertainty,
-    with_index_of,
-)
+from skuq import base
+from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
 from skuq.explanations import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.files import stored
 from skuq.labels import as_text, classes_of_columns, probability_columns
@@ -34,14 +27,7 @@ from skuq.quantities import checked_levels
 from skuq.residuals import LEVELS, interpolated
 from skuq.tables import _columns, _held_out, _target, _training
 from skuq.tables import _notes as notes
-from skuq.tables._columns import (
-    CleanColumns,
-    Cleaned,
-    NewValuesWarning,
-    TableError,
-    as_frame,
-    require,
-)
+from skuq.tables._columns import CleanColumns, Cleaned, NewValuesWarning, TableError, as_frame
 from skuq.tables._held_out import HeldOutMixin, Parts, check_share
 from skuq.tables._storage import StorageMixin
 from skuq.tables._target import Quantities, TargetScale
@@ -83,7 +69,7 @@ TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" for unscor
         **dict.fromkeys(("notes_", "warnings_"), list[str]),
     },
 )
-class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
+class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimator):
     """Model of a table, which quantifies the uncertainty of each of its predictions.
 
     `fit` encodes the columns, selects and trains a learner, and searches for adversarial models of
@@ -390,7 +376,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
     def predict_uncertainty(self, table: Any) -> Uncertainty:
         """Predict the uncertainty of each row, as in the columns of `predict`."""
         rows = self.predict(as_frame(table, NEW), n_explained=0)
-        found = Uncertainty(*(rows[name].to_numpy(dtype=np.float64) for name in PARTS))
+        found = Uncertainty(*(rows[name].to_numpy(dtype=np.float64) for name in base.PARTS))
         return with_index_of(table, found)
 
     @available_if(lambda model: get_tags(model).estimator_type != "regressor")
@@ -429,11 +415,11 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
             quantiles[scored] = interpolated(self._scored(X)[1], LEVELS, wanted)
         return quantiles
 
-    def predict_interval(self, table: Any, coverage: float = 0.9) -> PredictionInterval:
+    def predict_interval(self, table: Any, coverage: float = 0.9) -> base.PredictionInterval:
         """Predict intervals (regression only): the columns ``lower`` and ``upper`` of `predict`."""
         self._require("regression", "intervals")
         rows = self.predict(as_frame(table, NEW), coverage=coverage, n_explained=0)
-        return PredictionInterval(rows["lower"].to_numpy(), rows["upper"].to_numpy())
+        return base.PredictionInterval(rows["lower"].to_numpy(), rows["upper"].to_numpy())
 
     def count(self, table: Any) -> pd.DataFrame:
         """Count special values by column; the counts of parts of a table can be added up.
@@ -525,7 +511,7 @@ class TableModel(StorageMixin, HeldOutMixin, UncertaintyMixin, BaseEstimator):
         """Clean rows to predict, and reasons why some of them are unreadable."""
         check_is_fitted(self)
         if self.id_ is not None:
-            require(table, self.id_, NEW)
+            _columns.require(table, self.id_, NEW)
         cleaned = self.columns_.read(table, NEW)
         return cleaned, cleaned.unread(table)
 

@@ -12,19 +12,12 @@ from numpy.typing import NDArray
 from pandas.api.types import infer_dtype, is_bool_dtype, is_datetime64_dtype, is_integer_dtype
 from scipy.stats import skew
 
+from skuq import residuals
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.calibration import conformal_limit
 from skuq.files import stored
 from skuq.labels import as_text, counted
-from skuq.residuals import (
-    LEVELS,
-    RowNoise,
-    central_interval,
-    interval_scores,
-    mean_and_variance,
-    stretched,
-    widened,
-)
+from skuq.residuals import LEVELS, RowNoise, central_interval, interval_scores, mean_and_variance
 from skuq.tables._columns import TableError, is_number, place, require
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 
@@ -337,7 +330,7 @@ class Quantities:
             # of the target. The unit for other regressors is unknown.
             std = np.sqrt(own.epistemic) if self.noise is None else np.zeros(len(predicted))
         noise = self._noise_quantiles(estimator, inputs, predicted, held_out)
-        together = widened(noise, noise[:, _MEDIAN], LEVELS, std)
+        together = residuals.widened(noise, noise[:, _MEDIAN], LEVELS, std)
         quantiles = self.scale.inverse(together)
         if self.scale.power != 1:
             predicted = mean_and_variance(quantiles, LEVELS)[0]
@@ -377,7 +370,7 @@ class Quantities:
         self, quantiles: FloatArray, coverage: float, limit: float
     ) -> tuple[FloatArray, FloatArray]:
         """Lower and upper endpoints of intervals, clipped to possible values; (n_rows,) each."""
-        ends = stretched(*central_interval(quantiles, LEVELS, coverage), limit)
+        ends = residuals.stretched(*central_interval(quantiles, LEVELS, coverage), limit)
         return self.scale.possible(*ends)
 
     def limit(self, y: FloatArray, quantiles: FloatArray, coverage: float) -> float:

@@ -12,14 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn import ensemble
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
 from sklearn.compose import make_column_transformer
-from sklearn.ensemble import (
-    ExtraTreesRegressor,
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestClassifier,
-)
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import MissingIndicator, SimpleImputer
@@ -56,20 +51,14 @@ LABELS = {
 }
 
 
+@dataclass(repr=False, eq=False)
 class Learner(BaseEstimator):
     """A learner of `LABELS` on clean rows, together with its encoder."""
 
-    def __init__(
-        self,
-        name: str = "hgb",
-        numbers: Sequence[str] = (),
-        regression: bool = False,
-        seed: int = 0,
-    ) -> None:
-        self.name = name
-        self.numbers = numbers
-        self.regression = regression
-        self.seed = seed
+    name: str = "hgb"
+    numbers: Sequence[str] = ()
+    regression: bool = False
+    seed: int = 0
 
     def encoder(self, X: pd.DataFrame) -> Any:
         """Return an encoder for these training rows."""
@@ -84,16 +73,16 @@ class Learner(BaseEstimator):
             return Ridge() if self.regression else LogisticRegression(max_iter=1000)
         if self.name == "forest":
             if self.regression:
-                return ExtraTreesRegressor(random_state=self.seed)
-            return RandomForestClassifier(min_samples_leaf=LEAF, random_state=self.seed)
+                return ensemble.ExtraTreesRegressor(random_state=self.seed)
+            return ensemble.RandomForestClassifier(min_samples_leaf=LEAF, random_state=self.seed)
         fewest = len(y) if self.regression else np.unique(y, return_counts=True)[1].min()
         stops = len(y) >= ENOUGH_TO_STOP and fewest >= 10
         options = {"learning_rate": 0.05, "early_stopping": stops, "random_state": self.seed}
         if self.regression:  # regression needs many more iterations than classification
-            n = 1500 if stops else 150
-            return HistGradientBoostingRegressor(max_iter=n, n_iter_no_change=30, **options)
-        n = 300 if stops else 100
-        return HistGradientBoostingClassifier(max_leaf_nodes=15, max_iter=n, **options)
+            options |= {"max_iter": 1500 if stops else 150, "n_iter_no_change": 30}
+            return ensemble.HistGradientBoostingRegressor(**options)
+        options |= {"max_iter": 300 if stops else 100, "max_leaf_nodes": 15}
+        return ensemble.HistGradientBoostingClassifier(**options)
 
     def fit(self, X: pd.DataFrame, y: NDArray[Any]) -> Learner:
         self.encoder_ = self.encoder(X)
