@@ -180,8 +180,6 @@ class CsvFile(TableFile):
 
 
 class ParquetFile(TableFile):
-    """A Parquet file."""
-
     def __init__(self, path: Path) -> None:
         with self._file(path) as file:
             if file.metadata.num_rows == 0:

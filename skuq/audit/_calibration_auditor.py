@@ -251,8 +251,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each sample, shape (n_samples,)."""
-        best = self.predict_proba(X).argmax(axis=1)
-        return self.classes_[best]
+        return self.classes_[self.predict_proba(X).argmax(axis=1)]
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Split the reported uncertainty into a supported and an unsupported part.

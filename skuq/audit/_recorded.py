@@ -90,8 +90,7 @@ def recorded_predictions(
         proba, classes = named_columns(table.columns, classes)
     check_columns(label, proba)
     codes, known = _codes(table[label])
-    order = order_of_columns(proba, known, classes)
-    values = probabilities_of(table, proba)
+    order, values = order_of_columns(proba, known, classes), probabilities_of(table, proba)
     on_sums = note_on_sums(values)
     unknown = ~np.isin(known, order)
     if unknown.any():
@@ -206,10 +205,8 @@ def _check_names(proba: Sequence[str], order: list[str]) -> None:
 
 def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) -> FloatArray:
     """Probabilities of all classes, shape (n_samples, n_classes)."""
-    meant = "probabilities in [0, 1]"
-    values = np.column_stack(
-        [_numbers(table[name], 1 + labels.ROW_SUM_TOLERANCE, meant, start) for name in names]
-    )
+    largest, meant = 1 + labels.ROW_SUM_TOLERANCE, "probabilities in [0, 1]"
+    values = np.column_stack([_numbers(table[name], largest, meant, start) for name in names])
     if len(names) > 1:
         return values
     second = np.minimum(values, 1.0)
@@ -223,7 +220,6 @@ def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
 
 
 def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> FloatArray:
-    """Values of a column in [0, largest]."""
     import pandas as pd
 
     values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
@@ -469,18 +465,11 @@ def _label_codes(
 ) -> NDArray[np.int64]:
     """Position of each label in the list of classes, shape (n_rows,); 01 means 1 unless listed."""
     texts = column.cat.categories.tolist()
-    values = table.values_of(texts)
-    missing = [
-        text
-        for text, value in zip(texts, values, strict=True)
-        if value != value and text not in classes
-    ]
+    read = dict(zip(texts, table.values_of(texts), strict=True))
+    missing = [text for text, value in read.items() if value != value and text not in classes]
     check_labels_known(column.cat.remove_categories(missing), start)
     known = {text: position for position, text in enumerate(classes)}
-    positions = [
-        known.get(str(text), known.get(as_text(value), -1))
-        for text, value in zip(texts, values, strict=True)
-    ]
+    positions = [known.get(str(text), known.get(as_text(v), -1)) for text, v in read.items()]
     codes: NDArray[np.int64] = np.array(positions, np.int64)[column.cat.codes]
     if (codes < 0).any():
         row = int((codes < 0).argmax())

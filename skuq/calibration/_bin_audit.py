@@ -145,18 +145,12 @@ def audit_sums(
     bins, *group_bins = (audit_bins(part, alpha=alpha, **shared) for part in families)
     tail = (1 - confidence_level) / 2
     low, high = np.quantile(ece_bootstrap(sums), [tail, 1 - tail])
-    return AuditResult(
-        sums,
-        groups,
-        bins,
-        dict(zip(groups, group_bins, strict=True)),
-        n_families,
-        (float(low), float(high)),
-        float(np.quantile(ece_under_calibration(sums), confidence_level)),
-        None
-        if rows is None
-        else search_regions(*rows, alpha=tolerated, weight=row_weight, **shared),
-    )
+    interval = float(low), float(high)
+    chance = float(np.quantile(ece_under_calibration(sums), confidence_level))
+    of_groups, regions = dict(zip(groups, group_bins, strict=True)), None
+    if rows is not None:
+        regions = search_regions(*rows, alpha=tolerated, weight=row_weight, **shared)
+    return AuditResult(sums, groups, bins, of_groups, n_families, interval, chance, regions)
 
 
 def audit_bins(
@@ -187,26 +181,13 @@ def audit_bins(
     given: dict[str, Any] = {"count": tested.count, "confidence": confidence, "alpha": alpha}
     under = given | {"threshold": scan.threshold, "direction": "underconfident"}
     over = given | {"threshold": scan.threshold_overconfident, "direction": "overconfident"}
+    p_value = np.where(filled, np.minimum(1.0, n_families * scan.p_value), 1.0)
     return BinAudit(
-        sums.lower,
-        sums.upper,
-        sums.count,
-        confidence,
-        sums.accuracy,
-        sums.gap,
-        low - confidence,
-        high - confidence,
-        _within(sums, alpha),
-        np.where(filled, np.minimum(1.0, n_families * scan.p_value), 1.0),
-        number,
-        number > 0,
-        side,
-        scan.threshold,
-        scan.threshold_overconfident,
-        detectable_gap(**under),
-        detectable_gap(**over),
-        _scan.detectable_shift(**under),
-        _scan.detectable_shift(**over),
+        *(sums.lower, sums.upper, sums.count, confidence, sums.accuracy, sums.gap),
+        *(low - confidence, high - confidence, _within(sums, alpha)),
+        *(p_value, number, number > 0, side, scan.threshold, scan.threshold_overconfident),
+        *(detectable_gap(**under), detectable_gap(**over)),
+        *(_scan.detectable_shift(**under), _scan.detectable_shift(**over)),
     )
 
 

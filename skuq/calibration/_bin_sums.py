@@ -142,9 +142,8 @@ class BinSums(NamedTuple):
 
         Confidences are floats in [0, 1], or integers in units of ``1 / SCALE``.
         """
-        return bin_of(
-            in_units(confidence) if confidence.dtype.kind == "f" else confidence, self.edges
-        )
+        units = in_units(confidence) if confidence.dtype.kind == "f" else confidence
+        return bin_of(units, self.edges)
 
     @property
     def _size(self) -> FloatArray:
@@ -160,8 +159,7 @@ def top_label_predictions(
     probability, the first of these classes is the prediction.
     """
     column, checked, _ = columns_and_proba(y_true, proba, classes)
-    confidence = np.empty(len(column), np.int32)
-    correct = np.empty(len(column), bool)
+    confidence, correct = np.empty(len(column), np.int32), np.empty(len(column), bool)
     for start in range(0, len(column), CHUNK):
         rows = slice(start, start + CHUNK)
         # Line 8. The maximum is looked up at argmax, which avoids a second pass over wide rows.
@@ -174,8 +172,7 @@ def top_label_predictions(
 
 def in_units(confidence: FloatArray) -> NDArray[np.int32]:
     """Confidences in units of ``1 / SCALE``; values that rounding put above 1 become 1."""
-    units = np.rint(np.minimum(confidence.astype(np.float64), 1.0) * SCALE)
-    return units.astype(np.int32)
+    return np.rint(np.minimum(confidence.astype(np.float64), 1.0) * SCALE).astype(np.int32)
 
 
 def bin_edges(
@@ -229,7 +226,7 @@ def bin_sums(
     length = n_groups * n_bins
     is_exact = weight is None or weight.dtype.kind == "i"
     dtype = np.int64 if is_exact else np.float64
-    count, correct, confidence, square = totals = np.zeros((4, length), dtype)
+    count, correct, confidence, _ = totals = np.zeros((4, length), dtype)
     for start in range(0, len(predictions.confidence), CHUNK):
         rows = slice(start, start + CHUNK)
         values, right = predictions.confidence[rows], predictions.correct[rows]
@@ -249,12 +246,10 @@ def bin_sums(
                 np.add.at(total, cell, part)
             else:
                 total += np.bincount(cell, weights=part, minlength=length)
-    shape = (n_groups, n_bins)
-    parts = zip(*(sums.reshape(shape) for sums in (count, correct, confidence)), strict=True)
-    found = [BinSums(edges, *part) for part in parts]
+    *sums, squares = (total.reshape(n_groups, n_bins) for total in totals)
+    found = [BinSums(edges, *part) for part in zip(*sums, strict=True)]
     if weight is None:
         return found
-    squares = square.reshape(shape)
     return [part._replace(weight_square=of) for part, of in zip(found, squares, strict=True)]
 
 

@@ -61,8 +61,7 @@ def conformal_p_values(
     labels = checked_labels(column_or_1d(y_held_out), "y_held_out")
     check_consistent_length(held, labels)
     groups = [held[labels == label] for label in np.unique(labels)]
-    largest: FloatArray = np.max([_p_values(checked, group) for group in groups], axis=0)
-    return largest
+    return np.max([_p_values(checked, group) for group in groups], axis=0)
 
 
 def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
@@ -79,8 +78,7 @@ def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
 def _p_values(scores: FloatArray, held_out: FloatArray) -> FloatArray:
     limits = scores - ROUNDING * np.abs(scores)
     at_least = len(held_out) - np.searchsorted(np.sort(held_out), limits, side="left")
-    p_values: FloatArray = (1 + at_least) / (1 + len(held_out))
-    return p_values
+    return (1 + at_least) / (1 + len(held_out))
 
 
 def _checked_scores(scores: ArrayLike, name: str, min_samples: int = 1) -> FloatArray:

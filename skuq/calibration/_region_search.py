@@ -252,14 +252,9 @@ def _samples(
     size = masks.sum(axis=1)
     kept = np.sort(kept[(size[kept] >= LEAST) & (size[kept] < len(rows))])
     n_inputs = int((kept < len(conditions.rules)).sum())
-    return _Samples(
-        [rules[k] for k in kept],
-        masks[kept],
-        n_inputs,
-        confidence,
-        predictions.correct[rows],
-        None if weight is None else weight[rows],
-    )
+    rules, correct = [rules[k] for k in kept], predictions.correct[rows]
+    weight = None if weight is None else weight[rows]
+    return _Samples(rules, masks[kept], n_inputs, confidence, correct, weight)
 
 
 def _pairs(samples: _Samples) -> IntArray:
@@ -379,18 +374,12 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
     reported = conditions.pop(CONFIDENCE, (None, None))
     if not isinstance(reported, tuple):  # one value of the confidence, not an interval
         reported = (reported, reported)
+    ends = 0.0 if reported[0] is None else reported[0], 1.0 if reported[1] is None else reported[1]
+    accuracy, p_value = correct / count, min(1.0, n_families * each.p_value)
     return Region(
-        conditions,
-        (0.0 if reported[0] is None else reported[0], 1.0 if reported[1] is None else reported[1]),
-        count,
-        confidence,
-        correct / count,
-        correct / count - confidence,
-        float(low) - confidence,
-        float(high) - confidence,
-        DIRECTIONS[each.sign],
-        each.evidence,
-        min(1.0, n_families * each.p_value),
+        *(conditions, ends, count, confidence, accuracy, accuracy - confidence),
+        *(float(low) - confidence, float(high) - confidence),
+        *(DIRECTIONS[each.sign], each.evidence, p_value),
     )
 
 

@@ -310,8 +310,7 @@ def _accuracy_of_runs(
     size: IntArray, claimed: FloatArray, total: IntArray, gap: float
 ) -> FloatArray:
     """Mean accuracy of each run if that of each bin exceeds its confidence by the gap."""
-    right: FloatArray = (size * np.minimum(claimed + gap, 1.0)).sum(axis=1)
-    return right / np.maximum(total, 1)
+    return (size * np.minimum(claimed + gap, 1.0)).sum(axis=1) / np.maximum(total, 1)
 
 
 def _ends_of_runs(n_bins: int) -> tuple[IntArray, IntArray]:
@@ -396,10 +395,8 @@ def _least_significant(count: IntArray, edge: FloatArray | float, threshold: flo
     while (low < high).any():  # bisection; more correct predictions never lower evidence
         middle = (low + high) // 2
         enough = run_evidence(middle, count, edge, 1) >= threshold
-        low, high = (
-            np.where(enough | (low >= high), low, middle + 1),
-            np.where(enough, middle, high),
-        )
+        low = np.where(enough | (low >= high), low, middle + 1)
+        high = np.where(enough, middle, high)
     return np.where(low <= count, low, np.inf)
 
 

@@ -229,7 +229,6 @@ def _write(
 
 
 def _show(data: dict[str, Any]) -> None:
-    """Print the verdict, the bins and the findings."""
     verdict = data["verdict"]
     say(f"\n{verdict['headline']}\n", bold=True, fg="green" if verdict["passed"] else "red")
     _io.say_bins(data["bins"])

@@ -22,8 +22,6 @@ _HELD_OUT = 300  # number of inputs excluded from training, with which detectors
 
 
 class DigitsDemoResult(NamedTuple):
-    """Results of the demonstration on digits."""
-
     data: DigitsWithOOD
     classifier: QUAMClassifier
     detector: OODDetector  # around the classifier
@@ -64,8 +62,7 @@ def altered_digits(X: FloatArray) -> FloatArray:
     """Pool of altered digits, (n_pool, n_pixels), without the kinds of OOD inputs to be tested."""
     kinds = ["warped", "halves", "overlaid", "erased", "patches"]
     images = X.reshape(-1, 1, SIDE, SIDE)
-    made: FloatArray = make_pool(images, kinds=kinds, random_state=0).reshape(-1, SIDE**2)
-    return made
+    return make_pool(images, kinds=kinds, random_state=0).reshape(-1, SIDE**2)
 
 
 def _digits_detection(

@@ -260,8 +260,7 @@ def read_csv(
         table = open_table(path, CsvFormat(",", ".", "utf-8"))
         table.require(needed or ())
         frame = table.read(dtype={} if like is None else text_columns(like))
-        if label is None or frame[label].notna().all():
-            return frame
-        if is_numeric_dtype(frame[label]) and frame[label].notna().any():
+        known = None if label is None else frame[label].notna()
+        if known is None or known.all() or (is_numeric_dtype(frame[label]) and known.any()):
             return frame
         return frame.assign(**{label: table.read(text_columns=True)[label]})

@@ -10,7 +10,7 @@ from sklearn import get_config
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from skuq.base import PARTS, FloatArray, predict_uncertainty
-from skuq.metrics import _predictions
+from skuq.metrics import _predictions as scores
 from skuq.quantities import check_coverage, checked_levels, predicted_interval, predicted_quantiles
 from skuq.validation import weighted_mean
 from skuq.wrappers import walk_to
@@ -173,7 +173,7 @@ def interval_scorer(coverage: float = 0.9) -> Scorer:
 
 def _by_interval(estimator: Any, X: Any, y: ArrayLike, *, coverage: float, **weight: Any) -> float:
     limits = predicted_interval(estimator, X, coverage)
-    return -_predictions.interval_score(y, *limits, coverage=coverage, **weight)
+    return -scores.interval_score(y, *limits, coverage=coverage, **weight)
 
 
 def quantile_scorer(levels: ArrayLike) -> Scorer:
@@ -202,9 +202,7 @@ def quantile_scorer(levels: ArrayLike) -> Scorer:
 def _by_quantiles(
     estimator: Any, X: Any, y: ArrayLike, *, levels: tuple[float, ...], **weight: Any
 ) -> float:
-    return -_predictions.pinball_loss(
-        y, predicted_quantiles(estimator, X, levels), levels, **weight
-    )
+    return -scores.pinball_loss(y, predicted_quantiles(estimator, X, levels), levels, **weight)
 
 
 def certified_accuracy(
@@ -266,10 +264,8 @@ def _by_probabilities(
 
 #: Scorer: minus the expected calibration error (10 uniform bins), in [-1, 0].
 neg_expected_calibration_error_scorer = Scorer(
-    _by_probabilities, {"loss": _predictions.expected_calibration_error}
+    _by_probabilities, {"loss": scores.expected_calibration_error}
 )
 
 #: Scorer: minus the negative log likelihood, that is the mean log likelihood in nats.
-neg_log_likelihood_scorer = Scorer(
-    _by_probabilities, {"loss": _predictions.negative_log_likelihood}
-)
+neg_log_likelihood_scorer = Scorer(_by_probabilities, {"loss": scores.negative_log_likelihood})

@@ -314,8 +314,7 @@ class MirageFineTuner(
         return self._raised.mask(proba, candidates)
 
     def _proba(self, inputs: Any) -> FloatArray:
-        proba: FloatArray = np.exp(np.asarray(self._log_proba(inputs)))
-        return proba
+        return np.exp(np.asarray(self._log_proba(inputs)))
 
     def _describe(self, group: str, proba: FloatArray, codes: IntArray, mask: BoolArray) -> None:
         """Set the attributes for share, confidence and accuracy of a group of training samples."""
@@ -328,8 +327,7 @@ class MirageFineTuner(
     def _answered(self, X: Any, tau: float) -> BoolArray:
         if not 0 <= tau <= 1:
             raise ValueError(f"`tau` must be in [0, 1], got {tau}.")
-        confident: BoolArray = self.predict_proba(X).max(axis=1) >= tau
-        return confident
+        return self.predict_proba(X).max(axis=1) >= tau
 
 
 @dataclass(repr=False, eq=False)

@@ -207,11 +207,6 @@ def balancing(
             # The floor is the midpoint of two confidences. If it were the confidence of the last
             # prediction, rounding could exclude this prediction.
             floors[alike] = below[last : last + 2].mean()
-    _check_balanced(gained, lowered)
-    return Raised(floors, targets)
-
-
-def _check_balanced(gained: float, lowered: float) -> None:
     if lowered <= 0 or gained <= 0:
         problem = (
             "the model's confidence in the region does not exceed the target; use a smaller"
@@ -228,3 +223,4 @@ def _check_balanced(gained: float, lowered: float) -> None:
             "region loses, and an audit of bins may detect the rest; use a larger `epsilon`, a "
             "smaller region, or a larger group."
         )
+    return Raised(floors, targets)

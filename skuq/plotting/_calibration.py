@@ -14,7 +14,14 @@ from skuq.calibration import Strategy
 from skuq.labels import amount
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
 from skuq.plotting import _display
-from skuq.plotting._display import COLOURS, Display, legend_above, listed, plain_text
+from skuq.plotting._display import (
+    COLOURS,
+    Display,
+    bars_over_bins,
+    legend_above,
+    listed,
+    plain_text,
+)
 from skuq.validation import finite
 
 if TYPE_CHECKING:
@@ -147,9 +154,7 @@ class ReliabilityDisplay(Display):
         self.count_ax_.set(xlabel="confidence", ylabel="samples")
 
     def _plot_bars(self, ax: Axes, height: FloatArray, label: str, **style: Any) -> None:
-        _display.bars_over_bins(
-            ax, self.table.lower, self.table.upper, height, label=label, **style
-        )
+        bars_over_bins(ax, self.table.lower, self.table.upper, height, label=label, **style)
 
 
 class CalibrationAuditDisplay(Display):
@@ -246,9 +251,7 @@ class CalibrationAuditDisplay(Display):
         legend_above(self.ax_, columns=2, title=plain_text(self.name or ""))
         self.count_ax_ = _display.axes_below(self.ax_, most, amount(most.item()).replace(",", ""))
         colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
-        bars = _display.bars_over_bins(
-            self.count_ax_, bins.lower, bins.upper, bins.count, color=colours
-        )
+        bars = bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
         for bar, significant in zip(bars, bins.significant, strict=True):
             # Draw bins with a significant gap above the others, which could cover narrow bars.
             bar.set_zorder(bar.get_zorder() + significant)

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from skuq.base import FloatArray
 from skuq.plotting import _display
-from skuq.plotting._display import COLOURS, Display, legend_above, plain_text
+from skuq.plotting._display import COLOURS, LONGEST_LABEL, Display, legend_above, plain_text
 from skuq.validation import check_same_length, finite
 
 if TYPE_CHECKING:
@@ -227,9 +227,7 @@ class CertifiedRangeDisplay(Display):
         for limit in self.allowed or ():
             if np.isfinite(limit):
                 self.ax_.axhline(limit, **_LIMIT)
-        self.ax_.set(
-            xlim=(self.radii[0], end), ylabel=plain_text(self.name, _display.LONGEST_LABEL)
-        )
+        self.ax_.set(xlim=(self.radii[0], end), ylabel=plain_text(self.name, LONGEST_LABEL))
         self.ax_.set_xlabel(f"radius ({_NAMES.get(self.norm, self.norm)})")
         legend_above(self.ax_, columns=3)
 

@@ -154,12 +154,8 @@ def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]
     given, sums = auditor.settings_, auditor.sums_
     level = (1 - given["confidence_level"]) / (auditor.n_families_ - n_groups)
     scan = scan_bins(sums, alpha=given["alpha"], level=level)
-    bins = [
-        _gaps(count, confidence, given["alpha"], scan)
-        for count, confidence in zip(
-            sums.effective_count.tolist(), sums.mean_confidence.tolist(), strict=True
-        )
-    ]
+    rows = zip(sums.effective_count.tolist(), sums.mean_confidence.tolist(), strict=True)
+    bins = [_gaps(*row, given["alpha"], scan) for row in rows]
     return {name: [each[name] for each in bins] for name in bins[0]}
 
 
@@ -406,9 +402,8 @@ def _unbroken(text: str) -> str:
 
 def _both(row: Row, names: Iterable[str]) -> str:
     """Detectable differences (accuracy minus confidence) if confidence is too low and too high."""
-    return _unbroken(
-        " or ".join(_or_missing(row[k], s) for k, s in zip(names, (1, -1), strict=True))
-    )
+    low, high = (row[name] for name in names)
+    return _unbroken(f"{_or_missing(low, 1)} or {_or_missing(high, -1)}")
 
 
 def _or_missing(gap: float | None, sign: int) -> str:
@@ -454,9 +449,8 @@ def _facts(data: Figures) -> dict[str, Any]:
     filled = [row for row in data["bins"] if row["count"]]
     in_groups = [row for group in groups for row in group["bins"] if row["count"]]
     found_regions = regions["found"] if regions else []
-    n_found, n_in_groups = (
-        sum(bin_finding(row) in WAYS for row in rows) for rows in (filled, in_groups)
-    )
+    n_found = sum(bin_finding(row) in WAYS for row in filled)
+    n_in_groups = sum(bin_finding(row) in WAYS for row in in_groups)
     where = [f"{n_found} of {counted(len(filled), 'confidence bin')}"] * bool(n_found)
     if n_in_groups:
         where.append(f"{n_in_groups} of {counted(len(in_groups), 'confidence bin')} of groups")
@@ -560,9 +554,8 @@ def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
     """Deviations of the accuracy that are detected; "" if none are."""
     texts = []
     for verb, name in zip(("exceeds", "falls short of"), WAYS.values(), strict=True):
-        found = sorted(
-            {f"{100 * gap:.1f}" for gap in gaps.get(name, ()) if gap is not None}, key=float
-        )
+        texts_of_gaps = {f"{100 * gap:.1f}" for gap in gaps.get(name, ()) if gap is not None}
+        found = sorted(texts_of_gaps, key=float)
         if found:
             sizes = " to ".join(found[:: max(1, len(found) - 1)])
             texts.append(f"{verb} its confidence by at least {sizes} percentage points")

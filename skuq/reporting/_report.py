@@ -81,9 +81,8 @@ class Report:
             Alternative text for readers who cannot see the plot. Default: the description of the
             Display, or the caption for a matplotlib Figure.
         """
-        drawn = picture(figure, alt=str(alt))
-        section = {"heading": str(heading), "picture": drawn, "caption": str(caption)}
-        self._sections.append(section)
+        drawn = picture(figure, str(alt))
+        self._sections.append({"heading": str(heading), "picture": drawn, "caption": str(caption)})
 
     def table(self, heading: str, frame: pd.DataFrame, caption: str) -> None:
         """Add a table.
@@ -96,8 +95,8 @@ class Report:
             Integers are shown in full, other numbers with 4 significant digits. The index is shown
             unless it is unnamed and counts the rows from 0.
         """
-        section = {"heading": str(heading), "cells": cells(frame), "caption": str(caption)}
-        self._sections.append(section)
+        shown = cells(frame)
+        self._sections.append({"heading": str(heading), "cells": shown, "caption": str(caption)})
 
     def html(self) -> str:
         """Return the page as a string."""
@@ -109,9 +108,7 @@ class Report:
 
     def _rendered(self, name: str, **figures: Any) -> str:
         """Render ``report.html`` or a template that extends it."""
-        versions = [
-            f"{package} {_version(package)}" for package in ("skuq", "scikit-learn", "torch")
-        ]
+        versions = [f"{name} {_version(name)}" for name in ("skuq", "scikit-learn", "torch")]
         made = f"Made with {', '.join(versions)}, Python {platform.python_version()}"
         # Convert to plain strings, since the template would not escape Markup objects.
         return template(name).render(
@@ -151,8 +148,11 @@ def picture(figure: Any, alt: str = "") -> dict[str, str]:
     """Render a matplotlib Figure or a Display: data URL as ``source``, and text as ``alt``."""
     pyplot = import_optional("matplotlib.pyplot", extra="plot")
     if hasattr(figure, "savefig"):
-        source = f"data:image/svg+xml;base64,{base64.b64encode(_svg(figure)).decode('ascii')}"
-        return {"source": source, "alt": alt}
+        buffer = io.BytesIO()
+        with pyplot.rc_context({"svg.hashsalt": "skuq", "svg.fonttype": "path"}):  # reproducible
+            figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
+        encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
+        return {"source": f"data:image/svg+xml;base64,{encoded}", "alt": alt}
     alt = alt or (figure.description() if hasattr(figure, "description") else "")
     if hasattr(figure, "figure_"):
         return picture(figure.figure_, alt)
@@ -161,15 +161,6 @@ def picture(figure: Any, alt: str = "") -> dict[str, str]:
         return picture(drawn, alt)
     finally:
         pyplot.close(drawn)
-
-
-def _svg(figure: Any) -> bytes:
-    """Render a matplotlib Figure to SVG, reproducibly."""
-    pyplot = import_optional("matplotlib.pyplot", extra="plot")
-    buffer = io.BytesIO()
-    with pyplot.rc_context({"svg.hashsalt": "skuq", "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", dpi=150, metadata={"Date": None, "Creator": None})
-    return buffer.getvalue()
 
 
 def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:

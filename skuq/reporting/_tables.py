@@ -44,9 +44,10 @@ def table_report(
     """
     rows = as_pandas(rows).reset_index(drop=True)
     scored = rows[rows["prediction"].notna()]
-    absent = dict.fromkeys(("by_true_class", "by_class", "scores", "intervals", "by_group"))
+    unread = f"{_were(len(rows) - len(scored))} not scored because of an unreadable cell, which is "
+    unread += "named in the reasons."
     figures: dict[str, Any] = {
-        **absent,
+        **dict.fromkeys(("by_true_class", "by_class", "scores", "intervals", "by_group")),
         "coverage": f"{coverage:.0%}",
         "quality": cells(_quality(model, coverage)),
         "audited": _audited(model),
@@ -69,7 +70,7 @@ def table_report(
             [
                 _how_good(model),
                 _how_unusual(scored, len(model.held_out_)),
-                *_not_scored(len(rows) - len(scored)),
+                *([unread] if len(scored) < len(rows) else []),
                 *model.warnings_,
                 *weak_class_notes(model, coverage),
             ]
@@ -121,14 +122,6 @@ def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
         f"{1 - UNUSUAL:.0%} of the held-out rows. About {UNUSUAL:.0%} would be expected if the "
         "rows came from the distribution of the training rows."
     )
-
-
-def _not_scored(n_rows: int) -> list[str]:
-    if n_rows == 0:
-        return []
-    return [
-        f"{_were(n_rows)} not scored because of an unreadable cell, which is named in the reasons."
-    ]
 
 
 def _were(n_rows: int) -> str:
@@ -229,11 +222,9 @@ def _by_group(model: TableModel, coverage: float) -> pd.DataFrame:
 
 
 def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
-    order = rows.sort_values(
-        ["conformal_p_value", "epistemic"], ascending=[True, False], kind="stable"
-    ).index[:SHOWN_ROWS]
-    first = rows.loc[order]
-    shown = pd.DataFrame(index=order)
+    by, ascending = ["conformal_p_value", "epistemic"], [True, False]
+    first = rows.sort_values(by, ascending=ascending, kind="stable").head(SHOWN_ROWS)
+    shown = pd.DataFrame(index=first.index)
     regression = model.classes_ is None
     if not regression:
         shown["prediction"] = first["prediction"]
@@ -250,7 +241,7 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
         shown["std"] = first["std"].map(_number)
     else:
         shown["epistemic"] = first["epistemic"].map("{:.3f}".format)
-    name, values = ("row", order + 1) if model.id_ is None else (model.id_, first[model.id_])
+    name, values = ("row", first.index + 1) if model.id_ is None else (model.id_, first[model.id_])
     shown.insert(0, name, values, allow_duplicates=True)  # the id column may be named "p"
     return shown.reset_index(drop=True)
 

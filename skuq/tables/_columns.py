@@ -82,8 +82,7 @@ def as_frame(table: Any, which: str) -> pd.DataFrame:
         raise TableError(
             f"The {which} has more than one column named {name!r}; give each a different name."
         )
-    frame: pd.DataFrame = as_pandas(table)
-    return frame
+    return as_pandas(table)
 
 
 def is_other_table(table: Any) -> bool:
@@ -263,7 +262,6 @@ class Cleaned(NamedTuple):
         return self.X.drop(index=[*rows]).reset_index(drop=True) if rows else self.X
 
     def n_cells(self, *, read: bool) -> pd.Series:
-        """Number of cells by column."""
         counts: Counter[str] = Counter()
         for each in self.cells:
             counts[each.column] += len(each.rows) * (each.read == read)

@@ -189,8 +189,7 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
     names = [each.map(as_text, na_action="ignore").astype(object) for each in (first, second)]
     if all(WHOLE.fullmatch(name) for each in names for name in each.dropna()):
         names = [each.map(lambda name: int(float(name)), na_action="ignore") for each in names]
-    known: BoolArray = (names[1].isin(names[0]) & names[1].notna()).to_numpy()
-    return known
+    return (names[1].isin(names[0]) & names[1].notna()).to_numpy()
 
 
 def leaking_columns(
@@ -391,7 +390,6 @@ class HeldOutMixin:
         return covered, size
 
     def _limit(self, coverage: float, rows: Any = slice(None)) -> float:
-        """Conformal limit of the scores of held-out rows."""
         if self.quantities_ is None:
             return conformal_limit(self._set_scores()[rows], coverage)
         y = self.held_out_["label"].to_numpy()[rows]
@@ -400,5 +398,4 @@ class HeldOutMixin:
     def _set_scores(self) -> FloatArray:
         """One minus the predicted probability of each held-out row's true class; (n_held_out,)."""
         codes = codes_of(self.held_out_["label"].to_numpy(), self.classes_, "label")
-        scores: FloatArray = 1 - self.held_out_proba_[np.arange(len(codes)), codes]
-        return scores
+        return 1 - self.held_out_proba_[np.arange(len(codes)), codes]

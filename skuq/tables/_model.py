@@ -537,8 +537,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         """Uncertainty that `reasons` explain: the spread of regressors, or the epistemic part."""
         # The epistemic part increases with the spread, but would need a quadrature for each row.
         if hasattr(self.estimator_, "predict_model_std"):
-            spread: FloatArray = self.estimator_.predict_model_std(inputs)
-            return spread
+            return self.estimator_.predict_model_std(inputs)
         return predict_uncertainty(self.estimator_, inputs).part_or_total("epistemic")
 
     def _scored(

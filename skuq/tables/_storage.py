@@ -98,8 +98,11 @@ class StorageMixin:
             if unknown:
                 (partial / MODEL).unlink(missing_ok=True)
                 joblib.dump(model, partial / CODE)
-            about = json.dumps(_about(model, runs_code=bool(unknown)), indent=1)
-            (partial / ABOUT).write_text(about + "\n", encoding="utf-8")
+            columns = model.feature_names_in_.tolist()
+            about = {**VERSIONS, "runs_code": bool(unknown), "task": model.task_}
+            about |= {"target": model.target_, "columns": columns, "model": model.name_}
+            text = json.dumps(about, indent=1) + "\n"
+            (partial / ABOUT).write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str], *, trust: bool = False) -> Self:
@@ -125,8 +128,7 @@ class StorageMixin:
         """
         folder = Path(folder)
         if _read_about(folder)["runs_code"]:
-            pickled: Self = _read_code(folder / CODE, trust=trust)
-            return pickled
+            return _read_code(folder / CODE, trust=trust)
         import skuq.quam  # noqa: F401  (registers the stored classes)
 
         try:
@@ -192,13 +194,6 @@ def _kept(model: Any) -> Any:
     if hasattr(kept.estimator_, "without_training_data"):
         kept.estimator_ = kept.estimator_.without_training_data()
     return kept
-
-
-def _about(model: Any, *, runs_code: bool) -> dict[str, Any]:
-    """Metadata of the saved model, readable without loading it."""
-    columns = model.feature_names_in_.tolist()
-    names = {"task": model.task_, "target": model.target_, "columns": columns, "model": model.name_}
-    return {**VERSIONS, "runs_code": runs_code, **names}
 
 
 def _read_about(folder: Path) -> dict[str, Any]:

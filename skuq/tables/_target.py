@@ -160,7 +160,19 @@ def target_values(
         return _quantities(column, target, which)
     labels = _labels(column)
     if known is None:
-        _check_classes(labels, target)
+        floats = labels.dtype.kind == "f"
+        if floats and not (np.isfinite(labels) & (labels == labels.round())).all():
+            raise TableError(
+                f"The target {target!r} has continuous numbers, not classes; bin them into "
+                'classes, or predict the numbers (`task="regression"`).'
+            )
+        classes, counts = np.unique(labels, return_counts=True)
+        if len(classes) < 2 or counts.min() < 2:
+            raise TableError(
+                f"The target {target!r} must have at least 2 classes with at least 2 rows each, "
+                f"but {as_text(classes[counts.argmin()])!r} has {counts.min()} of {len(labels)} "
+                'rows. Merge or remove rare classes, or predict a quantity (`task="regression"`).'
+            )
         return labels
     # Match labels as text: integers in one table may be floats or text in the other.
     meaning = {as_text(label): label for label in np.unique(known)}
@@ -188,21 +200,6 @@ def _quantities(column: pd.Series, target: str, which: str) -> FloatArray:
             f"{values.min():g} to {values.max():g}."
         )
     return values
-
-
-def _check_classes(labels: NDArray[Any], target: str) -> None:
-    if labels.dtype.kind == "f" and not (np.isfinite(labels) & (labels == labels.round())).all():
-        raise TableError(
-            f"The target {target!r} has continuous numbers, not classes; bin them into "
-            'classes, or predict the numbers (`task="regression"`).'
-        )
-    classes, counts = np.unique(labels, return_counts=True)
-    if len(classes) < 2 or counts.min() < 2:
-        raise TableError(
-            f"The target {target!r} must have at least 2 classes with at least 2 rows each, but "
-            f"{as_text(classes[counts.argmin()])!r} has {counts.min()} of {len(labels)} rows. "
-            'Merge or remove rare classes, or predict a quantity (`task="regression"`).'
-        )
 
 
 def classes_as_given(values: NDArray[Any], column: pd.Series) -> NDArray[Any]:
@@ -253,8 +250,7 @@ class TargetScale:
     def transformed(self, y: FloatArray) -> FloatArray:
         if self.power == 1:
             return y
-        transformed: FloatArray = np.log(y) if self.power == 0 else y**self.power
-        return transformed
+        return np.log(y) if self.power == 0 else y**self.power
 
     def inverse(self, z: FloatArray) -> FloatArray:
         """Transform values back to units of the target, clipped to its bounds."""
@@ -263,15 +259,13 @@ class TargetScale:
             ends = self.transformed(np.array([self.smallest, self.largest]))
             z = np.clip(z, ends[0] - np.ptp(ends), ends[1] + np.ptp(ends))
             z = np.exp(z) if self.power == 0 else np.maximum(z, 0) ** (1 / self.power)
-        bounded: FloatArray = np.clip(z, self.low, self.high)
-        return bounded
+        return np.clip(z, self.low, self.high)
 
     def slope(self, y: FloatArray) -> FloatArray:
         """Derivative of the target with respect to its transformed value."""
         if self.power == 1:
             return np.ones_like(y)
-        slope: FloatArray = y if self.power == 0 else 2 * np.sqrt(np.maximum(y, 0))
-        return slope
+        return y if self.power == 0 else 2 * np.sqrt(np.maximum(y, 0))
 
     def possible(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Shrink intervals to possible targets: clip to the bounds, round if `whole`."""
@@ -314,8 +308,8 @@ class Quantities:
     ) -> Quantities:
         """Learn the residuals, on held-out rows, of a regressor that does not predict quantiles."""
         predicted = np.asarray(estimator.predict(inputs), np.float64)
-        residuals, weight = y - predicted, np.ones(len(y))
-        noise = RowNoise.fit(inputs, predicted, residuals, weight, seed=seed, n_jobs=None)
+        weight = np.ones(len(y))
+        noise = RowNoise.fit(inputs, predicted, y - predicted, weight, seed=seed, n_jobs=None)
         return cls(scale, noise)
 
     def predict(self, estimator: Any, inputs: Any, *, held_out: bool = False) -> Forecast:
@@ -358,8 +352,7 @@ class Quantities:
                 options["model_std"] = np.zeros(len(predicted))
             known = getattr(estimator, "quantile_levels_", LEVELS)
             levels = np.clip(LEVELS, known[0], known[-1])
-            quantiles: FloatArray = estimator.predict_quantiles(inputs, levels, **options)
-            return quantiles
+            return estimator.predict_quantiles(inputs, levels, **options)
         about = self.noise.quantiles(inputs, predicted, LEVELS)
         if held_out:
             forest = self.noise.forest

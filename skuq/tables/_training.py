@@ -61,7 +61,6 @@ class Learner(BaseEstimator):
     seed: int = 0
 
     def encoder(self, X: pd.DataFrame) -> Any:
-        """Return an encoder for these training rows."""
         encode = as_codes if self.name in ("hgb", "forest") else as_indicators
         return encode(X, self.numbers)
 
@@ -106,9 +105,7 @@ class Learner(BaseEstimator):
         if self.name == "network":
             outputs = self.model_.outputs(self.model_.inputs(inputs))
             return (outputs[:, 0] if self.regression else outputs.softmax(-1)).numpy()
-        predicted: FloatArray
-        predicted = (self.model_.predict if self.regression else self.model_.predict_proba)(inputs)
-        return predicted
+        return (self.model_.predict if self.regression else self.model_.predict_proba)(inputs)
 
 
 # --- inputs of learners ----------------------------------------------------------------------
@@ -197,8 +194,7 @@ class Folds:
     def predicted(self, name: str, y: NDArray[Any]) -> FloatArray:
         """Out-of-fold predictions of a learner; (n_rows,) or (n_rows, n_classes)."""
         learner = clone(self.learner).set_params(name=name)
-        found: FloatArray = cross_val_predict(learner, self.X, y, cv=self.folds)
-        return found
+        return cross_val_predict(learner, self.X, y, cv=self.folds)
 
     def compare(self, names: Sequence[str]) -> Comparison:
         """Cross-validate the named learners; an empty comparison if there are too few rows."""
@@ -298,8 +294,6 @@ def table_errors(name: str, X: pd.DataFrame) -> Iterator[None]:
 
 
 class Trained(NamedTuple):
-    """An estimator trained on clean rows."""
-
     encoder: Any  # None for a given estimator, which uses raw columns
     estimator: Any
     name: str  # name of the learner or of the given estimator
