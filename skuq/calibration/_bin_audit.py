@@ -19,7 +19,7 @@ from skuq.calibration import _bin_sums, _scan
 from skuq.calibration._bin_sums import BinSums, Strategy, TopLabelPredictions, bin_sums, whole_sums
 from skuq.calibration._conditions import Conditions, checked_conditions, n_searched
 from skuq.calibration._region_search import RegionSearch, region_tolerance, search_regions
-from skuq.calibration._scan import clopper_pearson, detectable_gap, scan_bins
+from skuq.calibration._scan import N_SIMULATIONS, clopper_pearson, detectable_gap, scan_bins
 
 # Of `choose_alpha`: simulations for each pair of a reference set and a tolerance, precision of the
 # tolerance, and maximum number of reference sets that are searched for regions.
@@ -181,13 +181,26 @@ def audit_bins(
     given: dict[str, Any] = {"count": tested.count, "confidence": confidence, "alpha": alpha}
     under = given | {"threshold": scan.threshold, "direction": "underconfident"}
     over = given | {"threshold": scan.threshold_overconfident, "direction": "overconfident"}
-    p_value = np.where(filled, np.minimum(1.0, n_families * scan.p_value), 1.0)
     return BinAudit(
-        *(sums.lower, sums.upper, sums.count, confidence, sums.accuracy, sums.gap),
-        *(low - confidence, high - confidence, _within(sums, alpha)),
-        *(p_value, number, number > 0, side, scan.threshold, scan.threshold_overconfident),
-        *(detectable_gap(**under), detectable_gap(**over)),
-        *(_scan.detectable_shift(**under), _scan.detectable_shift(**over)),
+        sums.lower,
+        sums.upper,
+        sums.count,
+        confidence,
+        sums.accuracy,
+        sums.gap,
+        low - confidence,
+        high - confidence,
+        _within(sums, alpha),
+        np.where(filled, np.minimum(1.0, n_families * scan.p_value), 1.0),
+        number,
+        number > 0,
+        side,
+        scan.threshold,
+        scan.threshold_overconfident,
+        detectable_gap(**under),
+        detectable_gap(**over),
+        _scan.detectable_shift(**under),
+        _scan.detectable_shift(**over),
     )
 
 
@@ -204,7 +217,7 @@ def ece_under_calibration(sums: BinSums) -> FloatArray:
     count, confidence = sums.count[filled], sums.mean_confidence[filled].clip(0, 1)
     whole = np.maximum(1, whole_sums(sums).count[filled])
     correct = np.random.default_rng(_scan.SEED).binomial(
-        whole, confidence, size=(_scan.N_SIMULATIONS, len(count))
+        whole, confidence, size=(N_SIMULATIONS, len(count))
     )
     # The variance of the simulated accuracy is that of the effective number of predictions.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
@@ -216,7 +229,7 @@ def ece_bootstrap(sums: BinSums) -> FloatArray:
     total = int(sums.n_effective)
     confidence, share = sums.mean_confidence[filled], sums.count[filled] / sums.count.sum()
     rng = np.random.default_rng(_scan.SEED)
-    count = rng.multinomial(total, share / share.sum(), size=_scan.N_SIMULATIONS)
+    count = rng.multinomial(total, share / share.sum(), size=N_SIMULATIONS)
     correct = rng.binomial(count, sums.accuracy[filled].clip(0, 1))
     return np.abs(correct - count * confidence).sum(axis=1) / total
 

@@ -91,7 +91,6 @@ def n_searched(n_samples: int, n_columns: int) -> int:
 
 
 def _searched_rows(n_samples: int, n_columns: int) -> IntArray:
-    """Positions of the searched samples, sorted."""
     drawn = n_searched(n_samples, n_columns)
     if drawn == n_samples:
         return np.arange(n_samples)

@@ -375,11 +375,11 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
     if not isinstance(reported, tuple):  # one value of the confidence, not an interval
         reported = (reported, reported)
     ends = 0.0 if reported[0] is None else reported[0], 1.0 if reported[1] is None else reported[1]
-    accuracy, p_value = correct / count, min(1.0, n_families * each.p_value)
+    accuracy, p = correct / count, min(1.0, n_families * each.p_value)
+    gap, least, most = (float(end) - confidence for end in (accuracy, low, high))
+    side, evidence = DIRECTIONS[each.sign], each.evidence
     return Region(
-        *(conditions, ends, count, confidence, accuracy, accuracy - confidence),
-        *(float(low) - confidence, float(high) - confidence),
-        *(DIRECTIONS[each.sign], each.evidence, p_value),
+        conditions, ends, count, confidence, accuracy, gap, least, most, side, evidence, p
     )
 
 

@@ -87,7 +87,6 @@ def say(text: str, *, err: bool = False, **style: Any) -> None:
 
 
 def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
-    """Print a table of the non-empty confidence bins."""
     from skuq.labels import amount
     from skuq.reporting import bin_finding, bin_range
 
@@ -260,7 +259,8 @@ def read_csv(
         table = open_table(path, CsvFormat(",", ".", "utf-8"))
         table.require(needed or ())
         frame = table.read(dtype={} if like is None else text_columns(like))
-        known = None if label is None else frame[label].notna()
-        if known is None or known.all() or (is_numeric_dtype(frame[label]) and known.any()):
+        if label is None or frame[label].notna().all():
+            return frame
+        if is_numeric_dtype(frame[label]) and frame[label].notna().any():
             return frame
         return frame.assign(**{label: table.read(text_columns=True)[label]})

@@ -376,7 +376,6 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         return OF_NAMES if names else ""
 
     def transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Convert a table to the clean training columns."""
         return self.read(X, "table to predict").X
 
     def read(self, X: pd.DataFrame, which: str) -> Cleaned:

@@ -141,7 +141,6 @@ def _coincidence(frame: pd.DataFrame, rows: Hashes) -> float:
 
 
 def repetition_notes(frame: pd.DataFrame, copies: Hashes | None, ids: str | None) -> list[str]:
-    """Notes on rows and ids that occur more than once."""
     notes = []
     if copies is not None:
         notes.append(

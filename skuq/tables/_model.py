@@ -556,7 +556,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         return frame, proba, uncertainty.part_or_total("epistemic")
 
     def _regions(self, outputs: FloatArray, coverage: float) -> dict[str, Any]:
-        """Result columns with prediction sets or intervals."""
         limit = self._limit(coverage)
         if self.quantities_ is not None:
             lower, upper = self.quantities_.interval(outputs, coverage, limit)

@@ -38,7 +38,6 @@ def _listed(counts: pd.Series) -> str:
 
 
 def leakage_warnings(columns: Sequence[str]) -> list[str]:
-    """Warn of columns that predict the class on their own."""
     if not columns:
         return []
     return [
@@ -65,7 +64,6 @@ def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
 
 
 def unread_notes(unread: Mapping[int, str], which: str) -> list[str]:
-    """Note how many rows were dropped because of an unreadable cell."""
     were = "was" if len(unread) == 1 else "were"
     return [
         f"{counted(len(unread), 'row')} of the {which} {were} dropped because of an unreadable "
@@ -75,7 +73,6 @@ def unread_notes(unread: Mapping[int, str], which: str) -> list[str]:
 
 
 def class_notes(classes: Any) -> list[str]:
-    """Warn of class names that contain the separator of prediction sets."""
     names = [] if classes is None else [str(c) for c in classes if SEPARATOR in str(c)]
     return [
         f"Prediction sets separate classes by {SEPARATOR!r}, which the class name {name!r} "
@@ -100,7 +97,6 @@ def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[st
 
 
 def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
-    """Warn if most held-out rows have values absent from training."""
     n_rows = int(unsupported.any(axis=1).sum())
     if 2 * n_rows <= len(unsupported):
         return []
