@@ -1,10 +1,10 @@
 """QUAM around linear models with many classes: cost of the default `fit`, and OOD detection.
 
 There are two settings. The first is logistic regression on sentence embeddings (CLINC150: 15,000
-rows, 384 features, 150 intents), with the AUROC of out-of-scope sentences, compared with the
-entropy of the base model, for the default search and the closed one. The second is the head of an ImageNet network, `nn.Linear(1280, 1000)`,
-on random features, with searches for five classes. Each setting runs in a separate process, whose
-peak memory is reported.
+rows, 384 features, 150 intents), with the AUROC of out-of-scope sentences, for the default search
+and the one in closed form, compared with the entropy of the base model. The second is the head of
+an ImageNet network, `nn.Linear(1280, 1000)`, on random features, with searches for five classes.
+Each setting runs in a separate process, whose peak memory is reported.
 """
 
 import multiprocessing
