@@ -72,7 +72,10 @@ METHODS = (
 AUROC = r"auroc(_share_.*)?"
 FEWEST_OOD = 100  # minimum number of OOD images for a reliable AUROC
 CELL = ["run", "dataset", "share", "repeat"]
-POINTWISE = PointwiseSearch(parameters=in_linear_layers, train_batch_size=128, effort="equal")
+# As recorded: a constant step size, and a temperature for the likelihood of a mini-batch.
+POINTWISE = PointwiseSearch(
+    parameters=in_linear_layers, train_batch_size=128, learning_rate_decay=1.0
+)
 # Cyclical SG-HMC (Zhang et al., ICLR 2020), as in the paper's comparison.
 CYCLES = {"n_chains": 1, "n_cycles": 5, "n_samples": 20, "train_batch_size": 128}
 
@@ -85,7 +88,9 @@ def make(method: str, nets: list, seed: int, setting: str = "expected"):
     members = [FrozenEstimator(net) for net in nets]
     makers = {
         "quam-pool": lambda: QUAMClassifier(given, **sampled),
-        "quam-pointwise": lambda: QUAMClassifier(given, search=POINTWISE, **sampled),
+        "quam-pointwise": lambda: QUAMClassifier(
+            given, search=POINTWISE, temperature=1 / 128, **sampled
+        ),
         "quam-quadratic": lambda: QUAMClassifier(given, search="quadratic", **sampled),
         "entropy": lambda: ReferenceClassifier(given),
         "ensemble": lambda: DeepEnsembleClassifier(members=members, setting=setting),
