@@ -18,7 +18,7 @@ from skuq.files import stored
 from skuq.models import Given, ModelClassifierMixin
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
-from skuq.quam._search import Classification, Found, mean_loss
+from skuq.quam._search import Classification, Found, Setup, mean_loss
 from skuq.validation import refuse_ineffective, warn_if_worse_than_guessing, warn_user
 
 
@@ -240,9 +240,8 @@ class QUAMClassifier(
                 self.reference_loss_, data.codes, self.classes_, data.weight
             )
         self._task = self._present_task()
-        self._problem = self.search_.problem(
-            self.model_, data, losses, task=self._task, seed=search_seed, device=self._device
-        )
+        setup = Setup(losses, self._task, search_seed, self._device)
+        self._problem = self.search_.problem(self.model_, data, setup)
         self._search(data, search_seed)
         return self
 

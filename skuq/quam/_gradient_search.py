@@ -34,7 +34,7 @@ from skuq.files import stored
 from skuq.models import Given, TrainingData
 from skuq.quam._importance_sampling import OutputBias
 from skuq.quam._objectives import Objective
-from skuq.quam._search import Problem, Search, Task
+from skuq.quam._search import Problem, Search, Setup, Task
 
 # Searches run together if the memory for their weights is at most this many times the size of the
 # largest tensor that `within_memory` allows.
@@ -91,16 +91,12 @@ class NetworkSearch(Search):
             )
         resolve_device(device)  # raises before the training starts
 
-    def fitted(
-        self, model: Any, data: TrainingData, losses: FloatArray, *, seed: int, device: Any
-    ) -> FittedSearch:
+    def fitted(self, model: Any, data: TrainingData, setup: Setup) -> FittedSearch:
         """Split the network before the first searched weights, and store the training data."""
-        auto = self.parameters == "auto"
-        inputs = data.inputs
-        body, module, names = model.cut(
-            model.moving_parameters if auto else self.parameters, inputs
-        )
-        features = inputs if body is None else evaluate(body, inputs, device=device)
+        inputs, chosen = data.inputs, self.parameters
+        chosen = model.moving_parameters if chosen == "auto" else chosen
+        body, module, names = model.cut(chosen, inputs)
+        features = inputs if body is None else evaluate(body, inputs, device=setup.device)
         counts = data.weight > 0
         problem = SearchProblem(
             module,
@@ -108,8 +104,8 @@ class NetworkSearch(Search):
             X=features.numpy()[counts],
             y=(data.codes if len(data.codes) else data.labels)[counts],
             weight=data.weight[counts],
-            reference_loss=losses[counts],
-            seed=seed,
+            reference_loss=setup.losses[counts],
+            seed=setup.seed,
         )
         return FittedSearch(body, problem)
 
@@ -173,17 +169,8 @@ class GradientSearch(NetworkSearch):
         )
         return SearchSettings(schedule, self.prior_precision, self.train_batch_size, device)
 
-    def problem(
-        self,
-        model: Any,
-        data: TrainingData,
-        losses: FloatArray,
-        *,
-        task: Task,
-        seed: int,
-        device: Any,
-    ) -> FittedSearch:
-        found = self.fitted(model, data, losses, seed=seed, device=device)
+    def problem(self, model: Any, data: TrainingData, setup: Setup) -> FittedSearch:
+        found = self.fitted(model, data, setup)
         module, names = found.problem.module, found.problem.parameters
         if not any(bool(module.get_parameter(name).any()) for name in names):
             raise ValueError(

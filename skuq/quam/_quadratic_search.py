@@ -31,7 +31,7 @@ from skuq.quam._gradient_search import (
 )
 from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._pointwise_search import search_batch
-from skuq.quam._search import Classification, Outputs, Problem, Task, with_progress
+from skuq.quam._search import Classification, Outputs, Problem, Setup, Task, with_progress
 
 _ROWS_PER_JOB = 4096
 _ELEMENTS = 2**23  # maximum number of elements of an intermediate result: 64 MiB
@@ -127,19 +127,10 @@ class QuadraticSearch(NetworkSearch):
     }
     pointwise: ClassVar[bool] = True
 
-    def problem(
-        self,
-        model: Any,
-        data: TrainingData,
-        losses: FloatArray,
-        *,
-        task: Task,
-        seed: int,
-        device: Any,
-    ) -> QuadraticProblem:
+    def problem(self, model: Any, data: TrainingData, setup: Setup) -> QuadraticProblem:
         """Split the network, and decompose the curvature at the given model."""
-        fitted = self.fitted(model, data, losses, seed=seed, device=device)
-        problem, there = fitted.problem, _with_double(device)
+        fitted = self.fitted(model, data, setup)
+        problem, there = fitted.problem, _with_double(setup.device)
         module = _in_double(problem.module, there)
         X = torch.from_numpy(problem.X)
         layers = Layers.of(module, problem.parameters, _rows(X, slice(1), there))
@@ -163,7 +154,7 @@ class QuadraticSearch(NetworkSearch):
         if self.curvature == "auto":
             exact = n_rows * n_weights * smaller <= _FEW_OPERATIONS
         prior = [self.prior_precision / max(each, 1e-12) for each in layers.sizes()]
-        samples = self._samples(layers, problem, task, max(1, _ELEMENTS // size), there)
+        samples = self._samples(layers, problem, setup.task, max(1, _ELEMENTS // size), there)
         curvature = (Exact if exact else Kronecker).of(layers, samples, prior)
         return QuadraticProblem(fitted, curvature.on("cpu"), tuple(layers.names))
 

@@ -32,6 +32,7 @@ from skuq.quam._search import (
     Found,
     Problem,
     Search,
+    Setup,
     Work,
     mean_excess,
     searches_in_memory,
@@ -119,19 +120,10 @@ class RefitSearch(Search):
             )
         given.refuse_device(device)
 
-    def problem(
-        self,
-        model: Any,
-        data: TrainingData,
-        losses: FloatArray,
-        *,
-        task: Any,
-        seed: int,
-        device: Any,
-    ) -> RefitProblem:
+    def problem(self, model: Any, data: TrainingData, setup: Setup) -> RefitProblem:
         counts = np.flatnonzero(data.weight)
         inputs = _safe_indexing(data.inputs, counts)
-        return RefitProblem(model, inputs, data.labels[counts], data.weight[counts], seed)
+        return RefitProblem(model, inputs, data.labels[counts], data.weight[counts], setup.seed)
 
     def searches_in_memory(self, problem: RefitProblem, n_searches: int) -> int:
         is_plane = problem.model.classes is None and hasattr(problem.model.estimator, "coef_")

@@ -31,7 +31,7 @@ from skuq.files import stored
 from skuq.models import Given, Model, TrainingData, fit_model
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialRegressors, gaussians
-from skuq.quam._search import Regression, mean_loss
+from skuq.quam._search import Regression, Setup, mean_loss
 from skuq.quantities import check_coverage, checked_levels
 from skuq.residuals import LEVELS, RowNoise, stretched, widened
 from skuq.validation import refuse_ineffective
@@ -241,9 +241,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         self._task = Regression(self.attack, variance, target_std)
         losses = self._task.loss(self._outputs(data.inputs), y)
         self.reference_loss_ = mean_loss(losses, weight)
-        self._problem = self.search_.problem(
-            self.model_, data, losses, task=self._task, seed=search_seed, device=self._device
-        )
+        setup = Setup(losses, self._task, search_seed, self._device)
+        self._problem = self.search_.problem(self.model_, data, setup)
         if hasattr(self._problem, "problem"):  # of a gradient search
             self._task = replace(self._task, bias=self._problem.problem.output_bias())
         self._search(data, search_seed)

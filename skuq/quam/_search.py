@@ -243,6 +243,15 @@ class Problem:
     """The given model and its training data, in the form that a search needs."""
 
 
+class Setup(NamedTuple):
+    """What a search needs beside model and data: `losses` (n_samples,) are the model's, in nats."""
+
+    losses: FloatArray
+    task: Task
+    seed: int
+    device: Any
+
+
 class Search(ABC, BaseEstimator):
     """Base class of the searches, which are parameter objects of QUAM's estimators.
 
@@ -261,20 +270,8 @@ class Search(ABC, BaseEstimator):
         """Raise if the search does not support the model, or the model not the device."""
 
     @abstractmethod
-    def problem(
-        self,
-        model: Any,
-        data: TrainingData,
-        losses: FloatArray,
-        *,
-        task: Task,
-        seed: int,
-        device: Any,
-    ) -> Problem:
-        """Model and training data for the searches, without samples of weight 0.
-
-        `losses` contains the model's loss on each sample, in nats.
-        """
+    def problem(self, model: Any, data: TrainingData, setup: Setup) -> Problem:
+        """Model and training data for the searches, without samples of weight 0."""
 
 
 class Work(NamedTuple):
