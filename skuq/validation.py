@@ -202,10 +202,7 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def warn_if_worse_than_guessing(
-    loss: float,
-    codes: NDArray[np.int64],
-    classes: NDArray[Any],
-    weight: FloatArray | None = None,
+    loss: float, codes: NDArray[np.int64], classes: NDArray[Any], weight: FloatArray | None = None
 ) -> None:
     """Warn of a model that fits the data so badly that it was probably not trained on them.
 

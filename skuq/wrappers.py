@@ -67,10 +67,7 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
 
 
 def walk_to(
-    estimator: Any,
-    X: Any,
-    has: Callable[[Any], bool],
-    missing: Callable[[list[str]], str],
+    estimator: Any, X: Any, has: Callable[[Any], bool], missing: Callable[[list[str]], str]
 ) -> tuple[Any, Any]:
     """Unwrap a fitted estimator until `has` is true for the estimator inside; transform `X` for it.
 

@@ -12,12 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from skuq._networks._devices import (
-    is_out_of_memory,
-    resolve_device,
-    seeded,
-    too_little_memory,
-)
+from skuq._networks._devices import is_out_of_memory, resolve_device, seeded, too_little_memory
 from skuq._networks._modules import MLP, Affine, WeightedLoss
 from skuq.base import FloatArray
 from skuq.devices import with_gradients

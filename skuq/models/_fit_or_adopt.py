@@ -53,12 +53,7 @@ if TYPE_CHECKING:
     from skorch import NeuralNet
 
 _N_TRIED = 8  # number of inputs on which a network is checked for randomness
-_ACTIVATIONS = {
-    "identity": nn.Identity,
-    "logistic": nn.Sigmoid,
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-}
+_ACTIVATIONS = {"identity": nn.Identity, "logistic": nn.Sigmoid, "relu": nn.ReLU, "tanh": nn.Tanh}
 # Criteria that determine whether the outputs of a skorch classifier are logits or probabilities.
 _CRITERIA = (nn.CrossEntropyLoss, nn.NLLLoss, nn.BCEWithLogitsLoss)
 

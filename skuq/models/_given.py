@@ -17,13 +17,7 @@ from sklearn.utils.validation import has_fit_parameter, validate_data
 from skuq.base import FloatArray
 from skuq.files import stored
 from skuq.labels import labels_in_mask, plain
-from skuq.validation import (
-    check_some_samples,
-    is_texts,
-    refuse_several_inputs,
-    to_dense,
-    warn_user,
-)
+from skuq.validation import check_some_samples, is_texts, refuse_several_inputs, to_dense, warn_user
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_prefit, is_search, unwrap
 
 # The `fit` of these estimators passes `sample_weight` on to the models inside. Other

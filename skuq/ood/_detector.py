@@ -1,8 +1,9 @@
 """Detection of out-of-distribution inputs with a controlled false alarm rate."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from numbers import Real
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -50,6 +51,7 @@ _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
 _RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of the result of `explain`
 
 
+@dataclass(repr=False, eq=False)
 class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     """Detector of out-of-distribution inputs with a known false alarm rate.
 
@@ -151,9 +153,18 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     array([ 1, -1])
     """
 
+    estimator: Any = None
+    _: KW_ONLY
+    false_alarm_rate: float = 0.05
+    scores: str | Sequence[str | Callable[[Any], Any]] = "auto"
+    held_out_share: float = 0.2
+    by_class: bool = False
+    device: str = "auto"
+    random_state: Any = None
+
     _supports_ids = True
     _keeps_sparse = True
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",
         "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],
         "scores": [StrOptions({"auto"}), list],
@@ -162,25 +173,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         "device": "no_validation",
         "random_state": ["random_state"],
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        false_alarm_rate: float = 0.05,
-        scores: str | Sequence[str | Callable[[Any], Any]] = "auto",
-        held_out_share: float = 0.2,
-        by_class: bool = False,
-        device: str = "auto",
-        random_state: Any = None,
-    ):
-        self.estimator = estimator
-        self.false_alarm_rate = false_alarm_rate
-        self.scores = scores
-        self.held_out_share = held_out_share
-        self.by_class = by_class
-        self.device = device
-        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

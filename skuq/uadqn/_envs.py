@@ -205,10 +205,7 @@ def play_episodes(
 
 
 def _play_together(
-    envs: Sequence[Env],
-    act: Callable[[Any], np.ndarray],
-    seeds: Sequence[int],
-    max_steps: int,
+    envs: Sequence[Env], act: Callable[[Any], np.ndarray], seeds: Sequence[int], max_steps: int
 ) -> list[Played]:
     observations = [env.reset(seed=int(seed))[0] for env, seed in zip(envs, seeds, strict=True)]
     played = [Played() for _ in envs]

@@ -1,10 +1,11 @@
 """UA-DQN as a scikit-learn estimator."""
 
 import io
+from dataclasses import KW_ONLY, dataclass
 from importlib import import_module
 from numbers import Integral, Real
 from threading import Lock
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -59,6 +60,7 @@ def rl_module(name: str) -> Any:
     return import_module(f"skuq.uadqn.{name}")
 
 
+@dataclass(repr=False, eq=False)
 class UADQN(UncertaintyMixin, BaseEstimator):
     """Deep Q-network that separates risk from lack of experience.
 
@@ -155,7 +157,23 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     (10, 4, 50)
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    env: Any
+    _: KW_ONLY
+    total_timesteps: int = 10_000
+    epistemic_factor: float = 2.0
+    aleatoric_factor: float = 0.0
+    aleatoric: str = "covariance"
+    noise_scale: float = 1.0
+    learning_rate: float = 1e-3
+    gamma: float = 0.99
+    n_quantiles: int = 50
+    policy: str = "auto"
+    algorithm_kwargs: dict[str, Any] | None = None
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "env": [str, callable, HasMethods(["reset", "step"])],
         "total_timesteps": [Interval(Integral, 1, None, closed="left")],
         "epistemic_factor": [Interval(Real, 0, None, closed="left")],
@@ -173,39 +191,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
-
-    def __init__(
-        self,
-        env: Any,
-        *,
-        total_timesteps: int = 10_000,
-        epistemic_factor: float = 2.0,
-        aleatoric_factor: float = 0.0,
-        aleatoric: str = "covariance",
-        noise_scale: float = 1.0,
-        learning_rate: float = 1e-3,
-        gamma: float = 0.99,
-        n_quantiles: int = 50,
-        policy: str = "auto",
-        algorithm_kwargs: dict[str, Any] | None = None,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.env = env
-        self.total_timesteps = total_timesteps
-        self.epistemic_factor = epistemic_factor
-        self.aleatoric_factor = aleatoric_factor
-        self.aleatoric = aleatoric
-        self.noise_scale = noise_scale
-        self.learning_rate = learning_rate
-        self.gamma = gamma
-        self.n_quantiles = n_quantiles
-        self.policy = policy
-        self.algorithm_kwargs = algorithm_kwargs
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
 
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any = None) -> Self:

@@ -1,9 +1,10 @@
 """Regression with anchored quantile networks: aleatoric and epistemic variance for tables."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ from skuq.validation import checked_widths, refuse_ineffective, training_weights
 INPUT_SCALE = 2.0
 
 
+@dataclass(repr=False, eq=False, kw_only=True)
 class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Quantile regression with anchored networks that separates noise from lack of data.
 
@@ -127,8 +129,21 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     True
     """
 
+    n_members: int = 2
+    n_quantiles: int = 50
+    hidden_sizes: Sequence[int] = (100, 100)
+    activation: str = "tanh"
+    noise_scale: float = 0.25
+    prior_gain: float = 3.0
+    max_epochs: int = 200
+    batch_size: int = 64
+    learning_rate: float = 2e-2
+    device: str = "auto"
+    random_state: Any = None
+    verbose: int = 0
+
     _unit_of_uncertainty = "squared target"
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "n_members": [Interval(Integral, 2, None, closed="left")],
         "n_quantiles": [Interval(Integral, 2, None, closed="left")],
         "hidden_sizes": ["array-like"],
@@ -142,35 +157,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         "random_state": ["random_state"],
         "verbose": ["verbose"],
     }
-
-    def __init__(
-        self,
-        *,
-        n_members: int = 2,
-        n_quantiles: int = 50,
-        hidden_sizes: Sequence[int] = (100, 100),
-        activation: str = "tanh",
-        noise_scale: float = 0.25,
-        prior_gain: float = 3.0,
-        max_epochs: int = 200,
-        batch_size: int = 64,
-        learning_rate: float = 2e-2,
-        device: str = "auto",
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.n_members = n_members
-        self.n_quantiles = n_quantiles
-        self.hidden_sizes = hidden_sizes
-        self.activation = activation
-        self.noise_scale = noise_scale
-        self.prior_gain = prior_gain
-        self.max_epochs = max_epochs
-        self.batch_size = batch_size
-        self.learning_rate = learning_rate
-        self.device = device
-        self.random_state = random_state
-        self.verbose = verbose
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
