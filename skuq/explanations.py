@@ -57,11 +57,7 @@ def as_table(X: Any) -> pd.DataFrame:
 
 def number_columns(table: pd.DataFrame) -> list[str]:
     """Names of the numeric columns; booleans count as categories."""
-    return [
-        str(name)
-        for name, column in table.items()
-        if is_numeric_dtype(column) and not is_bool_dtype(column)
-    ]
+    return [str(n) for n, c in table.items() if is_numeric_dtype(c) and not is_bool_dtype(c)]
 
 
 @stored("tables.training-values")
@@ -102,10 +98,8 @@ class TrainingValues:
 
     def out_of_range(self, X: pd.DataFrame, *, margin: float = 0.0) -> pd.DataFrame:
         """Mark numbers outside the training range by more than `margin` times its width."""
-        low, high = (
-            np.array([limits.get(name, np.nan) for name in X.columns])
-            for limits in (self.lowest, self.highest)
-        )
+        limits = self.lowest, self.highest
+        low, high = (np.array([each.get(name, np.nan) for name in X.columns]) for each in limits)
         # Values may have been stored at a different precision, such as float32.
         rounding = ROUNDING * np.maximum(np.abs(low), np.abs(high))
         beyond, values = margin * (high - low) + rounding, np.full(X.shape, np.nan)
@@ -360,10 +354,8 @@ def explained_inputs(
 
     names = np.arange(rows.shape[1]) if names is None else names
     is_table = isinstance(rows, pd.DataFrame)
-    found = explain_rows(
-        rows, typical, (lambda t: epistemic(as_table_of(X, t))) if is_table else epistemic
-    )
-    return Explanation(np.asarray(names), *found)
+    of_rows = (lambda table: epistemic(as_table_of(X, table))) if is_table else epistemic
+    return Explanation(np.asarray(names), *explain_rows(rows, typical, of_rows))
 
 
 def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) -> IntArray:
@@ -444,10 +436,8 @@ class UnusualParts:
         words = words_of(texts)
         unseen = np.array([[_plain(word) not in self.values for word in row] for row in words])
         weight = np.where(unseen, np.inf, contribution)
-        return [
-            SEPARATOR.join(words[row, standing_out(weight[row], total)])
-            for row, total in enumerate(own)
-        ]
+        rows = zip(words, weight, own, strict=True)
+        return [SEPARATOR.join(row[standing_out(part, total)]) for row, part, total in rows]
 
 
 def _plain(word: str) -> str:

@@ -37,7 +37,6 @@ MOST_BINS = 10_000
 
 
 def check_n_bins(n_bins: Any) -> None:
-    """Reject invalid numbers of bins."""
     is_integer = isinstance(n_bins, Integral) and not isinstance(n_bins, bool)
     if not is_integer or not 1 <= int(n_bins) <= MOST_BINS:
         raise ValueError(f"`n_bins` must be an integer from 1 to {MOST_BINS:,}, got {n_bins!r}.")

@@ -175,26 +175,14 @@ def too_little_memory(
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether a torch error means that a device ran out of memory."""
-    text = str(error)
-    return isinstance(error, torch.OutOfMemoryError) or any(
-        words in text for words in ("out of memory", "_STATUS_ALLOC_FAILED")
-    )
+    words = ("out of memory", "_STATUS_ALLOC_FAILED")
+    return isinstance(error, torch.OutOfMemoryError) or any(each in str(error) for each in words)
 
 
 def is_of_device(error: BaseException) -> bool:
     """Whether a torch error is caused by a device, not by invalid arguments."""
-    text = str(error)
-    return is_out_of_memory(error) or any(
-        words in text
-        for words in (
-            "CUDA error",
-            "CUBLAS_",
-            "CUSOLVER_",
-            "cuDNN error",
-            "MPS backend",
-            "same device",
-        )
-    )
+    words = ("CUDA error", "CUBLAS_", "CUSOLVER_", "cuDNN error", "MPS backend", "same device")
+    return is_out_of_memory(error) or any(each in str(error) for each in words)
 
 
 class HeldOnDevice(ABC):

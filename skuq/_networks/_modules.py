@@ -121,18 +121,15 @@ class TabularNet(nn.Module):
         self.levels = [categories[column] for column in columns]
         # Rule of thumb for the width of embeddings: half the number of levels, at most 50.
         widths = [min(50, (levels + 2) // 2) for levels in self.levels]
-        self.embeddings = nn.ModuleList(
-            nn.Embedding(levels + 1, width)
-            for levels, width in zip(self.levels, widths, strict=True)
-        )
+        sizes = zip(self.levels, widths, strict=True)
+        self.embeddings = nn.ModuleList(nn.Embedding(n + 1, width) for n, width in sizes)
         n_inputs = len(self.numeric) + sum(widths)
         self.mlp = MLP(n_inputs, n_outputs, hidden_sizes, dropout, batch_norm)
 
     def forward(self, X: Tensor) -> Tensor:
         parts = [X[:, self.numeric]]
-        for column, levels, embedding in zip(
-            self.categorical, self.levels, self.embeddings, strict=True
-        ):
+        columns = zip(self.categorical, self.levels, self.embeddings, strict=True)
+        for column, levels, embedding in columns:
             codes = X[:, column].long()
             known = (codes >= 0) & (codes < levels)
             parts.append(embedding(torch.where(known, codes, levels)))

@@ -55,7 +55,6 @@ def make_net(
     criterion: nn.Module,
     n_samples: int,
     settings: Any,  # TrainingSettings
-    *,
     device: torch.device,
     validation: Dataset | None,
     callbacks: Sequence[Callback],
@@ -63,8 +62,8 @@ def make_net(
     """Create a net with the given training settings; `validation` is used for early stopping."""
     stopping: list[Callback] = []
     if validation is not None:
-        patience = settings.patience
-        stopping = [EarlyStopping(patience=patience, threshold=0, load_best=True, sink=_mute)]
+        patience, mute = settings.patience, lambda _: None
+        stopping = [EarlyStopping(patience=patience, threshold=0, load_best=True, sink=mute)]
     n_epochs = settings.max_epochs
     schedule = [LRScheduler("CosineAnnealingLR", T_max=n_epochs)] if settings.cosine else []
     more: dict[str, Any] = {}
@@ -110,10 +109,6 @@ def as_dataset(
     return Dataset({name: tensor(values) for name, values in data.items()}, tensor(targets))
 
 
-def _mute(message: str) -> None:
-    """Discard the output of early stopping."""
-
-
 class BatchLoader:
     """Data loader that indexes whole batches of arrays or tensors, for ``iterator_train``.
 
@@ -140,7 +135,9 @@ class BatchLoader:
         if self._joins_last():
             batches[-2:] = [torch.cat(batches[-2:])]
         for rows in batches:
-            yield _rows(self.X, rows), self.y[rows]
+            is_dict = isinstance(self.X, dict)
+            X = {name: v[rows] for name, v in self.X.items()} if is_dict else self.X[rows]
+            yield X, self.y[rows]
 
     def __len__(self) -> int:
         n_batches = -(-self.n_samples // self.batch_size)
@@ -149,12 +146,6 @@ class BatchLoader:
     def _joins_last(self) -> bool:
         """Whether to join the last two batches: batch normalisation needs more than one sample."""
         return 1 < self.batch_size < self.n_samples and self.n_samples % self.batch_size == 1
-
-
-def _rows(data: Any, rows: Tensor) -> Any:
-    if isinstance(data, dict):
-        return {name: values[rows] for name, values in data.items()}
-    return data[rows]
 
 
 class WeightedClassifier(skorch.NeuralNetClassifier):

@@ -85,15 +85,7 @@ def train(
             module, criterion = module.float(), criterion.float()
         training = as_dataset(data, targets, device)
         held_out = None if validation is None else as_dataset(*validation, device)
-        net = make_net(
-            module,
-            criterion,
-            len(training),
-            settings,
-            device=device,
-            validation=held_out,
-            callbacks=callbacks,
-        )
+        net = make_net(module, criterion, len(training), settings, device, held_out, callbacks)
         try:
             net.fit(training, None)
         except RuntimeError as error:

@@ -96,7 +96,9 @@ def _default_cut(network: nn.Module, X: Tensor) -> Cut:
     """Split for "auto": before the first linear layer if possible, otherwise before the last."""
     cut, ran = _before_linear(network, X), _layers_that_run(network, X)
     begins_linear = isinstance(network.get_submodule(ran[0]), nn.Linear)
-    if begins_linear and (_is_plain(network) or n_weights(network) < _FEW_WEIGHTS):
+    # A plain network consists of (nested) chains of layers only.
+    is_plain = all(is_chain(part) or not any(part.children()) for part in network.modules())
+    if begins_linear and (is_plain or n_weights(network) < _FEW_WEIGHTS):
         return cut or _chosen(None, network, "all")
     if cut is not None and not begins_linear:
         return cut
@@ -110,11 +112,6 @@ def _default_cut(network: nn.Module, X: Tensor) -> Cut:
             "weights, which each variant copies."
         )
     return found
-
-
-def _is_plain(network: nn.Module) -> bool:
-    """Whether a network consists of (nested) chains of layers only."""
-    return all(is_chain(part) or not any(part.children()) for part in network.modules())
 
 
 def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
@@ -187,7 +184,6 @@ class LayerInput(nn.Module):
 
     @property
     def layer(self) -> nn.Module:
-        """The layer."""
         return self.network.get_submodule(self.name)
 
     def forward(self, X: Tensor) -> Tensor:
@@ -243,10 +239,8 @@ def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
         for name, module in network.named_modules()
         if any(True for _ in module.parameters(recurse=False)) and "parametrizations" not in name
     }
-    with (
-        torch.no_grad(),
-        forward_hooks(names, lambda layer, *_: ran.append(names[layer]), before=True),
-    ):
+    noted = forward_hooks(names, lambda layer, *_: ran.append(names[layer]), before=True)
+    with torch.no_grad(), noted:
         network(_some_rows(X))
     # "" is the name of the network itself. It is returned if no such module was called, for example
     # if all parameters are in a ParameterList, which is never called.
@@ -311,9 +305,8 @@ def stacked_forward(
     with SWAPPING, _without_fused_attention(), _without_checkpoints():
         if not any(isinstance(layer, nn.RNNBase) for layer in module.modules()):
             try:
-                batched: Callable[..., Tensor] = vmap(
-                    forward, in_dims=(0, None if shared_input else 0)
-                )
+                in_dims = 0, None if shared_input else 0
+                batched: Callable[..., Tensor] = vmap(forward, in_dims=in_dims)
                 return batched(dict(parameters), X.clone())
             except RuntimeError as error:
                 # Errors of the memory or the device are raised here, because the slow loop below
@@ -322,16 +315,11 @@ def stacked_forward(
                 # error has a different cause, the loop raises it again.
                 if is_of_device(error):
                     raise
-        n_models = len(next(iter(parameters.values())))
-        return torch.stack(
-            [
-                forward(
-                    {name: p[i] for name, p in parameters.items()},
-                    (X if shared_input else X[i]).clone(),
-                )
-                for i in range(n_models)
-            ]
-        )
+        outputs = []
+        for i in range(len(next(iter(parameters.values())))):
+            own = {name: p[i] for name, p in parameters.items()}
+            outputs.append(forward(own, (X if shared_input else X[i]).clone()))
+        return torch.stack(outputs)
 
 
 @contextmanager

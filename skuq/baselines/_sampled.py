@@ -99,15 +99,9 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         # Draw seeds in QUAMClassifier's order, so that equal `random_state` gives equal models.
         seed, self._sampling_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         early_stopping = {"X_val": X_val, "y_val": y_val}
-        data = self._resolve(
-            X,
-            y,
-            seed=seed,
-            sample_weight=sample_weight,
-            device=self.device,
-            fit_params={name: v for name, v in early_stopping.items() if v is not None},
-            **self._training_options(),
-        )
+        fit_params = {name: v for name, v in early_stopping.items() if v is not None}
+        options = {"device": self.device, "fit_params": fit_params, **self._training_options()}
+        data = self._resolve(X, y, seed=seed, sample_weight=sample_weight, **options)
         # Class weights change the class frequencies that the model learns.
         if not data.given.class_weights:
             losses = self.model_.losses(data.inputs, data.codes, self.device)

@@ -133,11 +133,9 @@ def make_gaussian_classes(
     rng = check_random_state(random_state)
     means = [(3.0, 2.0), (5.0, 5.0), (3.0, 4.0)]
     covariances = [[[1.0, 0.8], [0.8, 1.0]], [[1.0, -0.8], [-0.8, 1.0]], 0.1 * np.eye(2)]
-    classes = [
-        rng.multivariate_normal(mean, covariance, n)
-        for mean, covariance, n in zip(means, covariances, n_samples, strict=True)
-    ]
-    return np.concatenate(classes), np.repeat(np.arange(3), n_samples)
+    classes = zip(means, covariances, n_samples, strict=True)
+    X = np.concatenate([rng.multivariate_normal(*each) for each in classes])
+    return X, np.repeat(np.arange(3), n_samples)
 
 
 def make_heteroscedastic(

@@ -82,12 +82,9 @@ def fitted_classifier(
     if estimator is not None:
         return _skorch_classifier(estimator, X, y, training)
     classes, codes = np.unique(y, return_inverse=True)
-    options: dict[str, Any] = {
-        "n_classes": len(classes),
-        "device": device,
-        "network": network or float64_mlp,
-    }
-    module = train_default_classifier(X, codes, **options, **training)
+    module = train_default_classifier(
+        X, codes, n_classes=len(classes), network=network or float64_mlp, device=device, **training
+    )
     return NetworkModel(module=module, classes=classes)
 
 
@@ -457,11 +454,9 @@ class TransformersModel(NetworkModel):
     moving_parameters: ClassVar[str] = "last"
 
     def inputs(self, X: Any) -> Tensor:
-        return super().inputs(rows_of(self._pretrained, X) if self.transform is None else X)
-
-    @property
-    def _pretrained(self) -> Any:
-        return next(m.model for m in self.module.modules() if isinstance(m, Logits))
+        if self.transform is None:
+            X = rows_of(next(m.model for m in self.module.modules() if isinstance(m, Logits)), X)
+        return super().inputs(X)
 
 
 def _adopt_pretrained(model: Any) -> NetworkModel:

@@ -138,11 +138,8 @@ def class_weights(estimator: Any) -> dict[str, Any]:
     if not hasattr(estimator, "get_params"):
         return {}
     ends = ("class_weight", "scale_pos_weight")  # the latter of XGBoost and LightGBM
-    return {
-        name: value
-        for name, value in estimator.get_params().items()
-        if name.rpartition("__")[2] in ends and value not in (None, 1)
-    }
+    given = estimator.get_params().items()
+    return {n: v for n, v in given if n.rpartition("__")[2] in ends and v not in (None, 1)}
 
 
 def takes_weights(learner: Any) -> bool:
@@ -243,14 +240,8 @@ class Rows(Inputs):
         return self.pretrained is not None and self.pretrained.main_input_name == TEXT_FIELDS[0]
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
-        X, y = validate_data(
-            owner,
-            self._stacked(X),
-            y,
-            allow_nd=not self.flat,
-            ensure_min_samples=min_samples,
-            **self._numbers,
-        )
+        options = {"allow_nd": not self.flat, "ensure_min_samples": min_samples, **self._numbers}
+        X, y = validate_data(owner, self._stacked(X), y, **options)
         # All training data are needed at once; sparse inputs are therefore made dense here.
         return replace(self, shape=self._shape_of(X)), to_dense(X), y
 

@@ -159,11 +159,7 @@ class LearnerModel(Model):
     def inputs(self, X: Any) -> Any:
         """Preprocess inputs into an array or table that the estimator accepts."""
         X = X if self.transform is None else self.transform(X)
-        return for_learner(self.estimator, X, preprocesses=self._preprocesses)
-
-    @property  # saved models have none but the fields
-    def _preprocesses(self) -> bool:
-        return look_at(self.estimator).preprocesses
+        return for_learner(self.estimator, X, preprocesses=look_at(self.estimator).preprocesses)
 
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
@@ -233,12 +229,9 @@ def fit_clone(
     `fit_params` are further arguments of `fit`.
     """
     twin = clone(estimator)
-    unseeded = {
-        name: seed
-        for name, value in twin.get_params().items()
-        if value is None and name.split("__")[-1] == "random_state"
-    }
-    twin.set_params(**unseeded)
+    unset = [name for name, value in twin.get_params().items() if value is None]
+    seeded = [name for name in unset if name.split("__")[-1] == "random_state"]
+    twin.set_params(**dict.fromkeys(seeded, seed))
     if sample_weight is not None:
         fit_params |= weight_params(twin, sample_weight)
     with _seeded(seed):

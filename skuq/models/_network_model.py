@@ -147,7 +147,9 @@ class NetworkModel(HeldOnDevice, Model):
         Warns if the last layer cannot be separated.
         """
         cut = cut_network(self.module, parameters, inputs[:1024])
-        if cut.body is None and parameters in ("auto", "last") and not _moves_all(cut):
+        n_movable = sum(p.is_floating_point() for p in cut.module.parameters())
+        moves_all = len(cut.parameters) == n_movable
+        if cut.body is None and parameters in ("auto", "last") and not moves_all:
             warn_user(
                 f"{type(self.module).__name__} changes the outputs of its last layer "
                 f"({cut.parameters[0].rpartition('.')[0]!r}) by a computation that is not a module "
@@ -160,10 +162,6 @@ class NetworkModel(HeldOnDevice, Model):
         tensors = chain(cut.module.parameters(), cut.module.buffers())
         shared = {id(tensor): tensor for tensor in tensors}
         return cut._replace(module=deepcopy(cut.module, shared))
-
-
-def _moves_all(cut: Cut) -> bool:
-    return len(cut.parameters) == sum(p.is_floating_point() for p in cut.module.parameters())
 
 
 def private_copy(module: nn.Module) -> nn.Module:

@@ -143,23 +143,13 @@ def resolve(
             check_targets_are_classes(y)
         if before_training is not None:
             before_training()
-        model = (fit or fit_model)(
-            given,
-            X,
-            y,
-            as_learner=as_learner,
-            regression=regression,
-            sample_weight=weight,
-            seed=seed,
-            **training,
-        )
-        model = replace(model, form=inputs)
+        training |= {"as_learner": as_learner, "regression": regression, "sample_weight": weight}
+        model = replace((fit or fit_model)(given, X, y, seed=seed, **training), form=inputs)
         first = _safe_indexing(X, slice(0, N_EXAMPLES)) if keeps_sparse else X
     prepared, codes = model.inputs(first), np.empty(0, np.int64)
     if not regression:
         model, codes = model.with_classes(y, prepared)
-    if weight is None:
-        weight = np.ones(len(y))
+    weight = np.ones(len(y)) if weight is None else weight
     return model, TrainingData(given, X, prepared, y, codes, weight, checked)
 
 
@@ -304,22 +294,12 @@ class ModelMixin:
         """The user's model, which determines the form of inputs."""
         return self.estimator
 
-    def _resolve(
-        self,
-        X: Any,
-        y: Any,
-        *,
-        seed: int,
-        form: Form = "network",
-        given: Any = None,
-        **options: Any,
-    ) -> TrainingData:
+    def _resolve(self, X: Any, y: Any, *, given: Any = None, **options: Any) -> TrainingData:
         """Resolve the parameter `estimator` to `model_`; return the training data.
 
         `given` is a `Given` of the estimator, if the caller has looked at it.
         """
-        given = given or self._given
-        self.model_, data = resolve(given, X, y, owner=self, seed=seed, form=form, **options)
+        self.model_, data = resolve(given or self._given, X, y, owner=self, **options)
         return data
 
     def _checked_rows(self, X: Any) -> Any:

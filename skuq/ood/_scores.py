@@ -449,10 +449,8 @@ class Combination:
 
     def single_p_values(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """Conformal p-values of each score separately, (n,) each."""
-        return {
-            name: conformal_p_values(_bounded(scores[name]), tail.ordered)
-            for name, tail in self.tails.items()
-        }
+        tails = self.tails.items()
+        return {n: conformal_p_values(_bounded(scores[n]), tail.ordered) for n, tail in tails}
 
     @property
     def smallest_p_value(self) -> float:

@@ -18,6 +18,7 @@ from sklearn.utils.validation import _num_samples
 from skuq.base import Uncertainty, predict_uncertainty
 from skuq.sklearn_counterparts import make_pipeline
 from skuq.testing._support import (
+    N_LARGE_BATCH,
     Data,
     Fit,
     content,
@@ -177,8 +178,9 @@ def check_row_order(estimator_orig: Any, data: Data, fit: Fit) -> None:
 def check_batches(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """Results do not depend on how rows are batched."""
     estimator = fit(estimator_orig, data)
-    large = estimator.predict_uncertainty(data.large_batch())
-    expected = large[: data.n_few]
+    # A larger batch, which begins with the few rows.
+    many = data.rows(range(min(N_LARGE_BATCH, _num_samples(data.X_predict))))
+    expected = estimator.predict_uncertainty(many)[: data.n_few]
     for n_batches, what in ((1, "a few rows"), (2, "halves"), (data.n_few, "single rows")):
         batches = np.array_split(np.arange(data.n_few), n_batches)
         parts = [estimator.predict_uncertainty(data.rows(batch)).parts for batch in batches]

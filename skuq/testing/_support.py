@@ -37,10 +37,6 @@ class Data(NamedTuple):
     def few(self) -> Any:
         return self.rows(range(self.n_few))
 
-    def large_batch(self) -> Any:
-        """Return a larger batch that begins with the rows of `few`."""
-        return self.rows(range(min(N_LARGE_BATCH, _num_samples(self.X_predict))))
-
     def rows(self, numbers: ArrayLike) -> Any:
         """Return copies of prediction rows, because a faulty estimator may change its inputs."""
         return deepcopy(_safe_indexing(self.X_predict, np.asarray(numbers)))

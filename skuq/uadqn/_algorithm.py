@@ -284,9 +284,8 @@ class UADQNAlgorithm(QuantileDQN):
     ):
         given = epistemic_factor, aleatoric_factor, aleatoric
         decision = dict(zip(DECISION_SETTINGS, given, strict=True))
-        _check_settings(
-            decision | {"noise_scale": noise_scale, "prior_scale": prior_scale} | options
-        )
+        prior = {"noise_scale": noise_scale, "prior_scale": prior_scale}
+        _check_settings(decision | prior | options)
         networks = {"n_auxiliary": 2} | (policy_kwargs or {})
         if networks["n_auxiliary"] < 2:
             raise ValueError(f"n_auxiliary must be at least 2, got {networks['n_auxiliary']}.")

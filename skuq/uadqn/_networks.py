@@ -165,8 +165,6 @@ class AnchoredLoss(nn.Module):
         """Compute the loss of a batch; each sample has one target, and weights have mean 1."""
         losses = quantile_loss(quantiles.transpose(0, 1), targets, self.levels)
         data = (losses @ batch["weight"]).sum() / len(targets)
-        pulls = [
-            (p - anchor).square().flatten(1).sum(1)
-            for p, anchor in zip(self.trained, self.anchors, strict=True)
-        ]
+        pairs = zip(self.trained, self.anchors, strict=True)
+        pulls = [(p - anchor).square().flatten(1).sum(1) for p, anchor in pairs]
         return data + self.strength @ torch.stack(pulls).sum(0)

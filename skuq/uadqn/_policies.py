@@ -108,12 +108,9 @@ class _VmappedExtractor(nn.Module):
         trained = {name: p.requires_grad for name, p in extractors[0].named_parameters()}
         # Keys of a ParameterDict must not contain dots.
         self.keys = {name: name.replace(".", "__") for name in [*parameters, *buffers]}
-        self.stacked = nn.ParameterDict(
-            {
-                self.keys[name]: nn.Parameter(p.detach().clone(), trained[name])
-                for name, p in parameters.items()
-            }
-        )
+        self.stacked = nn.ParameterDict()
+        for name, p in parameters.items():
+            self.stacked[self.keys[name]] = nn.Parameter(p.detach().clone(), trained[name])
         self.constants = nn.Module()
         for name, buffer in buffers.items():
             self.constants.register_buffer(self.keys[name], buffer)
@@ -230,16 +227,14 @@ class StackedQuantileNetwork(BasePolicy):
         draw_biases(self, slice(1), relative_spread=AGENT_BIASES)
         if len(gains) > 1:
             draw_biases(self, slice(1, None), relative_spread=AGENT_BIASES)
-            self._store_anchors()
-
-    def _store_anchors(self) -> None:
-        """Store the auxiliary networks' initial weights, the anchors of randomised MAP sampling."""
-        start = [p.detach()[1:].clone() for p in self.trained()]
-        self.anchors = nn.ParameterList(nn.Parameter(p, requires_grad=False) for p in start)
-        weights = weights_of(nn.ModuleList([self.features_extractor, self.head]))
-        self.register_buffer("prior_scale", prior_scale([w.detach()[1:] for w in weights]).mean())
-        _read_scale(self)
-        self.register_load_state_dict_post_hook(_read_scale)  # type: ignore[no-untyped-call]
+            # The auxiliary networks' initial weights are the anchors of randomised MAP sampling.
+            start = [p.detach()[1:].clone() for p in self.trained()]
+            self.anchors = nn.ParameterList(nn.Parameter(p, requires_grad=False) for p in start)
+            weights = weights_of(nn.ModuleList([self.features_extractor, self.head]))
+            scale = prior_scale([w.detach()[1:] for w in weights]).mean()
+            self.register_buffer("prior_scale", scale)
+            _read_scale(self)
+            self.register_load_state_dict_post_hook(_read_scale)  # type: ignore[no-untyped-call]
 
     def trained(self) -> list[nn.Parameter]:
         """Return the trainable parameters of all networks, without the anchors."""
@@ -273,16 +268,12 @@ class StackedQuantileNetwork(BasePolicy):
         return values.argmax(1)
 
     def decision_settings(self) -> dict[str, Any]:
-        """Return the settings that determine the choice of actions."""
         return {name: getattr(self, name) for name in DECISION_SETTINGS}
 
     def _get_constructor_parameters(self) -> dict[str, Any]:
-        extractor = {
-            "features_extractor_class": self.features_extractor_class,
-            "features_extractor_kwargs": self.features_extractor_kwargs,
-        }
-        own = extractor | self.built_with | self.decision_settings()
-        return super()._get_constructor_parameters() | own
+        names = ("features_extractor_class", "features_extractor_kwargs")
+        own = {name: getattr(self, name) for name in names} | self.decision_settings()
+        return super()._get_constructor_parameters() | own | self.built_with
 
 
 class MlpPolicy(QRDQNPolicy):
@@ -349,11 +340,8 @@ class MlpPolicy(QRDQNPolicy):
         self.quantile_net = self._networks(1 + self.n_auxiliary, **self._decision_settings)
         self.quantile_net_target = self._networks(1)
         self.update_target(1.0)
-        self.optimizer = self.optimizer_class(
-            self.quantile_net.trained(),
-            lr=lr_schedule(1),  # type: ignore[call-arg]
-            **self.optimizer_kwargs,
-        )
+        options = {"lr": lr_schedule(1), **self.optimizer_kwargs}
+        self.optimizer = self.optimizer_class(self.quantile_net.trained(), **options)
 
     def _networks(self, n_members: int, **decision_settings: Any) -> StackedQuantileNetwork:
         arguments: dict[str, Any] = self.net_args | decision_settings

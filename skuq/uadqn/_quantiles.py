@@ -197,7 +197,6 @@ def aleatoric_part(quantiles: Array, aleatoric: str) -> Array:
 
 
 def check_estimate(aleatoric: str) -> None:
-    """Raise if `aleatoric` is not the name of an estimate."""
     if aleatoric not in ("covariance", "variance"):
         raise ValueError(f"aleatoric must be 'covariance' or 'variance', got {aleatoric!r}.")
 

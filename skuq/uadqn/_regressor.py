@@ -18,7 +18,7 @@ from skuq._networks import TrainingSettings, evaluate, moved, resolve_device, se
 from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
 from skuq.quantities import check_coverage
-from skuq.residuals import widened
+from skuq.residuals import interpolated, widened
 from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
 from skuq.validation import checked_widths, refuse_ineffective, training_weights
@@ -263,9 +263,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         quantiles = np.sort(self._quantiles(X).mean(axis=0), axis=-1)
         if levels is None:
             return quantiles
-        return _interpolated(
-            quantiles, self.quantile_levels_, np.atleast_1d(np.asarray(levels, np.float64))
-        )
+        asked = np.atleast_1d(np.asarray(levels, np.float64))
+        return _interpolated(quantiles, self.quantile_levels_, asked)
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> PredictionInterval:
         """Predict an interval for the target of each input.
@@ -353,6 +352,4 @@ def _interpolated(
             f"`levels` must be between {known[0]:.4g} and {known[-1]:.4g}, the range of levels "
             f"with n_quantiles={len(known)}, got {asked.tolist()}; increase `n_quantiles`."
         )
-    above = np.searchsorted(known, asked).clip(1)
-    share = (asked - known[above - 1]) / (known[above] - known[above - 1])
-    return quantiles[:, above - 1] * (1 - share) + quantiles[:, above] * share
+    return interpolated(quantiles, known, asked)
