@@ -55,10 +55,7 @@ def centred(logits: Any) -> Any:
 
 
 def has_conventional_offset(logits: Any) -> bool:
-    """Whether the offset of logits, (n_samples, n_classes), carries no information.
-
-    This holds for log-probabilities, and for logits (0, z) of two classes.
-    """
+    """Whether the offset of logits carries no information: log-probabilities, or logits (0, z)."""
     xp = array_namespace(logits)
     total = logsumexp(logits)[:, None]
     spread = xp.concatenate([logits, total], 1).std(0)
@@ -134,10 +131,7 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
 
 
 def gaussian_entropy(variance: Any) -> Any:
-    """Differential entropy, ``log(2 pi variance) / 2 + 1 / 2``; negative for small variances.
-
-    Eq. 24 lacks the factor 1/2 of ``log(2 pi)``.
-    """
+    """Differential entropy, possibly negative; Eq. 24 lacks the factor 1/2 of ``log(2 pi)``."""
     return (array_namespace(variance).log(variance) + (math.log(2 * math.pi) + 1)) / 2
 
 

@@ -130,17 +130,9 @@ def cross_val_predict_uncertainty(
     >>> len(cross_val_predict_uncertainty(quam, X, y, cv=3))
     150
     """
-    parts = cross_val_predict(
-        _PredictsUncertainty(estimator),
-        X,
-        y,
-        groups=groups,
-        cv=cv,
-        n_jobs=n_jobs,
-        verbose=verbose,
-        params=params,
-        pre_dispatch=pre_dispatch,
-    )
+    jobs = {"n_jobs": n_jobs, "verbose": verbose, "pre_dispatch": pre_dispatch}
+    model = _PredictsUncertainty(estimator)
+    parts = cross_val_predict(model, X, y, groups=groups, cv=cv, params=params, **jobs)
     return with_index_of(X, Uncertainty(*np.ascontiguousarray(parts.T)))
 
 

@@ -173,10 +173,7 @@ def train_default_classifier(
     device: str | torch.device,
     network: Callable[[int, int], nn.Module] = float64_mlp,
 ) -> nn.Module:
-    """Train the default classifier, which returns logits.
-
-    `network` builds the untrained module from the numbers of features and classes.
-    """
+    """Train `network` of the numbers of features and classes as a classifier; returns logits."""
     loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
     settings = replace(CLASSIFIER, device=device)
     build = partial(network, X.shape[1], n_classes)

@@ -145,10 +145,7 @@ def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
 
 
 class LayerInput(nn.Module):
-    """Module that runs a network up to one of its layers, and returns the input of this layer.
-
-    If the layer runs several times, the input of its first run is returned.
-    """
+    """Module that runs a network up to the first run of a layer, and returns the layer's input."""
 
     def __init__(self, network: nn.Module, name: str):
         super().__init__()

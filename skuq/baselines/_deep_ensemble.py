@@ -128,14 +128,11 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         return {"form": "natural", "fit": self._take_members}
 
     def _take_members(self, given: Given, X: Any, y: NDArray[Any], **training: Any) -> Model:
-        frozen = [
-            each if isinstance(each, FrozenEstimator) else FrozenEstimator(each)
-            for each in self.members or ()
-        ]
-        self.members_ = [
-            fit_model(each, X, y, seed=0, as_learner=not look_at(each).is_naturally_network)
-            for each in frozen
-        ]
+        self.members_: list[Model] = []
+        for each in self.members or ():
+            frozen = each if isinstance(each, FrozenEstimator) else FrozenEstimator(each)
+            as_learner = not look_at(frozen).is_naturally_network
+            self.members_.append(fit_model(frozen, X, y, seed=0, as_learner=as_learner))
         _check_same_classes(self.members_, X, y)
         return self.members_[0]
 

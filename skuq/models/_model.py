@@ -278,10 +278,7 @@ def example_outputs(model: Model, inputs: Any) -> Any:
 
 
 def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
-    """Labels, (n_classes,), of the outputs of a network that does not store them.
-
-    `logits` (n_samples, n_classes), `y` (n_labels,).
-    """
+    """Labels, (n_classes,), of the outputs of a network that does not store them."""
     _warn_of_probabilities(logits)
     n_classes = logits.shape[-1]
     labels = np.unique(y)

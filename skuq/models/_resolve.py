@@ -295,10 +295,7 @@ class ModelMixin:
         return self.estimator
 
     def _resolve(self, X: Any, y: Any, *, given: Any = None, **options: Any) -> TrainingData:
-        """Resolve the parameter `estimator` to `model_`; return the training data.
-
-        `given` is a `Given` of the estimator, if the caller has looked at it.
-        """
+        """Resolve `estimator`, or its `Given`, to `model_`; return the training data."""
         self.model_, data = resolve(given or self._given, X, y, owner=self, **options)
         return data
 
@@ -359,10 +356,7 @@ class ModelClassifierMixin(ModelMixin):
 
 
 class ModuleClassifier(ModelClassifierMixin, ClassifierMixin, BaseEstimator):
-    """Classifier of a trained network, or of any model that `adopt` accepts.
-
-    `fit` copies the network, and only determines the labels of its outputs.
-    """
+    """Classifier of any trained model that `adopt` accepts; `fit` determines only the labels."""
 
     def __init__(self, estimator: Any, device: Any = "auto"):
         self.estimator = estimator

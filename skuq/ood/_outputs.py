@@ -183,10 +183,8 @@ def _has_logits(learner: Any, examples: Any) -> bool:
     if not (hasattr(learner, "decision_function") and hasattr(learner, "predict_proba")):
         return False
     proba = proba_of_classes(learner.predict_proba(examples), np.asarray(learner.classes_))
-    logits = _logits(learner, examples)
-    return logits.shape == proba.shape and np.allclose(
-        np.exp(log_softmax(logits)), proba, atol=_TOLERANCE
-    )
+    softmax = np.exp(log_softmax(_logits(learner, examples)))
+    return softmax.shape == proba.shape and np.allclose(softmax, proba, atol=_TOLERANCE)
 
 
 @dataclass(frozen=True)

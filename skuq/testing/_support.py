@@ -156,11 +156,7 @@ def require_equal_params(actual: dict[str, Any], expected: dict[str, Any], what:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal, where NaN equals NaN.
-
-    Two objects of the same type, such as networks, count as equal if the type does not define
-    equality.
-    """
+    """Whether two values are equal: NaN equals NaN, and types without equality are not compared."""
     if a is b or type(a) is not type(b):
         return a is b
     if hasattr(a, "get_params"):
@@ -173,11 +169,6 @@ def equal(a: Any, b: Any) -> bool:
         return bool(a.equals(b))
     if type(a).__eq__ is object.__eq__:  # type: ignore[comparison-overlap]  # such as networks
         return True
-    return _equal_arrays(a, b)
-
-
-def _equal_arrays(a: Any, b: Any) -> bool:
-    """Whether two arrays, dense or sparse, or scalars are equal, where NaN equals NaN."""
     if getattr(a, "shape", None) != getattr(b, "shape", None):
         return False
     if sparse.issparse(a):
