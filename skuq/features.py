@@ -38,22 +38,20 @@ def feature_encoder(X: Any) -> Any:
     """
     if issparse(X):
         return None
+    imputer = SimpleImputer(strategy="median", keep_empty_features=True)
     if isinstance(X, pd.DataFrame) or X.dtype.kind not in "fiub":
         if X.ndim != 2:
             return None
         table = as_table(X)
         numbers = number_columns(table)
         texts = [name for name in table.columns if name not in numbers]
-        scaled = make_pipeline(
-            SimpleImputer(strategy="median", keep_empty_features=True), StandardScaler()
-        )
+        scaled = make_pipeline(imputer, StandardScaler())
         indicators = OneHotEncoder(
             handle_unknown="ignore", max_categories=_MAX_CATEGORIES, sparse_output=False
         )
         parts = [("numbers", scaled, numbers), ("texts", indicators, texts)]
         return TableEncoder(ColumnTransformer(parts).fit(table))
-    flat = X.reshape(len(X), -1)
-    return SimpleImputer(strategy="median", keep_empty_features=True).fit(flat)
+    return imputer.fit(X.reshape(len(X), -1))
 
 
 @stored("features.table-encoder")
@@ -173,13 +171,10 @@ def unit_vectors(features: Features) -> NDArray[np.float32]:
 
 @dataclass(frozen=True)
 class Whitening:
-    """Linear map that turns Mahalanobis distances into Euclidean distances.
-
-    `matrix`, (n_features, n_features), is the square root of the precision.
-    """
+    """Linear map that turns Mahalanobis distances into Euclidean distances."""
 
     centre: FloatArray
-    matrix: FloatArray
+    matrix: FloatArray  # (n_features, n_features), square root of the precision
 
     def __call__(self, features: Features) -> FloatArray:
         whitened: FloatArray = (np.hstack(features) - self.centre) @ self.matrix

@@ -12,11 +12,7 @@ from skuq.validation import as_array, check_same_length, checked_labels, floats
 
 
 def as_text(value: Any) -> str:
-    """Convert a value to text.
-
-    Floats without a fraction are written as integers, because pandas converts a column of
-    integers to float if a value is missing.
-    """
+    """Convert to text; whole floats as integers: pandas stores integers with gaps as floats."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
@@ -29,10 +25,7 @@ def plain(value: Any) -> Any:
 
 
 def probability_columns(classes: NDArray[Any]) -> list[str]:
-    """Column names for the probabilities of classes, such as ``p(yes)``.
-
-    No other column name in results contains brackets. Spaces around a label are preserved.
-    """
+    """Column names for probabilities, such as ``p(yes)``; no others in results contain brackets."""
     # `tolist` would convert dates to integers.
     labels = list(classes) if classes.dtype.kind == "M" else classes.tolist()
     return [f"p({as_text(label)})" for label in labels]
@@ -44,10 +37,7 @@ def classes_of_columns(names: Iterable[str]) -> dict[str, str]:
 
 
 def column_names(table: Any) -> list[Any] | None:
-    """Column names of a table or structured array; None for default names.
-
-    Default names are 0, 1, ... in pandas and column_0, column_1, ... in Polars.
-    """
+    """Column names of a table or array; None for defaults (0, 1, ...; in Polars column_0, ...)."""
     if isinstance(table, np.ndarray):
         names = table.dtype.names
     else:  # look at the class, because an attribute of the object may be a column
@@ -105,10 +95,7 @@ def amount(number: float) -> str:
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Convert labels to their positions among distinct classes; raise ValueError for others.
-
-    `name` is that of the labels in the message.
-    """
+    """Positions of labels among distinct classes; ValueError, which says `name`, for others."""
     codes = _positions(labels, classes)
     unknown = labels[codes < 0]
     if len(unknown):
@@ -161,10 +148,7 @@ def _can_be_ordered(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 
 def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
-    """Labels of the nodes that `X`, ids or a boolean mask of all nodes, selects.
-
-    With a mask, `y` may contain the labels of all nodes.
-    """
+    """Labels of the nodes `X`; for a mask of all nodes, `y` may contain the labels of all nodes."""
     mask = np.asarray(X)
     return y[mask] if mask.dtype == bool and mask.shape == y.shape else y
 
@@ -224,11 +208,7 @@ def _known_labels(labels: NDArray[Any], classes: ArrayLike | None) -> NDArray[An
 
 
 def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
-    """Predicted probabilities as an array, (n_samples, n_classes), columns in the order of classes.
-
-    If a model returns a table whose columns are named after the classes, columns are matched by
-    name.
-    """
+    """Probabilities as an array; columns of a table are matched with the classes by name."""
     return np.asarray(_read_by_name(proba, classes, stated=True)[0])
 
 

@@ -135,10 +135,7 @@ class ResidualForest:
         return found
 
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
-        """Quantiles for the training rows, (n_rows, n_levels), in the order of `residuals`.
-
-        The distribution for a row does not include the residual of this row.
-        """
+        """Quantiles for the rows of `residuals`, (n_rows, n_levels), without the own residual."""
         found = np.empty((len(self.residuals), len(levels)))
         share = self._share_of_leaves()
         for part in gen_batches(len(found), _AT_ONCE):
@@ -270,10 +267,7 @@ def widened(
 
 
 def interpolated(quantiles: FloatArray, levels: FloatArray, new_levels: FloatArray) -> FloatArray:
-    """Interpolate quantiles linearly at the levels `new_levels`, which are clipped to known levels.
-
-    Shapes: `quantiles` (n_rows, n_levels), `new_levels` (n_new,); returns (n_rows, n_new).
-    """
+    """Interpolate quantiles, (n_rows, n_levels), linearly at new levels, clipped to the known."""
     new_levels = np.clip(new_levels, levels[0], levels[-1])
     upper = np.clip(np.searchsorted(levels, new_levels), 1, len(levels) - 1)
     share = (new_levels - levels[upper - 1]) / (levels[upper] - levels[upper - 1])
@@ -308,10 +302,7 @@ def stretched(lower: FloatArray, upper: FloatArray, limit: float) -> tuple[Float
 
 
 def mean_and_variance(quantiles: FloatArray, levels: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of distributions with the given quantiles, without tails beyond them.
-
-    Shapes: `quantiles` (n_rows, n_levels); returns (n_rows,) each.
-    """
+    """Mean and variance, (n_rows,) each, of distributions without tails beyond the quantiles."""
     edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
     share = np.diff(edges)
     mean: FloatArray = quantiles @ share

@@ -91,10 +91,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def moved(module: Module, device: torch.device | str) -> Module:
-    """Return a copy of a module on a device, or the module itself if it is already there.
-
-    On MPS, which lacks float64, the copy is in float32.
-    """
+    """Return a copy of a module on a device (on MPS in float32), or the module if it is there."""
     there = torch.empty(0, device=device).device  # converts "cuda" to "cuda:0"
     tensor = next(chain(module.parameters(), module.buffers()), None)
     if tensor is None or tensor.device == there:
@@ -186,10 +183,7 @@ def is_of_device(error: BaseException) -> bool:
 
 
 class HeldOnDevice(ABC):
-    """Base class of immutable objects that cache a copy of themselves on the last device used.
-
-    The cached copy is not part of copies, pickles and saved files.
-    """
+    """Base class of objects that cache a copy on the last device used; it is never saved."""
 
     __slots__ = ("_held",)  # a slot, so that dataclasses that inherit it have no such field
 

@@ -206,10 +206,7 @@ class Affine(nn.Module):
 
 
 class WeightedLoss(nn.Module):
-    """Mean of the losses of a batch, each times its sample's weight (entry "weight" of the batch).
-
-    `loss` maps outputs and targets to one value per sample.
-    """
+    """Mean of `loss`, one value per sample, times the batch's "weight"."""
 
     def __init__(self, loss: nn.Module):
         super().__init__()

@@ -170,10 +170,7 @@ class LayerInput(nn.Module):
 
     @classmethod
     def of_first_vectors(cls, network: nn.Module, X: Tensor) -> LayerInput:
-        """Find the first linear layer if it receives one vector per input, else the last layer.
-
-        In transformers, the first linear layer receives one vector per token.
-        """
+        """Find the first linear layer, or the last layer if that one receives vectors per token."""
         first = cls.of_first_linear(network, X)
         with torch.no_grad():
             takes_vectors = first is not None and first(_some_rows(X)).ndim == 2

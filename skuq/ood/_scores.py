@@ -325,10 +325,7 @@ class Support(Score):
 
 
 class Length(Support):
-    """1 if the norm of the features is far out of the training inputs' range, else 0.
-
-    Distances between vectors of unit length do not depend on the norm.
-    """
+    """1 if the norm, on which distances of unit vectors do not depend, is far out of range."""
 
     name = "length"
 

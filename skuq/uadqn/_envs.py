@@ -192,10 +192,7 @@ def play_episodes(
     seeds: Sequence[int],
     max_steps: int = MAX_STEPS,
 ) -> list[Played]:
-    """Play one episode for each seed; actions for many environments are computed in one batch.
-
-    `act` maps a batch of observations (array, or dict of arrays) to actions (n_samples,).
-    """
+    """Play one episode per seed; `act` maps a batch of observations to actions (n_samples,)."""
     played: list[Played] = []
     for i in range(0, len(seeds), MAX_ENVS):
         with ExitStack() as stack:

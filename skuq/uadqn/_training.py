@@ -76,9 +76,8 @@ class CheckedAgent(OffPolicyAlgorithm):
                 "save it with save_replay_buffer, and load it with load_replay_buffer before "
                 "training resumes."
             )
-        result = super()._setup_learn(
-            total_timesteps, callback, reset_num_timesteps, *args, **options
-        )
+        given = total_timesteps, callback, reset_num_timesteps
+        result = super()._setup_learn(*given, *args, **options)
         self._refuse_unusable("observation", self._last_obs)
         return result
 
@@ -181,9 +180,8 @@ class TrainingHistory(BaseCallback):
         for i in np.flatnonzero(dones):
             score, length, falls, *sums = self.running[i].tolist()
             means = [value / length for value in sums]
-            self.episodes.append(
-                Episode(self.num_timesteps, score, int(length), int(falls), *means)
-            )
+            counts = int(length), int(falls)
+            self.episodes.append(Episode(self.num_timesteps, score, *counts, *means))
             self.running[i] = 0
         return True
 
