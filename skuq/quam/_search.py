@@ -244,7 +244,7 @@ class Problem:
 
 
 class Setup(NamedTuple):
-    """What a search needs beside model and data: `losses` (n_samples,) are the model's, in nats."""
+    """Losses of the model in nats, (n_samples,), and settings, for a search."""
 
     losses: FloatArray
     task: Task
