@@ -83,10 +83,7 @@ class _PickledOnCPU:
 
 
 def on_cpu(value: Any) -> Any:
-    """Copy a module, an estimator, or a list, tuple or dict of them, with networks on the CPU.
-
-    Returns the value itself if all of its networks already are on the CPU.
-    """
+    """Copy modules and estimators, also in containers, to the CPU; returns what is there itself."""
     if is_module(value):
         tensors = chain(value.parameters(), value.buffers())
         there = all(tensor.device.type == "cpu" for tensor in tensors)

@@ -213,11 +213,7 @@ def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
-    """Values of the probabilities, and the label of each column.
-
-    If `stated` is true, `known` are the labels that the caller passed as `classes`; otherwise, they
-    are the labels that occur in the data.
-    """
+    """Values, and labels of columns; `known` are `classes` if `stated`, else those in the data."""
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)
     if names is None:
@@ -279,10 +275,7 @@ def decimals_of(proba: NDArray[Any]) -> int | None:
 
 
 def rounded_sum_tolerance(n_classes: int, decimals: int | None) -> float:
-    """Tolerance for the deviation of row sums from 1, if probabilities are rounded to `decimals`.
-
-    Each rounded probability may be wrong by half a unit of its last decimal.
-    """
+    """Tolerance for row sums of probabilities that are each rounded to `decimals`."""
     if decimals is None or decimals < 2:  # with one decimal, wrong sums differ from 1 by >= 0.1
         return ROW_SUM_TOLERANCE
     rounding = min(n_classes * 0.5 * 10.0**-decimals, _LARGEST_ROUNDING)

@@ -318,10 +318,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
 
 
 class BatchDropout(nn.Dropout):
-    """Dropout that drops the same units for all inputs of a batch, as in prediction.
-
-    In training, a sample of weight 2 is then equivalent to two samples.
-    """
+    """Dropout of the same units for all inputs of a batch; weight 2 then equals two samples."""
 
     def forward(self, X: Tensor) -> Tensor:
         return X * super().forward(torch.ones_like(X[:1]))

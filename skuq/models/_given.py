@@ -108,10 +108,7 @@ class Given:
         return takes_weights(self.trained)
 
     def usable_weight(self, weight: FloatArray | None) -> FloatArray | None:
-        """Sample weights, or None if the learner does not accept weights and all are equal.
-
-        For unequal weights, the learner would fail, or silently ignore them.
-        """
+        """Sample weights; None if they are all equal and the learner accepts none."""
         if weight is None or self.takes_weights:
             return weight
         if np.ptp(weight):

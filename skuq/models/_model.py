@@ -89,10 +89,7 @@ class Model(ABC):
 
     @abstractmethod
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
-        """Predict logits, log-probabilities or targets, (n_samples, n_outputs), on the CPU.
-
-        A network returns a Tensor, a learner an array.
-        """
+        """Predict logits, log-probabilities or targets, on the CPU, as an array or a Tensor."""
 
     def log_proba(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
         """Predict log-probabilities, (n_samples, n_classes), float64, like `outputs`."""
