@@ -20,13 +20,13 @@ from skuq.evidential._graph_networks import normalised_total as normalised_total
 from skuq.evidential._graph_networks import train_on_graph as train_on_graph
 from skuq.evidential._graphs import LoopedEdges as LoopedEdges
 from skuq.evidential._graphs import NodeGraph as NodeGraph
+from skuq.evidential._graphs import diffuse as diffuse
+from skuq.evidential._graphs import propagate as propagate
+from skuq.evidential._graphs import smooth as smooth
 from skuq.evidential._node_batches import NodeBatches
 from skuq.evidential._outputs import LabelledData as LabelledData
 from skuq.evidential._outputs import labelled_nodes as labelled_nodes
 from skuq.evidential._outputs import proba_of as proba_of
 from skuq.evidential._probe import EvidentialProbe
-from skuq.evidential._propagation import diffuse as diffuse
-from skuq.evidential._propagation import propagate as propagate
-from skuq.evidential._propagation import smooth as smooth
 
 __all__ = ["EvidenceLoss", "EvidentialProbe", "GraphClassifier", "NetworkHead", "NodeBatches"]

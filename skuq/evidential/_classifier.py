@@ -15,9 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from skorch import NeuralNet, NeuralNetClassifier
 from torch import nn
 
+from skuq import models
 from skuq._information import centred, has_conventional_offset
 from skuq._networks import Columns, LogProbabilities, resolve_device
 from skuq.base import FloatArray, UncertaintyMixin
+from skuq.evidential import _outputs
 from skuq.evidential._graph_classifier import (
     GraphClassifier,
     PredictionsMixin,
@@ -25,32 +27,11 @@ from skuq.evidential._graph_classifier import (
 )
 from skuq.evidential._graph_libraries import as_node_graph
 from skuq.evidential._graph_networks import Labelled
-from skuq.evidential._graphs import NodeGraph
+from skuq.evidential._graphs import NodeGraph, diffuse
 from skuq.evidential._node_batches import NodeBatches
-from skuq.evidential._outputs import (
-    FeaturesNetwork,
-    LabelledData,
-    Layer,
-    NodeModel,
-    Outputs,
-    has_validation,
-    labelled_nodes,
-    node_model,
-    node_outputs,
-    row_outputs,
-)
-from skuq.evidential._propagation import diffuse
+from skuq.evidential._outputs import FeaturesNetwork, LabelledData, Layer, NodeModel, Outputs
 from skuq.labels import codes_of, labels_in_mask
-from skuq.models import (
-    ModelMixin,
-    NetworkModel,
-    adopt,
-    check_several_classes,
-    classes_of_logits,
-    fit_model,
-    look_at,
-    resolve,
-)
+from skuq.models import ModelMixin, NetworkModel
 from skuq.validation import refuse_several_inputs, warn_if_worse_than_guessing
 from skuq.wrappers import is_fitted, unwrap
 
@@ -83,7 +64,9 @@ class PretrainedClassifier(
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.one_d_array = self.graph is not None or look_at(self.estimator).takes_ids
+        tags.input_tags.one_d_array = (
+            self.graph is not None or models.look_at(self.estimator).takes_ids
+        )
         return tags
 
     def _evaluate_estimator(
@@ -94,7 +77,7 @@ class PretrainedClassifier(
             evaluated = self._evaluate_on_rows(*arguments, layer=layer, seed=seed)
         else:
             known = known_classes(self.estimator, *arguments[-2:])
-            nodes = labelled_nodes(graph, *arguments, known_classes=known)
+            nodes = _outputs.labelled_nodes(graph, *arguments, known_classes=known)
             self.n_features_in_ = 1
             model = fitted_node_model(self.estimator, graph, nodes, self.device, seed)
             evaluated = _evaluated(model, nodes, self._outputs_of_nodes(model, layer, seed))
@@ -104,7 +87,7 @@ class PretrainedClassifier(
     def _evaluate_on_rows(
         self, X: Any, y: Any, weight: Any, X_val: Any, y_val: Any, *, layer: Layer, seed: int
     ) -> EvaluatedModel:
-        further = (X_val,) if has_validation(X_val, y_val) else ()
+        further = (X_val,) if _outputs.has_validation(X_val, y_val) else ()
         if not isinstance(X, Mapping):
             refuse_several_inputs(X)
             values = np.asarray(X)
@@ -116,7 +99,7 @@ class PretrainedClassifier(
                 )
         resolve_device(self.device)  # an error now, not after the training
         model: Any
-        model, data = resolve(
+        model, data = models.resolve(
             self.estimator,
             X,
             y,
@@ -127,7 +110,7 @@ class PretrainedClassifier(
             device=self.device,
             after_the_fact=True,
         )
-        check_several_classes(data.labels)
+        models.check_several_classes(data.labels)
         inputs, n_rows = data.inputs, len(data.codes)
         training = Labelled(np.arange(n_rows), data.codes, data.weight)
         validation = None
@@ -138,7 +121,7 @@ class PretrainedClassifier(
             check_consistent_length(rows, labels)
             codes = codes_of(labels, model.classes, "y_val")
             validation = Labelled(rows, codes, np.ones(len(rows)))
-        outputs = row_outputs(model, inputs, layer, model.resolved(self.device))
+        outputs = _outputs.row_outputs(model, inputs, layer, model.resolved(self.device))
         return EvaluatedModel(model, outputs, LabelledData(model.classes, training, validation))
 
     def _keep(self, evaluated: EvaluatedModel) -> None:
@@ -147,11 +130,13 @@ class PretrainedClassifier(
 
     def _outputs_of(self, X: Any, layer: Layer = -1) -> Outputs:
         inputs = self._inputs(X)
-        return row_outputs(self.model_, inputs, layer, self.model_.resolved(self.device))
+        return _outputs.row_outputs(self.model_, inputs, layer, self.model_.resolved(self.device))
 
     def _outputs_of_nodes(self, model: NodeModel, layer: Layer, seed: int) -> Outputs:
         device, verbose = model.resolved(self.device), bool(self.verbose)
-        return node_outputs(model, layer, device, batches=self.batches, seed=seed, verbose=verbose)
+        return _outputs.node_outputs(
+            model, layer, device, batches=self.batches, seed=seed, verbose=verbose
+        )
 
     def as_model(self) -> NetworkModel:
         """Return the pre-trained model as a `skuq.models.Model`."""
@@ -165,7 +150,7 @@ def fitted_node_model(
     """Return a pre-trained model, see `EvidentialProbe`, or train one on the labelled nodes."""
     model = unwrapped(estimator)
     if isinstance(model, nn.Module):
-        return node_model(model, graph, None)
+        return _outputs.node_model(model, graph, None)
     if isinstance(model, NeuralNet) and is_fitted(model):
         return _skorch_model(model, graph)
     if model is None:
@@ -180,17 +165,19 @@ def fitted_node_model(
         rows, codes, weight = nodes.training
         features = graph.features.to_dense().numpy()[rows]
         given = None if (weight == 1).all() else weight
-        adopted = fit_model(model, features, nodes.classes[codes], sample_weight=given, seed=seed)
+        adopted = models.fit_model(
+            model, features, nodes.classes[codes], sample_weight=given, seed=seed
+        )
     else:
-        adopted = adopt(model)
+        adopted = models.adopt(model)
     if isinstance(adopted, NodeModel):
         return replace(adopted, graph=graph)
-    return node_model(FeaturesNetwork(adopted), graph, adopted.classes)
+    return _outputs.node_model(FeaturesNetwork(adopted), graph, adopted.classes)
 
 
 def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
     """Convert a skorch net around a graph network to a model with logits in sorted class order."""
-    model = node_model(net.module_, graph, None)
+    model = _outputs.node_model(net.module_, graph, None)
     if not isinstance(net, NeuralNetClassifier):
         return model
     if isinstance(net.criterion_, nn.NLLLoss):  # skorch then expects probabilities as outputs
@@ -208,7 +195,7 @@ def _evaluated(model: NodeModel, nodes: LabelledData, outputs: Outputs) -> Evalu
     trained = nodes.classes[np.unique(nodes.training.codes)]
     if model.classes is None and len(trained) == outputs.logits.shape[1]:
         labels = trained
-    classes = classes_of_logits(outputs.logits, labels)
+    classes = models.classes_of_logits(outputs.logits, labels)
 
     def in_order_of_logits(part: Labelled, name: str) -> Labelled:
         return part._replace(codes=codes_of(nodes.classes[part.codes], classes, name))
@@ -228,9 +215,9 @@ def node_energy(
     graph = graph_of(estimator, None)
     if graph is None:
         raise TypeError(f"{type(estimator).__name__} does not classify the nodes of a graph.")
-    nodes = labelled_nodes(graph, X, y, known_classes=known_classes(estimator))
+    nodes = _outputs.labelled_nodes(graph, X, y, known_classes=known_classes(estimator))
     model = fitted_node_model(estimator, graph, nodes, device, seed=0)
-    evaluated = _evaluated(model, nodes, node_outputs(model, -1, model.resolved(device)))
+    evaluated = _evaluated(model, nodes, _outputs.node_outputs(model, -1, model.resolved(device)))
     _warn_if_worse_than_guessing(estimator, evaluated)
     logits = evaluated.outputs.logits
     logits = centred(logits) if has_conventional_offset(logits) else logits
@@ -240,7 +227,7 @@ def node_energy(
 
 def _warn_if_worse_than_guessing(estimator: Any, evaluated: EvaluatedModel) -> None:
     """Warn if the model's own predictions for the labelled samples are worse than guessing."""
-    if look_at(estimator).class_weights:  # these change the class frequencies that it learns
+    if models.look_at(estimator).class_weights:  # these change the class frequencies that it learns
         return
     rows, codes, weight = evaluated.data.training
     log_proba = evaluated.outputs.logits[rows].log_softmax(1).numpy()

@@ -17,16 +17,11 @@ from torch import nn
 from skuq._networks import WeightedLoss, resolve_device, seeded
 from skuq.base import FloatArray
 from skuq.devices import with_gradients
+from skuq.evidential import _outputs
 from skuq.evidential._graph_libraries import as_node_graph
 from skuq.evidential._graph_networks import Architecture, GraphNetwork, train_on_graph
 from skuq.evidential._graphs import checked_nodes
-from skuq.evidential._outputs import (
-    TRAINING_PARAMETERS,
-    NodeModel,
-    TrainedNetworkMixin,
-    labelled_nodes,
-    node_model,
-)
+from skuq.evidential._outputs import NodeModel, TrainedNetworkMixin
 from skuq.labels import labels_in_mask
 from skuq.validation import checked_widths, refuse_ineffective
 from skuq.wrappers import is_fitted
@@ -181,7 +176,7 @@ class GraphClassifier(
         "dropout": [Interval(Real, 0, 1, closed="left")],
         "batch_norm": ["boolean"],
         "weight_decay": [Interval(Real, 0, None, closed="left")],
-        **TRAINING_PARAMETERS,
+        **_outputs.TRAINING_PARAMETERS,
     }
 
     @with_gradients()
@@ -209,12 +204,18 @@ class GraphClassifier(
             If the graph or the node ids are invalid, or a parameter has no effect: `patience`
             without validation data, `dropout` or `batch_norm` without hidden layers.
         """
-        self._refuse_ineffective(X_val)
+        self._refuse_patience(X_val)
+        if len(self.hidden_sizes) == 0:
+            context = "without hidden layers; set their widths in `hidden_sizes`."
+            refuse_ineffective(self, ["dropout", "batch_norm"], context)
         graph = as_node_graph(self.graph)
-        data = labelled_nodes(graph, X, y, sample_weight, X_val, y_val)
+        data = _outputs.labelled_nodes(graph, X, y, sample_weight, X_val, y_val)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        sizes = graph.n_features, len(data.classes), checked_widths(self.hidden_sizes)
+        with seeded(seed):
+            network = GraphNetwork(self.architecture, *sizes, self.dropout, self.batch_norm)
         self.network_, self.history_, logits = train_on_graph(
-            self._new_network(graph.n_features, len(data.classes), seed),
+            network,
             WeightedLoss(nn.CrossEntropyLoss(reduction="none")),
             graph,
             data.training.as_samples(),
@@ -226,20 +227,7 @@ class GraphClassifier(
         self.proba_ = logits.softmax(dim=1).numpy()
         return self
 
-    def _refuse_ineffective(self, X_val: Any) -> None:
-        self._refuse_patience(X_val)
-        if len(self.hidden_sizes) == 0:
-            context = "without hidden layers; set their widths in `hidden_sizes`."
-            refuse_ineffective(self, ["dropout", "batch_norm"], context)
-
-    def _new_network(self, n_features: int, n_classes: int, seed: int) -> GraphNetwork:
-        widths = checked_widths(self.hidden_sizes)
-        with seeded(seed):
-            return GraphNetwork(
-                self.architecture, n_features, n_classes, widths, self.dropout, self.batch_norm
-            )
-
     def as_model(self) -> NodeModel:
         """Return the fitted network as a `skuq.models.Model`."""
         check_is_fitted(self)
-        return node_model(self.network_, self.graph_, self.classes_)
+        return _outputs.node_model(self.network_, self.graph_, self.classes_)

@@ -284,11 +284,8 @@ def _logits_by_layers(
     degree = np.diff(graph.adjacency.indptr)
 
     def scratch(layer: GraphLayer) -> NDArray[np.float32]:
-        path, shape = (
-            Path(folder, str(layers.index(layer))),
-            (graph.n_nodes, layer.linear.out_features),
-        )
-        return np.memmap(path, np.float32, mode="w+", shape=shape)
+        path, width = Path(folder, str(layers.index(layer))), layer.linear.out_features
+        return np.memmap(path, np.float32, mode="w+", shape=(graph.n_nodes, width))
 
     def gathered(layer: GraphLayer) -> Iterator[tuple[slice, Tensor]]:
         """Yield the outputs of a layer in chunks, from the projected features of all nodes."""

@@ -53,10 +53,8 @@ class TrainedNetworkMixin(DeviceMixin):
     def _training_settings(self, device: torch.device, weight_decay: float) -> TrainingSettings:
         names = ("learning_rate", "max_epochs", "patience", "verbose")
         given: dict[str, Any] = {name: getattr(self, name) for name in names}
-        callbacks = self.callbacks or []
-        return TrainingSettings(
-            **given, callbacks=callbacks, device=device, weight_decay=weight_decay
-        )
+        given["callbacks"] = self.callbacks or []
+        return TrainingSettings(**given, device=device, weight_decay=weight_decay)
 
     def _refuse_patience(self, X_val: Any) -> None:
         if X_val is None:

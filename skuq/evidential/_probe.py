@@ -16,26 +16,14 @@ from torch import nn
 from skuq._networks import train
 from skuq.base import FloatArray, Uncertainty, with_index_of
 from skuq.devices import with_gradients
+from skuq.evidential import _evidence, _outputs
 from skuq.evidential._classifier import EvaluatedModel, PretrainedClassifier, graph_of, seen_nodes
-from skuq.evidential._evidence import (
-    EvidenceLoss,
-    Measure,
-    NetworkHead,
-    ProbeLoss,
-    dirichlet_uncertainty,
-    new_head,
-)
+from skuq.evidential._evidence import EvidenceLoss, Measure, NetworkHead, ProbeLoss
 from skuq.evidential._graph_libraries import as_node_graph
 from skuq.evidential._graph_networks import Labelled, Samples
+from skuq.evidential._graphs import Propagation
 from skuq.evidential._node_batches import NodeBatches
-from skuq.evidential._outputs import (
-    TRAINING_PARAMETERS,
-    NodeModel,
-    Outputs,
-    TrainedNetworkMixin,
-    proba_of,
-)
-from skuq.evidential._propagation import Propagation
+from skuq.evidential._outputs import NodeModel, Outputs, TrainedNetworkMixin
 from skuq.validation import refuse_ineffective
 
 
@@ -150,7 +138,7 @@ default="auto"
         "propagation": [StrOptions({"auto", *get_args(Propagation)}), None],
         "measure": [StrOptions({"vacuity", "information"})],
         "batches": [NodeBatches, None],
-        **TRAINING_PARAMETERS,
+        **_outputs.TRAINING_PARAMETERS,
     }
 
     @with_gradients()
@@ -286,7 +274,9 @@ default="auto"
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predict the uncertainty of inputs or nodes, in the unit of `measure`."""
-        return with_index_of(X, dirichlet_uncertainty(self.predict_dirichlet(X), self.measure))
+        return with_index_of(
+            X, _evidence.dirichlet_uncertainty(self.predict_dirichlet(X), self.measure)
+        )
 
     def _fit_head(
         self, evaluated: EvaluatedModel, head: NetworkHead | None, loss: EvidenceLoss, seed: int
@@ -295,7 +285,9 @@ default="auto"
         training = _samples(outputs, data.training, all_rows=isinstance(evaluated.model, NodeModel))
         validation = None if data.validation is None else _samples(outputs, data.validation)
         inputs = {name: torch.from_numpy(values) for name, values in training.inputs.items()}
-        module = new_head(head, inputs, len(data.classes), level=loss.evidence_id, seed=seed)
+        module = _evidence.new_head(
+            head, inputs, len(data.classes), level=loss.evidence_id, seed=seed
+        )
         device = evaluated.model.resolved(self.device)
         settings = self._training_settings(device, loss.weight_decay)
         criterion = ProbeLoss(loss)
@@ -306,7 +298,7 @@ default="auto"
     def _dirichlet(self, outputs: Outputs) -> FloatArray:
         with torch.no_grad():
             e = self.head_(outputs.hidden).sum(dim=1, dtype=torch.float64).numpy()  # Eq. 10
-        p = proba_of(outputs.logits).clip(np.finfo(np.float64).tiny)
+        p = _outputs.proba_of(outputs.logits).clip(np.finfo(np.float64).tiny)
         alpha: FloatArray = (p.shape[1] + e)[:, None] * p  # Eq. 11
         return alpha
 
@@ -322,7 +314,7 @@ def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) ->
     n_others = len(rows) - len(labelled.rows)
     inputs = {
         "inputs": outputs.hidden.numpy()[rows],
-        "proba": proba_of(outputs.logits)[rows].astype(np.float32),
+        "proba": _outputs.proba_of(outputs.logits)[rows].astype(np.float32),
         "weight": weight.astype(np.float32),
         "label_weight": np.pad(labelled.weight, (0, n_others)).astype(np.float32),
     }

@@ -3,9 +3,10 @@
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -26,15 +27,8 @@ from skuq.gpc._neighbourhoods import Neighbourhood, check_number, read_limits, r
 from skuq.gpc._results import Certificate, SafeRadius
 from skuq.gpc.bounds._region_models import Limits
 from skuq.gpc.bounds._regions import Region
-from skuq.gpc.inference._hyperparameters import (
-    Evidence,
-    Inference,
-    Maximum,
-    evidence_at,
-    feature_units,
-    length_scales,
-    maximise_evidence,
-)
+from skuq.gpc.inference import _hyperparameters as hyper
+from skuq.gpc.inference._hyperparameters import Evidence, Inference, Maximum
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, choose_inducing
 from skuq.validation import refuse_ineffective, warn_user
 
@@ -45,10 +39,11 @@ _SAME = 1e-12  # relative; smaller differences between inputs are rounding error
 _LARGEST = 1e100  # squares, and products of squares, of larger numbers may overflow float64
 
 
+@dataclass(repr=False, eq=False)
 class RobustGaussianProcess(ABC):
     """Estimator with a Gaussian posterior, and proven bounds on its predictions over regions."""
 
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": [Kernel, None],
         "optimizer": [StrOptions({"lbfgs"}), None],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -60,17 +55,15 @@ class RobustGaussianProcess(ABC):
         "verbose": ["verbose"],
     }
 
-    optimizer: str | None
-    max_iter: int
-    n_restarts: int
-    n_inducing: int | None
-    device: Any
-    n_jobs: int | None
-    random_state: Any
-    verbose: int
-    _deviations: FloatArray  # (n_features,), of the training inputs; 0 for constant features
-    _length: float  # norm of the deviations; never 0
-    _region_models: dict[str, Any]  # cache of models for bounds, by device
+    _: KW_ONLY
+    optimizer: str | None = "lbfgs"
+    max_iter: int = 100
+    n_restarts: int = 0
+    n_inducing: int | None = None
+    device: str = "auto"
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
 
     @abstractmethod
     def _new_region_model(self, device: str) -> Any:
@@ -83,8 +76,9 @@ class RobustGaussianProcess(ABC):
     def _measure(self, X: FloatArray, weight: FloatArray | None) -> None:
         check_sizes(X)
         spread = np.sqrt(np.average((X - np.average(X, 0, weight)) ** 2, 0, weight))
-        self._deviations = np.where(np.ptp(X, axis=0) > 0, spread, 0.0)
+        self._deviations = np.where(np.ptp(X, axis=0) > 0, spread, 0.0)  # 0 for constant features
         length, size = float(np.sqrt((self._deviations**2).sum())), float(np.abs(X).max())
+        # Norm of the deviations; never 0.
         self._length = length if length > _SAME * size else size or 1.0
 
     def _prior(
@@ -98,7 +92,7 @@ class RobustGaussianProcess(ABC):
             context = "with a kernel whose hyperparameters are all fixed; set bounds for some."
         if context is not None:
             refuse_ineffective(self, ["max_iter", "n_restarts"], context)
-        check_sizes(X, *length_scales(kernel).values())
+        check_sizes(X, *hyper.length_scales(kernel).values())
         _warn_of_scales(X, kernel)
         random = check_random_state(self.random_state)
         if self.n_inducing is None:
@@ -110,7 +104,7 @@ class RobustGaussianProcess(ABC):
                     "(n_inducing=200), or fit to fewer rows."
                 )
             return partial(DensePrior, X=X), random
-        unit = feature_units(kernel)
+        unit = hyper.feature_units(kernel)
         inducing = choose_inducing(X / unit, self.n_inducing, random, weight) * unit
         return partial(LowRankPrior, X=X, inducing=inducing), random
 
@@ -132,14 +126,14 @@ class RobustGaussianProcess(ABC):
                 return found
 
             if self.optimizer is None:
-                best = Maximum(kernel, evidence_at(objective, kernel), 1, "")
+                best = Maximum(kernel, hyper.evidence_at(objective, kernel), 1, "")
             else:
                 rng = np.random.default_rng(random.randint(np.iinfo(np.int32).max))
-                best = maximise_evidence(
+                best = hyper.maximise_evidence(
                     objective, kernel, max_iter=self.max_iter, n_restarts=self.n_restarts, rng=rng
                 )
         self.posterior_ = inference.posterior(prior(best.kernel), best.evidence.state)
-        self._region_models = {}
+        self._region_models: dict[str, Any] = {}  # cache of models for bounds, by device
         self.kernel_, self.n_iter_ = best.kernel, best.n_evaluations
         self.log_marginal_likelihood_ = float(best.evidence.value)
         self.jitter_ = float(best.evidence.jitter)
@@ -259,9 +253,9 @@ def certificate_device(device: str | torch.device) -> torch.device:
     return resolve_device(device)
 
 
-def check_sizes(values: FloatArray, *length_scales: Any) -> None:
+def check_sizes(values: FloatArray, *scales: Any) -> None:
     """Raise if squares of the values, or of values in units of length-scales, would overflow."""
-    for scale in (np.ones(1), *map(np.asarray, length_scales)):
+    for scale in (np.ones(1), *map(np.asarray, scales)):
         fits = (scale >= 1 / _LARGEST).all() and (scale <= _LARGEST).all()
         large = np.argwhere(np.abs(values / scale) > _LARGEST)
         if not fits or len(large):
@@ -292,7 +286,7 @@ def _warn_of_scales(X: FloatArray, kernel: Any) -> None:
     """Warn if features of very different spread share one length-scale."""
     spread = X.std(axis=0)
     moving = spread[spread > 0]
-    if max(map(np.size, length_scales(kernel).values()), default=0) != 1 or len(moving) < 2:
+    if max(map(np.size, hyper.length_scales(kernel).values()), default=0) != 1 or len(moving) < 2:
         return
     if moving.max() > _DISPARITY * np.median(moving):
         warn_user(

@@ -1,8 +1,9 @@
 """Gaussian-process classification with proven bounds on probabilities."""
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral
-from typing import Any, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,7 @@ from skuq.validation import check_targets_are_classes, training_weights
 _MARGIN = 1e-4  # default tolerance on margins of certificates
 
 
+@dataclass(repr=False, eq=False)
 class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process classifier with proven bounds on its probabilities over regions.
 
@@ -134,38 +136,16 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     array(['safe', 'safe', 'safe'], dtype='<U9')
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    kernel: Kernel | None = None
+    _: KW_ONLY
+    likelihood: str = "auto"
+    inference: str = "laplace"
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **RobustGaussianProcess._parameter_constraints,
         "likelihood": [StrOptions({"auto", "probit", "logit", "softmax"})],
         "inference": [StrOptions({"laplace", "ep"})],
     }
-
-    def __init__(
-        self,
-        kernel: Kernel | None = None,
-        *,
-        likelihood: str = "auto",
-        inference: str = "laplace",
-        optimizer: str | None = "lbfgs",
-        max_iter: int = 100,
-        n_restarts: int = 0,
-        n_inducing: int | None = None,
-        device: str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.kernel = kernel
-        self.likelihood = likelihood
-        self.inference = inference
-        self.optimizer = optimizer
-        self.max_iter = max_iter
-        self.n_restarts = n_restarts
-        self.n_inducing = n_inducing
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)

@@ -1,8 +1,9 @@
 """Gaussian-process regression with proven bounds on predictions."""
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Real
-from typing import Any, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
@@ -28,6 +29,7 @@ _MARGIN = 1e-3
 _MAX_REGIONS = 10_000  # default limit of boxes
 
 
+@dataclass(repr=False, eq=False)
 class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process regression with proven bounds on its predictions over regions.
 
@@ -101,38 +103,16 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
 
     _unit_of_uncertainty = "squared target"
 
-    _parameter_constraints: dict[str, Any] = {
+    kernel: Kernel | None = None
+    _: KW_ONLY
+    alpha: Any = 1e-10
+    normalize_y: bool = True
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **RobustGaussianProcess._parameter_constraints,
         "alpha": [Interval(Real, 0, None, closed="left"), "array-like"],
         "normalize_y": ["boolean"],
     }
-
-    def __init__(
-        self,
-        kernel: Kernel | None = None,
-        *,
-        alpha: Any = 1e-10,
-        normalize_y: bool = True,
-        optimizer: str | None = "lbfgs",
-        max_iter: int = 100,
-        n_restarts: int = 0,
-        n_inducing: int | None = None,
-        device: str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.kernel = kernel
-        self.alpha = alpha
-        self.normalize_y = normalize_y
-        self.optimizer = optimizer
-        self.max_iter = max_iter
-        self.n_restarts = n_restarts
-        self.n_inducing = n_inducing
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)

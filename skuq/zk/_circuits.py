@@ -116,9 +116,8 @@ def _committed(graph: Graph, circuit: str, constants: Sequence[NDArray[Any]]) ->
     add no constraints. A public number is appended, and the row is reshaped to a column, because
     the proof system could otherwise simplify the concatenation.
     """
-    numbers = graph.constant(
-        np.concatenate([np.ravel(part) for part in constants])[None].astype(np.float32)
-    )
+    row = np.concatenate([np.ravel(part) for part in constants])[None]
+    numbers = graph.constant(row.astype(np.float32))
     doubled = graph.op("Concat", numbers, numbers, graph.one, axis=1)
     column = graph.reshape(doubled, 2 * graph.shape.n_committed + 1, 1)
     return [
@@ -145,9 +144,8 @@ def _ordered_logits(graph: Graph, parts: list[str], order: str) -> tuple[str, st
     while len(values) > 1:  # the maximum, pair by pair: ``b + relu(a - b)``
         pairs = zip(values[::2], values[1::2], strict=False)
         rest = values[len(values) - len(values) % 2 :]
-        values = [
-            graph.op("Add", b, graph.op("Relu", graph.op("Sub", a, b))) for a, b in pairs
-        ] + rest
+        values = [graph.op("Add", b, graph.op("Relu", graph.op("Sub", a, b))) for a, b in pairs]
+        values += rest
     return value, values[0]
 
 
@@ -223,9 +221,7 @@ def _verdict(graph: Graph, pads: str) -> str:
     last = graph.public("last", 1, 1)
     correct = graph.op("Mul", graph.op("Add", count, signs), scale)
     gap = graph.op("Abs", graph.op("Sub", correct, graph.op("Add", confidence, confidence)))
-    size = graph.op(
-        "Mul", graph.op("Add", count, count), scale
-    )  # four times n, multiplied by the scale
+    size = graph.op("Mul", graph.op("Add", count, count), scale)  # 4 n, multiplied by the scale
     tolerated = graph.op("MatMul", alphas, size)  # (N_ALPHAS, n_bins)
     excess = graph.op("Relu", graph.op("Sub", graph.op("Mul", gap, thousand), tolerated))
     allowed = graph.op("Mul", graph.op("Mul", size, scale), chance)

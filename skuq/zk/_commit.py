@@ -15,20 +15,10 @@ from tqdm import tqdm
 
 from skuq.zk import _ezkl as backend
 from skuq.zk import _files as files
+from skuq.zk import _fixed_point as fixed
 from skuq.zk._circuits import build
 from skuq.zk._files import COMMITMENT, REFERENCE_STRING, digest_file, write_json
-from skuq.zk._fixed_point import (
-    CIRCUITS,
-    LOG_ROWS,
-    MAX_BINS,
-    MAX_BLOCKS,
-    MAX_COLUMNS,
-    PAD_BITS,
-    Architecture,
-    IntegerNetwork,
-    digits_of,
-    largest_value,
-)
+from skuq.zk._fixed_point import Architecture, IntegerNetwork
 from skuq.zk._keys import make_keys
 from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._private_commitment import KINDS, LEDGER
@@ -40,7 +30,7 @@ REVEALED_BITS = 254  # each proof reveals one evaluation of a polynomial
 # Blocks of columns are added until a proof of an audit covers this number of data rows. The blocks
 # of a proof share its tables, its quotient and its opening.
 MANY_ROWS = 16
-AUDIT_COLUMNS = MAX_COLUMNS  # with this number, audits prove the most data rows per second
+AUDIT_COLUMNS = fixed.MAX_COLUMNS  # with this number, audits prove the most data rows per second
 SINGLE = 2  # rows in the circuit of an attestation; the layout of one row would need more room
 
 
@@ -125,7 +115,7 @@ def commit(
     if not 0 < tolerance < 1:
         raise ValueError(f"`tolerance` must be in (0, 1), got {tolerance}.")
     for name, value, least, most in (
-        ("n_bins", n_bins, 1, MAX_BINS),
+        ("n_bins", n_bins, 1, fixed.MAX_BINS),
         ("n_proofs", n_proofs, 1, np.inf),
         ("n_attestations", n_attestations, 1, np.inf),
         ("verdict_samples", verdict_samples, 0, np.inf),
@@ -191,7 +181,7 @@ def _constants(shape: Architecture, network: IntegerNetwork) -> list[NDArray[Any
     constants = [part for weight, bias in layers for part in (weight, bias[None])]
     constants.append(_random(shape.shapes[2 * len(network.weights)], SALT_BITS))
     if shape.n_pads:
-        constants.append(_random(shape.shapes[-1], PAD_BITS))
+        constants.append(_random(shape.shapes[-1], fixed.PAD_BITS))
     return constants
 
 
@@ -224,17 +214,17 @@ def fit_shape(
 ) -> Architecture:
     """Choose the smallest circuits in which one block has room for a prediction."""
     widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
-    largest = largest_value(network, encoding.limits())
+    largest = fixed.largest_value(network, encoding.limits())
     n_salts = -(-(REVEALED_BITS * n_proofs + 256) // SALT_BITS)
-    for log_rows in LOG_ROWS:
-        digits = digits_of(largest, log_rows)
-        columns = dict.fromkeys(CIRCUITS, AUDIT_COLUMNS)
+    for log_rows in fixed.LOG_ROWS:
+        digits = fixed.digits_of(largest, log_rows)
+        columns = dict.fromkeys(fixed.CIRCUITS, AUDIT_COLUMNS)
         shape = Architecture(
             widths, network.logit_bits, digits, n_salts, 0, n_bins, log_rows, {}, columns
         )
         if shape.n_committed > _room(shape):
             continue
-        sizes = range(1, MAX_BLOCKS + 1)
+        sizes = range(1, fixed.MAX_BLOCKS + 1)
         blocks = sum(backend.memory_estimate(log_rows, n) <= max_memory for n in sizes)
         if not blocks:
             break
@@ -242,8 +232,8 @@ def fit_shape(
         if min(fitting.values()) >= SINGLE:
             found = shape._replace(rows_per_proof={"attestation": SINGLE, **fitting})
             return _with_few_columns(found)
-    smallest = Architecture(widths, 0, digits, n_salts, 0, n_bins, LOG_ROWS[-1], {})
-    need = max(2.0 ** np.ceil(np.log2(smallest.n_committed)), 2.0 ** LOG_ROWS[0])
+    smallest = Architecture(widths, 0, digits, n_salts, 0, n_bins, fixed.LOG_ROWS[-1], {})
+    need = max(2.0 ** np.ceil(np.log2(smallest.n_committed)), 2.0 ** fixed.LOG_ROWS[0])
     raise ValueError(
         f"The model is too large: {smallest.n_committed} committed numbers need a circuit "
         f"of at least {need:.0f} rows, for which max_memory={max_memory:g} GiB is not enough; "

@@ -47,8 +47,7 @@ def make_keys(
         raise VerificationError(f"The circuit {circuit!r} needs more rows than committed.")
     numbers = [int(value) for part in constants for value in part.ravel()]
     backend.compile_circuit(model, settings, compiled, numbers)
-    key = folder / f"{circuit}.vk"
-    proving = folder / f"{circuit}.pk"
+    key, proving = folder / f"{circuit}.vk", folder / f"{circuit}.pk"
     backend.setup(compiled, key, proving, srs)
     backend.check_copy_constraints(proving, circuit, shape)
     with tempfile.TemporaryDirectory(dir=folder) as temporary:

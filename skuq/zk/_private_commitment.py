@@ -52,14 +52,12 @@ class Prover:
             )
         memory = max(map(backend.memory_of_a_proof, self.private.glob("*.pk")))
         self.n_jobs = simultaneous_proofs(n_jobs, memory)
-        self.ledger = Ledger(
-            self.private,
-            {
-                "audits": committed.record["n_proofs"],
-                "attestations": committed.record["n_attestations"],
-                "pads": committed.shape.n_pads,
-            },
-        )
+        budgets: dict[Kind, int] = {
+            "audits": committed.record["n_proofs"],
+            "attestations": committed.record["n_attestations"],
+            "pads": committed.shape.n_pads,
+        }
+        self.ledger = Ledger(self.private, budgets)
         self._timeout = timeout
         # None lets the proof system decide on the number of threads of a proof.
         self._threads = None if self.n_jobs == 1 else max(1, cpu_count() // self.n_jobs)
@@ -69,12 +67,9 @@ class Prover:
             constants = [arrays[name] for name in arrays.files]
         n_layers = len(self.committed.shape.widths) - 1
         bits = self.committed.encoding.bits
-        return IntegerNetwork(
-            constants[: 2 * n_layers : 2],
-            [bias[0] for bias in constants[1 : 2 * n_layers : 2]],
-            bits,
-            (self.committed.shape.logit_bits + 1 - bits) // n_layers - 1,
-        )
+        weights, biases = constants[: 2 * n_layers : 2], constants[1 : 2 * n_layers : 2]
+        weight_bits = (self.committed.shape.logit_bits + 1 - bits) // n_layers - 1
+        return IntegerNetwork(weights, [bias[0] for bias in biases], bits, weight_bits)
 
     def prove(
         self,
@@ -88,9 +83,8 @@ class Prover:
         statements.read_statement(statement.record(), committed, statement.level, "The statement")
         bound = statements.context(statement.canonical(), part)
         inputs = statements.public_inputs(circuit, committed.shape, values, bound)
-        compiled, key, proving_key = (
-            self.private / f"{circuit}.{end}" for end in ("circuit", "vk", "pk")
-        )
+        ends = "circuit", "vk", "pk"
+        compiled, key, proving_key = (self.private / f"{circuit}.{end}" for end in ends)
         # In a common folder, simultaneous calls would overwrite each other's witness.
         with tempfile.TemporaryDirectory(dir=self.private) as temporary:
             witness = Path(temporary) / "witness"

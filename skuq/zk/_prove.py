@@ -276,13 +276,10 @@ def _prove_sums(run: _AuditRun, data: statements.ReferenceData) -> Bundle:
     run.begin(len(verdicts[statements.VERDICT_PART]), list(verdicts))
     statement = run.statement
     assert isinstance(statement, statements.VerdictStatement)
-    outputs = run.chunks(
-        "padded_bins", statements.reference_chunks(shape, "padded_bins", data, statement)
-    )
+    values = statements.reference_chunks(shape, "padded_bins", data, statement)
+    outputs, tolerance = run.chunks("padded_bins", values), run.committed.tolerance
     for part, chunks in verdicts.items():
-        padded = statements.verdict_inputs(
-            shape, run.committed.tolerance, statement, outputs, chunks
-        )
+        padded = statements.verdict_inputs(shape, tolerance, statement, outputs, chunks)
         run.prove(statements.verdict_file(part), "verdict", padded, part)
     return run.finish(len(outputs) + len(verdicts))
 
@@ -299,20 +296,17 @@ def _prove_predictions(
     record = files.read_form(Path(challenge), CHALLENGE)
     n_proven = min(data.largest_region, record["n_proven"])
     entries = {"reported_digest": files.digest(reported), "nonce": record["nonce"]}
-    statement = statements.SpotCheckStatement.of(
-        {**run.statement.record(), **entries, "n_proven": n_proven}
-    )
+    stated = {**run.statement.record(), **entries, "n_proven": n_proven}
+    statement = statements.SpotCheckStatement.of(stated)
     if any(record[name] != getattr(statement, name) for name in DRAWN):
         raise ValueError(CHANGED)
     run.answer(reported, statement)
-    size = run.committed.shape.rows_of("predictions")
-    chosen = data.rows[chosen_rows(statement, data.region, n_proven)]
-    run.begin(-(-len(chosen) // size))
+    shape, chosen = run.committed.shape, data.rows[chosen_rows(statement, data.region, n_proven)]
+    size = shape.rows_of("predictions")
+    parts = [chosen[start : start + size] for start in range(0, len(chosen), size)]
+    run.begin(len(parts))
     run.file(files.REPORTED, dict)  # the file exists already; it is only copied
-    values = [
-        statements.prediction_inputs(run.committed.shape, chosen[start : start + size])
-        for start in range(0, len(chosen), size)
-    ]
+    values = [statements.prediction_inputs(shape, part) for part in parts]
     return run.finish(len(run.chunks("predictions", values)))
 
 

@@ -33,11 +33,7 @@ FORM = {  # of commitment.json, see `check_form`
     "commitment_point": DIGEST,
     "keys": dict,
     "reference_string": {"sha256": DIGEST},
-    "encoding": {
-        "bits": int,
-        "columns": [(int, float, float, float)],
-        "names": list | None,
-    },
+    "encoding": {"bits": int, "columns": [(int, float, float, float)], "names": list | None},
     "classes": list,
     "tolerance": float,
     "agreement": dict.fromkeys(("maximum", "mean", "argmax"), float),
@@ -271,8 +267,7 @@ class Column(NamedTuple):
 
 def encoding_of(record: dict[str, Any]) -> Encoding:
     """Read an encoding of the form above; raise ValueError if its values are impossible."""
-    columns = tuple(Column(*column) for column in record["columns"])
-    names = record["names"]
+    columns, names = tuple(Column(*column) for column in record["columns"]), record["names"]
     if names is not None:
         names = check_columns(names, len(columns))
     encoding = Encoding(columns, record["bits"], names)

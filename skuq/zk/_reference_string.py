@@ -105,15 +105,12 @@ def check_string(path: Path, log_rows: int) -> None:
     scalars, evaluations = [1], _evaluations(z, log_rows)
     for _ in range(n - 1):
         scalars.append(scalars[-1] * z % ORDER)
-    total = curve.combination(
-        scalars, powers
-    )  # commitment to the polynomial with coefficients z ** i
+    total = curve.combination(scalars, powers)  # of the polynomial with coefficients z ** i
     by_values = curve.combination(evaluations, lagrange)
     but_first = curve.add(total, curve.negative(curve.jacobian(powers[0])))
     shifted = curve.multiply(pow(z, -1, ORDER), but_first)
-    but_last = curve.add(
-        total, curve.negative(curve.multiply(scalars[-1], curve.jacobian(powers[-1])))
-    )
+    last = curve.multiply(scalars[-1], curve.jacobian(powers[-1]))
+    but_last = curve.add(total, curve.negative(last))
     if not curve.pairings_cancel([(but_last, tau), (curve.negative(shifted), generator)]):
         raise VerificationError(
             "The structured reference string does not hold the powers of one number."
@@ -148,9 +145,8 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
         for scalar, (x, y) in zip(scalars, points[: len(scalars)], strict=True)
     ]
     used += points[-backend.UNUSABLE_ROWS :]
-    total = curve.affine(
-        curve.combination([*map(abs, scalars), *[1] * backend.UNUSABLE_ROWS], used)
-    )
+    factors = [*map(abs, scalars), *[1] * backend.UNUSABLE_ROWS]
+    total = curve.affine(curve.combination(factors, used))
     return "" if total is None else backend.compressed(total)
 
 

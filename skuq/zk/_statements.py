@@ -16,16 +16,10 @@ from numpy.typing import NDArray
 from skuq.base import IntArray
 from skuq.calibration import BinSums
 from skuq.labels import codes_of
+from skuq.zk import _fixed_point as fixed
 from skuq.zk._circuits import edges, fixed_inputs, input_names
 from skuq.zk._files import VERDICT, VERDICTS, VERSIONS, VerificationError, canonical, digest
-from skuq.zk._fixed_point import (
-    CONTEXT_BITS,
-    N_ALPHAS,
-    ONE,
-    ROUNDING,
-    Architecture,
-    IntegerPredictions,
-)
+from skuq.zk._fixed_point import Architecture, IntegerPredictions
 from skuq.zk._public_commitment import Commitment, Encoding, check_record
 from skuq.zk._regions import Regions, rows_of_chunks, valid_tree
 
@@ -159,7 +153,7 @@ class AttestationStatement(Statement):
     def impossible(self, committed: Commitment) -> str | None:
         if not 0 <= self.label < len(committed.classes):
             return "the label"
-        if not 0 < self.confidence <= ONE:
+        if not 0 < self.confidence <= fixed.ONE:
             return "the confidence"
         allowed = committed.record["n_attestations"]
         if not 1 <= self.number <= allowed:
@@ -227,7 +221,7 @@ def context(statement: bytes, part: str) -> int:
     of a proof are derived (Fiat-Shamir).
     """
     text = statement + b"\n" + part.encode()
-    return int.from_bytes(hashlib.sha256(text).digest(), "big") >> (256 - CONTEXT_BITS)
+    return int.from_bytes(hashlib.sha256(text).digest(), "big") >> (256 - fixed.CONTEXT_BITS)
 
 
 def public_inputs(
@@ -255,7 +249,7 @@ def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
 
 def n_outputs(circuit: str, shape: Architecture) -> int:
     of_rows = 2 * shape.rows_of(circuit)
-    special = {"attestation": of_rows, "predictions": of_rows, "verdict": N_ALPHAS}
+    special = {"attestation": of_rows, "predictions": of_rows, "verdict": fixed.N_ALPHAS}
     return special.get(circuit, 3 * shape.n_bins)
 
 
@@ -360,7 +354,7 @@ def too_few_to_fail(n_samples: int, n_classes: int, statement: AuditStatement) -
     """
     n_bins = statement.n_bins
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
-    reached = upper > 1 / n_classes - ROUNDING
+    reached = upper > 1 / n_classes - fixed.ROUNDING
     # For each bin, the larger of the two gaps if all predictions are correct and if none is. The
     # mean confidence within the bin is chosen such that this larger gap is smallest.
     gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - statement.alpha
@@ -431,9 +425,9 @@ def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
     following = np.concatenate([parts[:, 1:], -parts[:, :1]], axis=1)
     twice = (parts - following)[:, :n_bins]
     count, confidence, correct = twice[0] // 2, twice[1] // 2, (twice[0] + twice[2]) // 4
-    limits = -(-np.arange(n_bins + 1) * ONE // n_bins)
+    limits = -(-np.arange(n_bins + 1) * fixed.ONE // n_bins)
     count, correct, confidence = (v.astype(np.int64) for v in (count, correct, confidence))
-    return BinSums(limits, count, correct, confidence, ONE)
+    return BinSums(limits, count, correct, confidence, fixed.ONE)
 
 
 def encoded(

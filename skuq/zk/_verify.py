@@ -125,12 +125,8 @@ def verify(
             found, n_proofs, extra = _verify_predictions(
                 checker, statement, bundle, data, challenge
             )
-            totals = [
-                statements.signed_sums(
-                    found.of(inside), data.codes[inside], statement.n_bins, shape.n_bins
-                )
-                for inside in (data.region == k for k in numbers)
-            ]
+            bins, inside = (statement.n_bins, shape.n_bins), [data.region == k for k in numbers]
+            totals = [statements.signed_sums(found.of(i), data.codes[i], *bins) for i in inside]
         else:
             values = statements.reference_chunks(shape, "bins", data, statement)
             outputs = np.array(checker.chunks(bundle, "bins", values), dtype=object)
@@ -208,14 +204,9 @@ def check(
     inputs = statements.prediction_inputs(committed.shape, rows, part)
     outputs = statements.prediction_outputs(committed.shape, claimed, part)
     ProofChecker(committed, statement, keys).check(part, part, inputs, outputs, record["proof"])
-    return Attestation(
-        committed.classes[label].item(),
-        confidence / ONE,
-        values.tolist(),
-        statement.record(),
-        trust,
-        committed.classes.tolist(),
-    )
+    answer, classes = committed.classes[label].item(), committed.classes.tolist()
+    stated = statement.record()
+    return Attestation(answer, confidence / ONE, values.tolist(), stated, trust, classes)
 
 
 def _verify_verdict(

@@ -9,7 +9,7 @@ from scipy import sparse
 from benchmarks.evidential_methods import EvidentialGNN, LogitUncertainty
 from skuq import EvidentialProbe
 from skuq.evidential import GraphClassifier, as_node_graph, propagate
-from skuq.evidential._propagation import diffuse, similar_nodes
+from skuq.evidential._graphs import diffuse, similar_nodes
 from tests.evidential.probes import new_probe
 
 

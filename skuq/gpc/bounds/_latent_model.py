@@ -16,15 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    Kernel,
-    Matern,
-    Product,
-    RationalQuadratic,
-    Sum,
-)
+from sklearn.gaussian_process import kernels
 from torch import Tensor
 
 from skuq.base import FloatArray
@@ -254,17 +246,17 @@ class StationaryKernel:
         )
 
 
-def from_sklearn(kernel: Kernel, n_features: int) -> StationaryKernel:
+def from_sklearn(kernel: kernels.Kernel, n_features: int) -> StationaryKernel:
     return StationaryKernel(tuple(_terms(kernel, n_features)))
 
 
-def _terms(kernel: Kernel, n_features: int) -> list[Term]:
-    if isinstance(kernel, Sum):
+def _terms(kernel: kernels.Kernel, n_features: int) -> list[Term]:
+    if isinstance(kernel, kernels.Sum):
         return [*_terms(kernel.k1, n_features), *_terms(kernel.k2, n_features)]
-    if isinstance(kernel, Product):
+    if isinstance(kernel, kernels.Product):
         right = _terms(kernel.k2, n_features)
         return [_product(a, b) for a in _terms(kernel.k1, n_features) for b in right]
-    if isinstance(kernel, ConstantKernel):
+    if isinstance(kernel, kernels.ConstantKernel):
         return [Term(float(kernel.constant_value), (), torch.zeros(0, n_features).double())]
     profile = _profile(kernel)
     scale = np.broadcast_to(np.asarray(kernel.length_scale, float), (n_features,))
@@ -272,13 +264,13 @@ def _terms(kernel: Kernel, n_features: int) -> list[Term]:
     return [Term(1.0, (profile,), torch.as_tensor(1 / (scale * scale))[None])]
 
 
-def _profile(kernel: Kernel) -> Profile:
-    if isinstance(kernel, Matern):  # checked before RBF, its base class
+def _profile(kernel: kernels.Kernel) -> Profile:
+    if isinstance(kernel, kernels.Matern):  # checked before RBF, its base class
         if kernel.nu in (1.5, 2.5):
             return Matern32() if kernel.nu == 1.5 else Matern52()
-    elif isinstance(kernel, RationalQuadratic):
+    elif isinstance(kernel, kernels.RationalQuadratic):
         return Rational(float(kernel.alpha))
-    elif isinstance(kernel, RBF):
+    elif isinstance(kernel, kernels.RBF):
         return SquaredExponential()
     raise ValueError(f"Bounds are not known for the kernel {kernel!r}.")
 

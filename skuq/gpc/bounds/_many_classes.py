@@ -14,13 +14,8 @@ from skuq.gpc.bounds._latent_bounds import Expansion, leads_of_classes, pair_wei
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._regions import box_minimum
 from skuq.gpc.bounds._softmax_link import Reach, covariance_norms, largest_norm
-from skuq.gpc.inference._softmax_averages import (
-    ACCURACY,
-    ClassAverages,
-    Split,
-    independent_averages,
-    split,
-)
+from skuq.gpc.inference import _softmax_averages as softmax
+from skuq.gpc.inference._softmax_averages import ClassAverages, Split
 
 LEAST = -1.0  # lower bound on all objectives
 
@@ -98,8 +93,8 @@ class ManyClassesLink:
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         weights = self._weights[objective.argmin(-1)]
-        parts = split(covariance, mean.shape[1])
-        averages = independent_averages(mean, parts.D)
+        parts = softmax.split(covariance, mean.shape[1])
+        averages = softmax.independent_averages(mean, parts.D)
         values, least = self._values(weights, averages, parts).min(-1)
         decisive = torch.take_along_dim(weights, least[:, None, None], 1)
         nothing = torch.zeros_like(values)
@@ -115,8 +110,8 @@ class ManyClassesLink:
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         by_pairs = self._pairs.minimum(objective, expansion, target)
         weights = self._weights[objective.argmin(-1)]
-        parts = split(expansion.covariance.value, weights.shape[-1])
-        averages = independent_averages(expansion.mean.value, parts.D)
+        parts = softmax.split(expansion.covariance.value, weights.shape[-1])
+        averages = softmax.independent_averages(expansion.mean.value, parts.D)
         linear = expansion.mean.combine(weights @ averages.by_mean).plus(
             expansion.covariances(weights @ averages.by_pair)
         )
@@ -152,7 +147,8 @@ class ManyClassesLink:
 
     def _inexact(self, reach: Reach) -> Tensor:
         """Bound on the integrals' errors: of the values, and of the slopes times the reach."""
-        return self._size * ACCURACY * (1 + reach.means + reach.covariances) + self._rounding
+        error = softmax.ACCURACY * (1 + reach.means + reach.covariances)
+        return self._size * error + self._rounding
 
 
 def absolute_sum(parts: Split) -> Tensor:

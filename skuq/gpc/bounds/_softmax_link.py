@@ -19,15 +19,8 @@ from torch import Tensor
 from skuq.gpc.bounds._latent_bounds import Expansion, leads_of_classes, pair_weights, unfold
 from skuq.gpc.bounds._links import LogitLink, Minimum, Outputs, Slopes
 from skuq.gpc.bounds._regions import Moments, box_minimum
+from skuq.gpc.inference import _softmax_averages as softmax
 from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
-from skuq.gpc.inference._softmax_averages import (
-    ACCURACY,
-    correction_error,
-    difference_derivatives,
-    independent_averages,
-    split,
-    whitening_weights,
-)
 
 _ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
 # Accuracies of the quadrature. The first affordable accuracy is used; the error of the quadrature
@@ -133,7 +126,7 @@ class SoftmaxLink:
         """Yield pairs (mask, rule). The rule of a point depends on this point alone."""
         independent = torch.zeros_like(covariance[:, 0], dtype=torch.bool)
         if self.n_classes == 3:  # any covariance can be made diagonal by a shift
-            independent = split(covariance, 3).whitened < _NOTHING
+            independent = softmax.split(covariance, 3).whitened < _NOTHING
             yield independent, self._independently
         # Points with similar standard deviations share quadrature nodes.
         steps = (2 * self._largest(covariance).clamp(min=2.0**-4).log2()).ceil()
@@ -145,13 +138,13 @@ class SoftmaxLink:
         self, objective: Tensor, mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, ...]:
         """Values, errors and slopes if a shift makes three classes independent (Eq. 33, 35)."""
-        parts = split(covariance, 3)
-        averages = independent_averages(mean, parts.D)
+        parts = softmax.split(covariance, 3)
+        averages = softmax.independent_averages(mean, parts.D)
         value, by_mean, by_covariance = (
             torch.einsum("bc,bc...->b...", objective, part) for part in averages
         )
         value = value + (by_covariance * parts.E).sum(-1)  # E is a rounding error
-        error = ACCURACY + correction_error(parts)
+        error = softmax.ACCURACY + softmax.correction_error(parts)
         return value, objective.abs().sum(-1) * error, by_mean, by_covariance
 
     def _by_quadrature(
@@ -353,7 +346,7 @@ def covariance_norms(
     `stretch` (b,) the factor by which the map may increase the spectral norm of an error.
     """
     moments = expansion.covariance if entries is None else expansion.covariance.combine(entries)
-    weights, n = whitening_weights(D), D.shape[1]
+    weights, n = softmax.whitening_weights(D), D.shape[1]
     frobenius = spectral = torch.linalg.vector_norm(weights * moments.rest, dim=-1)
     if expansion.contrast_rest is not None:
         spectral = torch.minimum(spectral, stretch * expansion.contrast_rest)
@@ -390,10 +383,10 @@ class SecondOrder(NamedTuple):
         spectral: Tensor,
     ) -> SecondOrder:
         """Expand over all boxes that are small enough."""
-        parts = split(expansion.covariance.value, 3)
+        parts = softmax.split(expansion.covariance.value, 3)
         rows = torch.nonzero((parts.whitened < _NOTHING) & (spectral < _SMALL))[:, 0]
         objective, expansion, D = objective[rows], expansion.select(rows), parts.D[rows]
-        derivatives = difference_derivatives(objective, expansion.mean.value, D)
+        derivatives = softmax.difference_derivatives(objective, expansion.mean.value, D)
         i, j = _ORDERS.to(D.device).T
         factors = _FACTORS.to(D)
         deviations = D[:, :2].clamp(min=1).sqrt()
@@ -407,7 +400,7 @@ class SecondOrder(NamedTuple):
     def write(self, outputs: Outputs) -> None:
         """Write values, errors and slopes of the expanded boxes to the outputs of all boxes."""
         outputs.value[self.rows] = self.value
-        outputs.error[self.rows] = self._size() * (ACCURACY + 4 * self.whitened)  # Eq. 38
+        outputs.error[self.rows] = self._size() * (softmax.ACCURACY + 4 * self.whitened)  # Eq. 38
         outputs.mean_slope[self.rows] = self.slope[:, :2] @ _MEANS.to(self.slope)
         outputs.covariance_slope[self.rows] = self.slope[:, 2:] @ _PAIRS.to(self.slope)
 

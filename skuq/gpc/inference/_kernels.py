@@ -15,16 +15,8 @@ from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    Kernel,
-    Matern,
-    Product,
-    RationalQuadratic,
-    Sum,
-    WhiteKernel,
-)
+from sklearn.gaussian_process import kernels
+from sklearn.gaussian_process.kernels import Kernel
 
 from skuq.base import FloatArray
 
@@ -114,15 +106,15 @@ def _rational(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[FloatAr
 
 
 LEAVES: dict[type, Callable[..., tuple[Any, Pullback]]] = {
-    ConstantKernel: _constant,
-    Matern: _matern,
-    RBF: _rbf,
-    RationalQuadratic: _rational,
+    kernels.ConstantKernel: _constant,
+    kernels.Matern: _matern,
+    kernels.RBF: _rbf,
+    kernels.RationalQuadratic: _rational,
 }
 
 
 def check_kernel(kernel: Any, n_features: int) -> None:
-    if type(kernel) in (Sum, Product):
+    if type(kernel) in (kernels.Sum, kernels.Product):
         check_kernel(kernel.k1, n_features)
         check_kernel(kernel.k2, n_features)
         return
@@ -133,7 +125,7 @@ def check_kernel(kernel: Any, n_features: int) -> None:
             "or nu=2.5, RationalQuadratic, ConstantKernel, and sums and products of these; got "
             f"{got}. Replace it; in regression, WhiteKernel may be added, but not multiplied."
         )
-    if type(kernel) is Matern and kernel.nu not in (1.5, 2.5):
+    if type(kernel) is kernels.Matern and kernel.nu not in (1.5, 2.5):
         raise ValueError(
             f"Expected Matern with nu=1.5 or nu=2.5, got nu={kernel.nu}; use one of these values, "
             "or RBF, the limit of large nu."
@@ -162,18 +154,18 @@ def covariance_with_pullback(
 
 
 def prior_variance(kernel: Any) -> float:
-    if type(kernel) is Sum:
+    if type(kernel) is kernels.Sum:
         return prior_variance(kernel.k1) + prior_variance(kernel.k2)
-    if type(kernel) is Product:
+    if type(kernel) is kernels.Product:
         return prior_variance(kernel.k1) * prior_variance(kernel.k2)
-    return float(kernel.constant_value) if type(kernel) is ConstantKernel else 1.0
+    return float(kernel.constant_value) if type(kernel) is kernels.ConstantKernel else 1.0
 
 
 def _node(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[Any, Pullback]:
     """Value and pullback of a part of the kernel; constants stay scalars."""
-    if type(kernel) in (Sum, Product):
+    if type(kernel) in (kernels.Sum, kernels.Product):
         first, second = _node(kernel.k1, X, Z), _node(kernel.k2, X, Z)
-        return (_sum if type(kernel) is Sum else _product)(first, second)
+        return (_sum if type(kernel) is kernels.Sum else _product)(first, second)
     return LEAVES[type(kernel)](kernel, X, Z)
 
 
@@ -209,7 +201,7 @@ def check_noisy_kernel(kernel: Any, n_features: int) -> None:
 
 
 def summands(kernel: Any) -> list[Any]:
-    if type(kernel) is Sum:
+    if type(kernel) is kernels.Sum:
         return summands(kernel.k1) + summands(kernel.k2)
     return [kernel]
 
@@ -223,4 +215,4 @@ def noise_level(kernel: Any) -> float:
 
 
 def is_noise(kernel: Any) -> bool:
-    return isinstance(kernel, WhiteKernel)
+    return isinstance(kernel, kernels.WhiteKernel)

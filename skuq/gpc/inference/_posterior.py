@@ -20,15 +20,10 @@ from torch import Tensor
 from skuq._information import entropy
 from skuq.base import FloatArray
 from skuq.devices import with_gradients
+from skuq.gpc.inference import _softmax_averages as softmax
 from skuq.gpc.inference._kernels import covariance, prior_variance
 from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
-from skuq.gpc.inference._softmax_averages import (
-    Split,
-    corrected_probabilities,
-    correction_error,
-    split,
-    three_class_probabilities,
-)
+from skuq.gpc.inference._softmax_averages import Split
 
 _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
 _ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable accuracy is used
@@ -148,14 +143,14 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
     wide = np.zeros(len(mean), dtype=bool)
     if likelihood == "softmax" and mean.shape[1] == 3:
         wide = _principal(torch.as_tensor(covariance))[0].amax(-1).numpy() > _NARROW
-        proba[wide] = three_class_probabilities(mean[wide], covariance[wide])
+        proba[wide] = softmax.three_class_probabilities(mean[wide], covariance[wide])
     elif likelihood == "softmax" and mean.shape[1] > 3:
         pairs = covariance[:, *np.triu_indices(mean.shape[1])]
-        parts = split(torch.as_tensor(pairs), mean.shape[1])
+        parts = softmax.split(torch.as_tensor(pairs), mean.shape[1])
         # The factor 0.8 leaves a margin for the error from normalising rows.
-        wide = (correction_error(parts) < 0.8 * UNSURE).numpy()
+        wide = (softmax.correction_error(parts) < 0.8 * UNSURE).numpy()
         parts = Split(*(part[wide] for part in parts))
-        found = corrected_probabilities(torch.as_tensor(mean[wide]), parts)
+        found = softmax.corrected_probabilities(torch.as_tensor(mean[wide]), parts)
         proba[wide] = found.clamp(min=0).numpy()
     narrow = np.flatnonzero(~wide)
     for rows, latent, weights in _draws(mean[narrow], covariance[narrow]):
