@@ -197,8 +197,6 @@ class GraphNetwork(nn.Module):
 
 
 class Samples(NamedTuple):
-    """Samples of a training or validation pass."""
-
     inputs: Mapping[str, NDArray[Any]]  # "inputs" for the network, and further arrays for the loss
     codes: NDArray[np.int64]  # (n_samples,): class codes, -1 if unlabelled
 

@@ -80,7 +80,6 @@ class LoopedEdges:
 
     @cached_property
     def target(self) -> Tensor:
-        """Target of each edge, of shape (n_edges,)."""
         nodes = torch.arange(len(self.bounds) - 1, device=self.bounds.device)
         n_edges = len(self.source)  # an explicit size avoids a synchronisation with the GPU
         return nodes.repeat_interleave(self.bounds.diff(), output_size=n_edges)

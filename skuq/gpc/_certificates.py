@@ -222,12 +222,8 @@ def rescaled(bounds: Bounds, scale: float, shift: float) -> Bounds:
         value = shift + scale * end
         return value + direction * _ROUNDING * (abs(shift) + np.abs(scale * end))
 
-    return bounds._replace(
-        min_lower=moved(bounds.min_lower, -1),
-        min_upper=moved(bounds.min_upper, 1),
-        max_lower=moved(bounds.max_lower, -1),
-        max_upper=moved(bounds.max_upper, 1),
-    )
+    ends = map(moved, bounds[:4], (-1, 1, -1, 1))
+    return Bounds._make([*ends, *bounds[4:]])
 
 
 def gradient_attack(

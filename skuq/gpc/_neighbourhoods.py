@@ -169,7 +169,6 @@ def check_number(value: Any, name: str, positive: bool = False) -> None:
 
 
 def read_limits(tol: float, max_time: float | None, max_regions: int | None) -> Limits:
-    """Validate the limits of a search; None means unlimited."""
     check_number(tol, "tol", positive=True)
     if max_time is not None:
         check_number(max_time, "max_time")

@@ -103,8 +103,6 @@ class Architecture(NamedTuple):
 
 
 class IntegerNetwork(NamedTuple):
-    """A network with integer weights."""
-
     weights: list[IntArray]  # (n_in, n_out) each, multiples of 2 ** -weight_bits
     biases: list[IntArray]  # (n_out,) each, in units of the sums of the layer
     input_bits: int  # number of binary digits of inputs after the point

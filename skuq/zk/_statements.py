@@ -107,8 +107,6 @@ class AuditStatement(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictStatement(AuditStatement):
-    """Statement of an audit at level "verdict"."""
-
     pads: tuple[int, ...]  # index of the one-time pad of each chunk of reference data
 
     def impossible(self, committed: Commitment) -> str | None:
@@ -142,8 +140,6 @@ class SpotCheckStatement(AuditStatement):
 
 @dataclass(frozen=True, kw_only=True)
 class AttestationStatement(Statement):
-    """Statement about a single prediction."""
-
     x: tuple[float, ...]  # the input
     label: int  # index of the predicted class
     confidence: int  # probability of this class in units of 2 ** -CONFIDENCE_BITS

@@ -271,9 +271,8 @@ class Search:
         whole = (remaining.sum(-1) < influence.sum(-1) / 2) | (width <= 0).all(-1)
         feature = torch.where(width > 0, influence + 1e-300, -1.0).argmax(-1, keepdim=True)
         middle = (lower + width / 2).gather(1, feature)
-        left = boxes._replace(
-            lower=lower, upper=torch.where(whole[:, None], upper, upper.scatter(1, feature, middle))
-        )
+        ends = torch.where(whole[:, None], upper, upper.scatter(1, feature, middle))
+        left = boxes._replace(lower=lower, upper=ends)
         right = boxes._replace(lower=lower.scatter(1, feature, middle), upper=upper)
         return left.join(right.select(torch.nonzero(~whole)[:, 0]))
 

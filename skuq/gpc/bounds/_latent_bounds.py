@@ -123,26 +123,14 @@ class Expander:
         parts = CovarianceParts(covariance, left, bilinear, norms, errors[1], self.model, ball)
         b1, beta = self.kernel.gradient_norms(half_widths)
         rest, gradient_rest = parts.rests(b1, beta)
+        gradient_rest = gradient_rest + 2 * errors[1][..., None]
+        covariances = Moments(covariance, gradient, hessian, rest + errors[1], gradient_rest, ball)
         weights = self.model.unwhiten(self.model.weights)
-        return Expansion(
-            Moments(
-                mean,
-                mean_gradient,
-                rows.hessian(weights.expand(len(mean), -1, -1)),
-                self.model.norms * norms.rho[:, None] + errors[0],  # Eq. 9
-                self.model.norms[:, None] * beta[:, None] + 2 * errors[0][..., None],
-                ball,
-            ),
-            Moments(
-                covariance,
-                gradient,
-                hessian,
-                rest + errors[1],
-                gradient_rest + 2 * errors[1][..., None],
-                ball,
-            ),
-            parts.contrast_rest(),
-        )
+        hessian = rows.hessian(weights.expand(len(mean), -1, -1))
+        rest = self.model.norms * norms.rho[:, None] + errors[0]  # Eq. 9
+        gradient_rest = self.model.norms[:, None] * beta[:, None] + 2 * errors[0][..., None]
+        means = Moments(mean, mean_gradient, hessian, rest, gradient_rest, ball)
+        return Expansion(means, covariances, parts.contrast_rest())
 
     def evaluate(self, points: Tensor, owner: Tensor) -> Evaluation:
         # Half-widths of 1 give gradients in units of the features; `extent` 0 excludes these
@@ -270,7 +258,7 @@ class CovarianceParts(NamedTuple):
         """
         # s denotes the posterior standard deviation, and t the square root of the difference
         # between prior and posterior variance; 0 and 1 stand for a0 and for a1 anywhere in the box.
-        # For a2 and rho, the prior standard deviations s2 and r (`_prior_deviations`) are upper
+        # For a2 and rho, the prior standard deviations s2 and r (`_prior_deviation`) are upper
         # bounds on both s and t.
         model, norms = self.model, self.norms
         own, _ = model.own_and_crossed
@@ -286,8 +274,8 @@ class CovarianceParts(NamedTuple):
         # s of each partial derivative at the centre (b0).
         s1_each = (left.diagonal(dim1=-2, dim2=-1).clamp(min=0) + inexact).sqrt()
         s0, s1 = s0[..., None], s1[..., None]
-        (s2_r,) = (part[:, None, None] for part in _prior_deviations(model, norms.a2 + norms.rho))
-        s_b1, s_beta = (part[:, None] for part in _prior_deviations(model, b1, beta))
+        s2_r = _prior_deviation(model, norms.a2 + norms.rho)[:, None, None]
+        s_b1, s_beta = (_prior_deviation(model, part)[:, None] for part in (b1, beta))
         # Eq. 13
         total = (s1_each[:, c] + s1_each[:, d]) * s2_r
         after_a0 = s1[:, c] + s1[:, d] + 2 * s2_r
@@ -338,7 +326,7 @@ def _roots(
 def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentModel) -> Tensor:
     """Remainder of covariances (b, k), given s0, t0, s1, t1 summed over both functions (Eq. 11)."""
     s0, t0, s1, t1 = sums
-    s2, r = (part[:, None] for part in _prior_deviations(model, norms.a2, norms.rho))
+    s2, r = (_prior_deviation(model, part)[:, None] for part in (norms.a2, norms.rho))
     if model.kernel.order == 1:  # at first order, the prior's part of the polynomial varies
         t0, t1 = s0, s1
     total = torch.minimum(s1, t1) * s2 + s2**2
@@ -374,8 +362,7 @@ def pair_weights(first: Tensor, second: Tensor) -> Tensor:
 def leads_of_classes(n_classes: int) -> Tensor:
     """Weights of the differences ``f_c - f_j`` for all j != c, (C, C - 1, C)."""
     eye = torch.eye(n_classes, dtype=torch.float64)
-    own = range(n_classes)
-    return torch.stack([eye[c] - torch.cat([eye[:c], eye[c + 1 :]]) for c in own])
+    return torch.stack([row - torch.cat([eye[:c], eye[c + 1 :]]) for c, row in enumerate(eye)])
 
 
 def contrasts(matrix: Tensor) -> Tensor:
@@ -384,6 +371,5 @@ def contrasts(matrix: Tensor) -> Tensor:
     return matrix - matrix.mean(-2, keepdim=True)
 
 
-def _prior_deviations(model: LatentModel, *norms: Tensor) -> tuple[Tensor, ...]:
-    """Bounds on prior standard deviations: norms times ``1 + 2 varsigma``."""
-    return tuple((1 + 2 * model.varsigma) * norm for norm in norms)
+def _prior_deviation(model: LatentModel, norm: Tensor) -> Tensor:
+    return (1 + 2 * model.varsigma) * norm  # an upper bound

@@ -89,12 +89,8 @@ class _BinaryLink(ABC):
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         sign, low, span = _affine(objective)
         value, error, by_mean, by_variance = self._curve(sign * mean[:, 0], covariance[:, 0])
-        return Outputs(
-            low + span * value,
-            span * error + _ACCURACY,
-            (span * sign * by_mean)[:, None],
-            (span * by_variance)[:, None],
-        )
+        slopes = (span * sign * by_mean)[:, None], (span * by_variance)[:, None]
+        return Outputs(low + span * value, span * error + _ACCURACY, *slopes)
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         sign, low, span = _affine(objective)

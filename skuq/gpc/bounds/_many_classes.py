@@ -100,12 +100,10 @@ class ManyClassesLink:
         nothing = torch.zeros_like(values)
         reach = Reach(nothing, absolute_sum(parts), nothing, parts.whitened, parts.whitened)
         error = self._size * reach.loss() + self._inexact(reach)
-        return Outputs(
-            values + self._constant,
-            torch.minimum(error, -values - self._constant + 1.0),  # values are at most 1
-            (decisive @ averages.by_mean)[:, 0],
-            (decisive @ averages.by_pair)[:, 0],
-        )
+        values = values + self._constant
+        error = torch.minimum(error, 1.0 - values)  # values are at most 1
+        slopes = ((decisive @ part)[:, 0] for part in (averages.by_mean, averages.by_pair))
+        return Outputs(values, error, *slopes)
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         by_pairs = self._pairs.minimum(objective, expansion, target)
@@ -168,9 +166,6 @@ def independent_reach(expansion: Expansion, parts: Split) -> Reach:
     j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
     moved = (torch.where(j == k, 1.0, 2.0) * expansion.covariance.reach()).sum(-1)
     norms = covariance_norms(expansion, None, D, precision.amax(-1) * (1 + 1e-9))
-    return Reach(
-        means.reach().sum(-1),
-        absolute_sum(parts) + moved,
-        largest_norm(means, precision.sqrt()),
-        *(parts.whitened + norm for norm in norms),
-    )
+    covariances, shift = absolute_sum(parts) + moved, largest_norm(means, precision.sqrt())
+    norms_of_both = (parts.whitened + norm for norm in norms)
+    return Reach(means.reach().sum(-1), covariances, shift, *norms_of_both)

@@ -211,14 +211,10 @@ class Moments(NamedTuple):
 
     def combine(self, weights: Tensor) -> Moments:
         absolute = weights.abs()
-        return Moments(
-            (weights @ self.value[..., None])[..., 0],
-            weights @ self.gradient,
-            torch.einsum("bok,bkfg->bofg", weights, self.hessian),
-            (absolute @ self.rest[..., None])[..., 0],
-            absolute @ self.gradient_rest,
-            self.ball,
-        )
+        value, rest = (weights @ self.value[..., None])[..., 0], absolute @ self.rest[..., None]
+        gradient, gradient_rest = weights @ self.gradient, absolute @ self.gradient_rest
+        hessian = torch.einsum("bok,bkfg->bofg", weights, self.hessian)
+        return Moments(value, gradient, hessian, rest[..., 0], gradient_rest, self.ball)
 
     def flatten(self) -> Moments:
         ball = None if self.ball is None else self.ball.repeat(self.value.shape[1])

@@ -241,12 +241,8 @@ class SoftmaxLink:
             * (reach.smooth(3) * reach.shift + reach.smooth(4) / 2 * reach.change)[:, None],
         )
         multiplicity = 1 - 0.5 * (self.rows == self.columns).to(by_pair)
-        return Slopes(
-            outputs.mean_slope,
-            weight * by_mean + error,
-            outputs.covariance_slope,
-            weight * by_pair * multiplicity + error,
-        )
+        radii = weight * by_mean + error, weight * by_pair * multiplicity + error
+        return Slopes(outputs.mean_slope, radii[0], outputs.covariance_slope, radii[1])
 
     def _reach(self, expansion: Expansion) -> tuple[Reach, Tensor]:
         """Reach of the moments, and norms of the whitener's columns per latent function, (b, C)."""
@@ -263,12 +259,11 @@ class SoftmaxLink:
         stretch = torch.linalg.eigvalsh(whitener @ whitener.mT)[:, -1] * (1 + 1e-9)
         norms = covariance_norms(expansion, entries, ones, stretch)
         lost = (sure < _LEAST).any(-1)
-        reach = Reach(
-            expansion.mean.combine(contrast).reach().sum(-1),
-            expansion.covariance.combine(_products(contrast)).reach().sum(-1),
-            largest_norm(expansion.mean.combine(whitener), ones),
-            *(torch.where(lost, 1e30, norm) for norm in norms),
-        )
+        means = expansion.mean.combine(contrast).reach().sum(-1)
+        covariances = expansion.covariance.combine(_products(contrast)).reach().sum(-1)
+        shift = largest_norm(expansion.mean.combine(whitener), ones)
+        sure_norms = (torch.where(lost, 1e30, norm) for norm in norms)
+        reach = Reach(means, covariances, shift, *sure_norms)
         return reach, torch.linalg.vector_norm(whitener, dim=1)
 
     def _contrast(self, like: Tensor) -> Tensor:
@@ -307,11 +302,8 @@ class SoftmaxLink:
         crossed = weighted @ s.mT
         second = torch.diag_embed(weighted.sum(-1)) - crossed - crossed.mT
         multiplicity = 1 - 0.5 * (self.rows == self.columns).to(second)
-        return (
-            output[:, 0] @ nodes.weights,
-            weighted.sum(-1),
-            multiplicity * second[:, self.rows, self.columns],
-        )
+        by_pair = multiplicity * second[:, self.rows, self.columns]
+        return output[:, 0] @ nodes.weights, weighted.sum(-1), by_pair
 
 
 def _products(rows: Tensor) -> Tensor:
@@ -446,9 +438,8 @@ class SecondOrder(NamedTuple):
         off = ((self.value - middle).abs() - distance).clamp(min=0)
         V = (radius**2 - off**2).clamp(min=0).sqrt()
         stretch = 1 + 2 * self.whitened  # the norms were whitened with the full covariance, not D
-        return V * third_derivative(
-            stretch * self.shift, stretch * self.change, stretch * self.spectral
-        )
+        norms = (stretch * norm for norm in (self.shift, self.change, self.spectral))
+        return V * third_derivative(*norms)
 
     def _size(self) -> Tensor:
         return self.objective.abs().sum(-1)

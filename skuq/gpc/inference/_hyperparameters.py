@@ -40,8 +40,6 @@ class Approximation(NamedTuple):
 
 
 class Inference(ABC):
-    """Inference for given targets."""
-
     @abstractmethod
     def approximate(self, prior: Any, state: FloatArray | None) -> Approximation:
         """Gaussian approximation of the posterior of latent values."""

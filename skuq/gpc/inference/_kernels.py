@@ -28,11 +28,7 @@ _FAR = 1e4  # if a squared distance from the centre is larger, squares are not s
 def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, Pullback]:
     value = float(kernel.constant_value)
     fixed = kernel.hyperparameter_constant_value.fixed
-
-    def pullback(G: Any) -> FloatArray:
-        return np.empty(0) if fixed else np.array([value * np.sum(G)])
-
-    return value, pullback
+    return value, lambda G: np.empty(0) if fixed else np.array([value * np.sum(G)])
 
 
 class _Scaled:
@@ -170,10 +166,7 @@ def _node(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[Any, Pullba
 
 
 def _sum(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any, Pullback]:
-    def pullback(G: Any) -> FloatArray:
-        return np.concatenate([first[1](G), second[1](G)])
-
-    return first[0] + second[0], pullback
+    return first[0] + second[0], lambda G: np.concatenate([first[1](G), second[1](G)])
 
 
 def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any, Pullback]:

@@ -109,18 +109,12 @@ def tilted_moments(
     """Log of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``."""
     # y, mean, variance, power (n,), with y -1 or 1 and power > 0; the second derivative is <= 0.
     # Closed form for the probit likelihood with power 1, otherwise Gauss-Legendre quadrature with a
-    # relative error of about 1e-12.
+    # relative error of about 1e-12, on panels around the mode of the tilted density, split where it
+    # bends.
     if name == "probit" and np.all(power == 1):
         scale = 1.0 / np.sqrt(1.0 + variance)
         at_mean = probit(y, mean * scale)
         return TiltedMoments(at_mean.value, at_mean.first * scale, at_mean.second * scale**2)
-    return _quadrature(name, y, mean, variance, power)
-
-
-def _quadrature(
-    name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
-) -> TiltedMoments:
-    """Integrate over panels around the mode of the tilted density, split where it bends."""
     # The derivatives are computed as expectations, under the tilted density, of derivatives of the
     # log-likelihood, not as differences of moments. The variable t is ``(f - mean) / sd``, so that
     # the limit of zero variance is included.

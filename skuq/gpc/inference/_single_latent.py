@@ -226,11 +226,8 @@ class Regression(Inference):
         precision = weight / noise
         conditional = prior.condition(precision)
         alpha = conditional.solve(self.y)
-        value = -0.5 * (
-            float(self.y @ alpha)
-            + conditional.log_determinant
-            + float(weight @ np.log(2 * np.pi * noise))
-        )
+        fit, scale = float(self.y @ alpha), float(weight @ np.log(2 * np.pi * noise))
+        value = -0.5 * (fit + conditional.log_determinant + scale)
         missed = prior.missed if isinstance(prior, LowRankPrior) else np.zeros(len(self.y))
         value -= 0.5 * float(precision @ missed)
 

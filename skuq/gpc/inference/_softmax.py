@@ -182,12 +182,10 @@ class DenseSoftmax:
     def alpha(self, b: FloatArray) -> FloatArray:
         """``(I + W K)^-1 b``, shape (n_classes, n) (Algorithm 3.3, lines 12 and 13)."""
         scaled = b @ self._prior.matrix
-        own = [blas.dsymv(1.0, E, v, lower=1) for E, v in zip(self.blocks, scaled, strict=True)]
+        pairs = list(zip(self.blocks, scaled, strict=True))
+        own = [blas.dsymv(1.0, E, v, lower=1) for E, v in pairs]
         common = lapack.dpotrs(self.factor, np.sum(own, axis=0), lower=1)[0]
-        own = [
-            blas.dsymv(1.0, E, common - v, lower=1)
-            for E, v in zip(self.blocks, scaled, strict=True)
-        ]
+        own = [blas.dsymv(1.0, E, common - v, lower=1) for E, v in pairs]
         result: FloatArray = b + own
         return result
 
