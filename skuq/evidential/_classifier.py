@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,17 +100,8 @@ class PretrainedClassifier(
                 )
         resolve_device(self.device)  # an error now, not after the training
         model: Any
-        model, data = models.resolve(
-            self.estimator,
-            X,
-            y,
-            owner=self,
-            seed=seed,
-            sample_weight=weight,
-            further=further,
-            device=self.device,
-            after_the_fact=True,
-        )
+        call = partial(models.resolve, owner=self, seed=seed, device=self.device, further=further)
+        model, data = call(self.estimator, X, y, sample_weight=weight, after_the_fact=True)
         models.check_several_classes(data.labels)
         inputs, n_rows = data.inputs, len(data.codes)
         training = Labelled(np.arange(n_rows), data.codes, data.weight)

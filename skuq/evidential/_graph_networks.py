@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -241,15 +242,9 @@ def train_on_graph(
     """
     device = torch.device(settings.device)
     on_device = graph.to(device)
-    trained, history = train(
-        OnNodes(network, on_device),
-        criterion,
-        *training,
-        validation=validation and validation.as_samples(),
-        settings=settings,
-        seed=seed,
-        callbacks=callbacks,
-    )
+    fit = partial(train, settings=settings, seed=seed, callbacks=callbacks)
+    held_out = validation and validation.as_samples()
+    trained, history = fit(OnNodes(network, on_device), criterion, *training, validation=held_out)
     network = trained.network  # type: ignore[assignment]
     with torch.no_grad():
         outputs = network.to(device)(on_device).cpu().double()

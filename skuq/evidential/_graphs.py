@@ -365,14 +365,6 @@ def propagate(
     return alpha
 
 
-def neighbour_mean(adjacency: sparse.csr_array) -> sparse.csr_array:
-    """Matrix ``D^-1 A``, which averages over neighbours; an isolated node keeps its own value."""
-    degree = np.asarray(adjacency.sum(axis=1), dtype=np.float64)
-    alone = degree == 0
-    inverse = sparse.diags_array(1 / np.where(alone, 1, degree))
-    return sparse.csr_array(inverse @ adjacency + sparse.diags_array(alone.astype(np.float64)))
-
-
 def smooth(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 2, keep: float = 0.5
 ) -> FloatArray:
@@ -380,7 +372,10 @@ def smooth(
 
     The values are energies (Eq. 86; Wu et al., ICLR 2023) or vacuities (Eq. 90).
     """
-    mean = neighbour_mean(adjacency)
+    degree = np.asarray(adjacency.sum(axis=1), dtype=np.float64)
+    alone = degree == 0  # isolated nodes keep their own values
+    inverse = sparse.diags_array(1 / np.where(alone, 1, degree))
+    mean = sparse.csr_array(inverse @ adjacency + sparse.diags_array(alone.astype(np.float64)))
     for _ in range(n_steps):
         values = keep * values + (1 - keep) * (mean @ values)  # Eq. 86 and 90
     return values

@@ -16,6 +16,7 @@ from sklearn.utils.validation import column_or_1d, validate_data
 from skuq._information import entropy
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
+from skuq.gpc import _estimator
 from skuq.gpc._certificates import (
     feature_effects,
     gradient_attack,
@@ -23,8 +24,7 @@ from skuq.gpc._certificates import (
     robustness,
     safety,
 )
-from skuq.gpc._estimator import RobustGaussianProcess, certificate_device
-from skuq.gpc._neighbourhoods import Around, check_number, refuse_shape
+from skuq.gpc._estimator import Around, RobustGaussianProcess
 from skuq.gpc._results import Attack, Bounds, Certificate, FeatureEffects, SafeRadius
 from skuq.gpc.bounds._region_models import ProbabilityModel
 from skuq.gpc.inference._hyperparameters import Inference
@@ -174,7 +174,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         MemoryError
             If an exact fit needs more memory than is available; raised before the fit starts.
         """
-        certificate_device(self.device)
+        _estimator.certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True)
         check_targets_are_classes(y)
         weight = None
@@ -355,7 +355,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
                 "`y` has no effect with `delta`, which bounds the change of all class "
                 "probabilities; omit `y` or `delta`."
             )
-        check_number(delta, "delta")
+        _estimator.check_number(delta, "delta")
         return Certificate(*self._in_batches(partial(robustness, delta=delta), limits, regions))
 
     def certified_radius(
@@ -426,7 +426,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
             Points found, and their predicted probabilities.
         """
         points = self._points(X)
-        refuse_shape(around, "max_time", "max_regions")
+        _estimator.refuse_shape(around, "max_time", "max_regions")
         regions, _ = self._asked(points, radius, 1.0, **around)
         check_scalar(n_restarts, "n_restarts", Integral, min_val=0)
         if method not in ("pgd", "fgsm") or (method == "fgsm" and n_restarts):
@@ -468,8 +468,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
             Local effects for each point, and their average.
         """
         points = self._points(X)
-        check_number(gamma, "gamma", positive=True)
-        refuse_shape(around, "region", "norm")
+        _estimator.check_number(gamma, "gamma", positive=True)
+        _estimator.refuse_shape(around, "region", "norm")
         regions, limits = self._asked(points, gamma, tol, **around)
         if class_ is not None:
             labels = np.full(len(points), self._class_indices(class_)[0])
@@ -482,9 +482,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = (
-            self.likelihood in ("auto", "softmax") and self.inference == "laplace"
-        )
+        several = self.likelihood in ("auto", "softmax") and self.inference == "laplace"
+        tags.classifier_tags.multi_class = several
         return tags
 
     def _moments(self, X: Any) -> tuple[FloatArray, FloatArray]:

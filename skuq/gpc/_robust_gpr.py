@@ -13,9 +13,9 @@ from sklearn.utils.validation import validate_data
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
+from skuq.gpc import _estimator
 from skuq.gpc._certificates import moment_bounds, rescaled, stability
-from skuq.gpc._estimator import RobustGaussianProcess, certificate_device, check_sizes
-from skuq.gpc._neighbourhoods import Around, one_per_point
+from skuq.gpc._estimator import Around, RobustGaussianProcess
 from skuq.gpc._results import Bounds, Certificate, RegressionBounds, SafeRadius
 from skuq.gpc.bounds._region_models import MomentModel
 from skuq.gpc.inference._kernels import check_noisy_kernel, covariance, noise_level
@@ -140,7 +140,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         MemoryError
             If an exact fit needs more memory than is available; raised before the fit starts.
         """
-        certificate_device(self.device)
+        _estimator.certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
         alpha = self._noise_of_targets(len(y))
@@ -148,7 +148,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         if sample_weight is not None:
             weight = training_weights(sample_weight, len(y))
             X, y, alpha, weight = (part[weight > 0] for part in (X, y, alpha, weight))
-        check_sizes(y)
+        _estimator.check_sizes(y)
         self._measure(X, weight)
         kernel = self._initial_kernel(X, y, weight, alpha)
         latent, random = self._prior(X, kernel, weight, 2)
@@ -277,7 +277,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         points = self._points(X)
         around.setdefault("max_regions", _MAX_REGIONS)
         regions, limits = self._asked(points, radius, _MARGIN, **around)
-        tolerances = one_per_point(tolerance, len(points), "tolerance", positive=True)
+        tolerances = _estimator.one_per_point(tolerance, len(points), "tolerance", positive=True)
         found = Certificate(*self._in_batches(stability, limits, regions, tolerances / self._scale))
         return found._replace(
             margin_lower=found.margin_lower * tolerances,
@@ -308,7 +308,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
             The proven radius, and the nearest counterexample with its distance.
         """
         points = self._points(X)
-        tolerances = one_per_point(tolerance, len(points), "tolerance", positive=True)
+        tolerances = _estimator.one_per_point(tolerance, len(points), "tolerance", positive=True)
         tolerances = tolerances / self._scale
         return self._bisect(points, stability, tolerances, _MARGIN, max_radius, precision, **around)
 

@@ -201,12 +201,8 @@ class Encoding(NamedTuple):
 
     def limits(self) -> IntArray:
         """Maximum absolute value of each integer, shape (width,)."""
-        largest = [
-            1 if column.levels else math.ceil(column.limit * 2**self.bits)
-            for column in self.columns
-            for _ in range(column.width)
-        ]
-        return np.array(largest, np.int64)
+        largest = [1 if c.levels else math.ceil(c.limit * 2**self.bits) for c in self.columns]
+        return np.repeat(np.array(largest, np.int64), [c.width for c in self.columns])
 
     def encode(self, X: ArrayLike) -> IntArray:
         """Encode rows, shape (n_samples, n_features), as integers, shape (n_samples, width)."""

@@ -136,7 +136,8 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
     The numbers fill one column in this order, and the rows that the proof system cannot use
     contain 1. The commitment is the sum of each number times the Lagrange point of its row.
     """
-    points = lagrange_points(srs, shape.log_rows)
+    size = 2**shape.log_rows
+    points = _g1_points(_read(srs, shape.log_rows), first=size, count=size)  # Lagrange points
     scalars = [int(value) for part in constants for value in part.ravel()]
     # For a negative scalar, negate the point instead. Modulo the order, a negative scalar would
     # have many digits, which makes the multiplication slow.
@@ -167,11 +168,6 @@ def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
         constants[k] = -values if k in biases[1:] else values
         first += count
     return [constants[k] for k in range(len(shape.shapes))]
-
-
-def lagrange_points(path: Path, log_rows: int) -> list[G1]:
-    """Read the Lagrange points: point k commits to a column with a 1 in row k and 0 elsewhere."""
-    return _g1_points(_read(path, log_rows), first=2**log_rows, count=2**log_rows)
 
 
 def _read(path: Path, log_rows: int) -> bytes:

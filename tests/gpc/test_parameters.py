@@ -9,7 +9,7 @@ from sklearn.gaussian_process.kernels import RBF
 
 from skuq import RobustGPC
 from skuq.gpc import _estimator
-from skuq.gpc._neighbourhoods import Around
+from skuq.gpc._estimator import Around
 
 X, Y = make_moons(24, noise=0.2, random_state=0)
 POINTS, LABELS = X[[4, 7]] + 0.01, Y[[4, 7]]  # whose decisions take more than one box

@@ -93,12 +93,8 @@ class Expander:
         fixed, free = torch.nonzero(mask)[:, 0].to(base.device), free.to(base.device)
         self._inputs = model.inputs[:, free]
         precisions = [term.precisions[:, free] for term in model.kernel.terms]
-        self.kernel = StationaryKernel(
-            tuple(
-                Term(term.variance, term.profiles, precision)
-                for term, precision in zip(model.kernel.terms, precisions, strict=True)
-            )
-        )
+        terms = zip(model.kernel.terms, precisions, strict=True)
+        self.kernel = StationaryKernel(tuple(Term(t.variance, t.profiles, own) for t, own in terms))
         self._offsets = [
             _offsets(base[:, fixed], model.inputs[:, fixed], term.precisions[:, fixed])
             for term in model.kernel.terms

@@ -230,16 +230,12 @@ class SoftmaxLink:
     def _slopes(self, objective: Tensor, outputs: Outputs, reach: Reach, each: Tensor) -> Slopes:
         """Ranges, over a box, of the derivatives of the objective with respect to the moments."""
         weight, error = objective.abs().sum(-1)[:, None], 2 * outputs.error[:, None]
-        by_mean = torch.minimum(
-            (_SECOND * reach.means + _THIRD / 2 * reach.covariances)[:, None],
-            each * (reach.smooth(2) * reach.shift + reach.smooth(3) / 2 * reach.mixed)[:, None],
-        )
-        by_pair = torch.minimum(
-            (_THIRD * reach.means + _FOURTH / 2 * reach.covariances)[:, None],
-            each[:, self.rows]
-            * each[:, self.columns]
-            * (reach.smooth(3) * reach.shift + reach.smooth(4) / 2 * reach.change)[:, None],
-        )
+        plain = (_SECOND * reach.means + _THIRD / 2 * reach.covariances)[:, None]
+        smooth = (reach.smooth(2) * reach.shift + reach.smooth(3) / 2 * reach.mixed)[:, None]
+        by_mean = torch.minimum(plain, each * smooth)
+        plain = (_THIRD * reach.means + _FOURTH / 2 * reach.covariances)[:, None]
+        smooth = (reach.smooth(3) * reach.shift + reach.smooth(4) / 2 * reach.change)[:, None]
+        by_pair = torch.minimum(plain, each[:, self.rows] * each[:, self.columns] * smooth)
         multiplicity = 1 - 0.5 * (self.rows == self.columns).to(by_pair)
         radii = weight * by_mean + error, weight * by_pair * multiplicity + error
         return Slopes(outputs.mean_slope, radii[0], outputs.covariance_slope, radii[1])

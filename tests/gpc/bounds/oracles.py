@@ -8,7 +8,7 @@ from scipy.special import expit, ndtr, softmax
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
 from skuq import RobustGPC
-from skuq.gpc._neighbourhoods import Neighbourhood
+from skuq.gpc._estimator import Neighbourhood
 
 ROUNDING = 1e-9  # of the probabilities computed here
 ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}

@@ -223,7 +223,7 @@ def test_errors_of_integrals_lower_the_bound():
     distance, sizes = tensor([0.0] * 3), tensor([1.0, 2.0, 3.0])
     expansion = independent_moments(10, 2.0, 60.0, count=3)
     second = over(np.diag(sizes), expansion)
-    D = second_order.split(expansion.covariance.value, 3).D.numpy()
+    D = second_order.softmax.split(expansion.covariance.value, 3).D.numpy()
     units = [D[:, 0] ** 0.5, D[:, 1] ** 0.5, 2 * D[:, 0], (D[:, 0] * D[:, 1]) ** 0.5, 2 * D[:, 1]]
     assert (D > 1).all()
     assert_allclose(second.unit, np.stack(units, 1))
@@ -234,7 +234,7 @@ def test_errors_of_integrals_lower_the_bound():
     assert_allclose(exact - plain, lost, rtol=1e-5)
     outputs = LINK._unknown(torch.eye(3).double(), *(p.value for p in expansion[:2]))
     second.write(outputs)
-    assert (outputs.error >= second_order.ACCURACY).all()
+    assert (outputs.error >= second_order.softmax.ACCURACY).all()
     found = plain + tensor([-1.0, 1.0, -1.0]), torch.zeros_like(point), torch.zeros_like(curvature)
     second.improve(*found, distance, tensor([0.3, 0.3, 0.3]))
     assert_allclose(found[0], plain + tensor([-0.3, 1.0, -0.3]))
