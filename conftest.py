@@ -10,7 +10,7 @@ pytest_plugins = ["tests.tiers"]
 
 RL = ["_algorithm", "_envs", "_estimator", "_policies", "_training"]
 NEEDS = {
-    "matplotlib": ["skuq/plotting/*", "skuq/datasets/_generated.py"],
+    "matplotlib": ["skuq/plotting/*", "skuq/datasets/__init__.py"],
     "posteriors": ["skuq/baselines/_sgmcmc.py"],
     "stable_baselines3": [
         "tests/uadqn/environments.py",
