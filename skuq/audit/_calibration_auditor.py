@@ -251,7 +251,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each sample, shape (n_samples,)."""
-        return self.classes_[self.predict_proba(X).argmax(axis=1)]
+        best = self.predict_proba(X).argmax(axis=1)  # first: it raises if there was no `fit`
+        return self.classes_[best]
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Split the reported uncertainty into a supported and an unsupported part.
