@@ -72,8 +72,7 @@ class PointwiseSearch(GradientSearch):
         size by 50 over the search: with a constant step size, the last models would have an excess
         loss of hundreds of nats in total. For a regressor, "auto" keeps it constant.
     effort : {"equal", "paper"}, default="paper"
-        As in `QuadraticSearch`. "paper" follows the posterior; "equal" detects more images of other
-        kinds.
+        As in `QuadraticSearch`. With "paper", the search follows the posterior.
     train_batch_size : int, default=256
         Number of training samples per step for the penalty.
     batch_size : int, default=8
