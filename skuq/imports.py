@@ -19,6 +19,17 @@ from types import ModuleType
 from typing import Any
 
 
+def shown(value: object, length: int | None = 200) -> str:
+    """Text of a value that others chose, as a part of one line; at most `length` characters.
+
+    Line breaks, and control, invisible and directional characters are escaped: they could start a
+    line that imitates a verdict of ours.
+    """
+    text = str(value)
+    text = text if length is None or len(text) <= length else f"{text[:length]}..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def import_optional(module: str, extra: str | None) -> ModuleType:
     """Import a module; if it is missing, raise an error that says how to install it.
 
@@ -185,7 +196,7 @@ def discover() -> list[Plugin]:
         try:
             plugins.append(replace(plugin, estimator=load(plugin.name)))
         except (ImportError, LookupError, TypeError) as error:
-            plugins.append(replace(plugin, error=str(error)))
+            plugins.append(replace(plugin, error=shown(error, None)))
     return plugins
 
 
@@ -211,7 +222,7 @@ def all_estimators() -> list[tuple[str, type]]:
     usable = []
     for plugin in discover():
         if plugin.estimator is None:
-            warnings.warn(f"{plugin.error}", PluginWarning, stacklevel=2)
+            warnings.warn(str(plugin.error), PluginWarning, stacklevel=2)
         else:
             usable.append((plugin.name, plugin.estimator))
     return usable

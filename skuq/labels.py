@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import IntArray
+from skuq.imports import shown
 from skuq.validation import as_array, check_same_length, checked_labels, floats
 
 
@@ -253,10 +254,10 @@ def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None
             found = label_in_name(name, own, texts)
         if found != own:
             raise ValueError(
-                f"The columns of `proba` are named {', '.join(map(str, names[:5]))}, and the "
-                f"labels are {', '.join(texts[:5])}. Read by position, column {name!r} would "
-                f"contain the probability of {own!r}. Name each column after its label, or pass "
-                "`classes`, the labels in the order of the columns."
+                f"The columns of `proba` are named {', '.join(map(shown, names[:5]))}, and the "
+                f"labels are {', '.join(map(shown, texts[:5]))}. Read by position, column {name!r} "
+                f"would contain the probability of {own!r}. Name each column after its label, or "
+                "pass `classes`, the labels in the order of the columns."
             )
 
 

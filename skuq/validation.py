@@ -17,6 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _num_samples
 
 from skuq.base import FloatArray
+from skuq.imports import shown
 from skuq.wrappers import is_instance_of
 
 # Packages whose lines a warning does not point at.
@@ -197,7 +198,7 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
     level, frame = 1, sys._getframe()
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in _LIBRARIES:
         level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    warnings.warn(shown(message, None), category, stacklevel=level)
 
 
 def warn_if_worse_than_guessing(

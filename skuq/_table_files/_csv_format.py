@@ -15,6 +15,7 @@ from typing import BinaryIO, NamedTuple
 
 import pandas as pd
 
+from skuq.imports import shown
 from skuq.written_numbers import MISSING_WORDS, number_format
 
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
@@ -37,6 +38,9 @@ GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark 
 
 class TableFileError(ValueError):
     """A file cannot be read or written as a table; the message says what to change."""
+
+    def __init__(self, message: object):
+        super().__init__(shown(message, None))
 
 
 class CsvFormat(NamedTuple):

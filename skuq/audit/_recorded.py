@@ -21,6 +21,7 @@ from skuq.audit._calibration_auditor import CalibrationAuditor
 from skuq.audit._prediction_audit import Grouping, Parts, merged_groups, merged_parts, parts_of
 from skuq.base import FloatArray
 from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
+from skuq.imports import shown
 from skuq.labels import as_text, classes_of_columns, counted
 from skuq.validation import LARGEST_SUM, warn_of_mean_weight
 
@@ -124,14 +125,15 @@ def check_columns(label: str, proba: Sequence[str]) -> None:
 
 def note_on_columns(proba: Sequence[str], order: Sequence[str]) -> str:
     if len(proba) == 1:
-        return f"{proba[0]} -> {order[1]}, the rest to 1 -> {order[0]}"
-    return ", ".join(f"{name} -> {text}" for name, text in zip(proba, order, strict=True))
+        return f"{shown(proba[0])} -> {shown(order[1])}, the rest to 1 -> {shown(order[0])}"
+    pairs = zip(map(shown, proba), map(shown, order), strict=True)
+    return ", ".join(f"{name} -> {text}" for name, text in pairs)
 
 
 def unknown_label(text: str, row: int, label: str, order: Sequence[str]) -> ValueError:
     return ValueError(
         f"Label {text!r} in {_row(row)} of column {label!r} is none of the classes "
-        f"{', '.join(order)}; every label needs a probability column."
+        f"{_brief(order)}; every label needs a probability column."
     )
 
 
@@ -162,7 +164,7 @@ def order_of_columns(
 ) -> list[str]:
     """Labels in column order; for a single column, both labels, with the column's label last."""
     if classes is not None and len(set(classes)) < len(classes):
-        raise ValueError(f"The classes must differ, got {', '.join(classes)}.")
+        raise ValueError(f"The classes must differ, got {_brief(classes)}.")
     order = _order(proba, known, classes) if len(proba) else []
     if len(order) != max(2, len(proba)):
         raise ValueError(
@@ -262,7 +264,7 @@ def _row(position: int) -> str:
 
 
 def _brief(texts: Sequence[str], most: int = 5) -> str:
-    return ", ".join(texts[:most]) + (", ..." if len(texts) > most else "")
+    return ", ".join(map(shown, texts[:most])) + (", ..." if len(texts) > most else "")
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -388,7 +390,9 @@ def audit_files(
     auditor._audit_parts(parts._replace(**named), rows, row_weight)
     auditor.classes_ = np.asarray(classes)
     notes = list(dict.fromkeys(table.note for table in tables if table.note))
-    notes += [f"{t.path}: {each.note}" for t, each in zip(tables, found, strict=True) if each.note]
+    notes += [
+        f"{shown(t.path)}: {each.note}" for t, each in zip(tables, found, strict=True) if each.note
+    ]
     return AuditedFiles(auditor, note_on_columns(proba, classes), notes)
 
 
@@ -498,7 +502,7 @@ def _group_names(table: TableFile, column: str, sums: Mapping[Group, Any]) -> di
     }
     _prediction_audit.check_number_of_groups(column, len({*texts.values()}))
     if "missing" in texts.values() and (column, None) in sums:
-        raise ValueError(f"Group names must differ, got '{column}=missing' twice; rename one.")
+        raise ValueError(f"Group names must differ, got {column + '=missing'!r} twice; rename one.")
     ordered = sorted(values, key=lambda value: _sort_key(texts[value]))
     names = {value: f"{column}={texts[value]}" for value in ordered}
     return names | ({None: f"{column}=missing"} if (column, None) in sums else {})
@@ -527,4 +531,4 @@ def _named_errors(table: TableFile) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        raise ValueError(f"{table.path}: {error}") from error
+        raise ValueError(f"{shown(table.path)}: {error}") from error

@@ -13,6 +13,7 @@ from skuq.calibration import _scan
 from skuq.calibration._bin_sums import SCALE, TopLabelPredictions
 from skuq.calibration._conditions import Conditions, checked_conditions, conditions_of
 from skuq.calibration._scan import DIRECTIONS, SHARES, evidence_threshold, run_evidence
+from skuq.imports import shown
 
 MAX_SIMULATIONS = 500
 # Maximum of the number of samples times the number of simulations. It reduces the number of
@@ -384,6 +385,7 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
 
 
 def _condition_text(name: Any, rule: Any) -> str:
+    name = shown(name)
     if not isinstance(rule, tuple):
         return f"{name} is missing" if rule is None else f"{name} = {_value(rule)}"
     low, high = rule
@@ -398,7 +400,7 @@ def _condition_text(name: Any, rule: Any) -> str:
 
 def _value(value: Any) -> str:
     """Format a value with all its digits; fewer digits would describe a different region."""
-    return repr(float(value)).removesuffix(".0") if isinstance(value, float) else str(value)
+    return repr(float(value)).removesuffix(".0") if isinstance(value, float) else shown(value)
 
 
 def _intersection(one: Any, other: Any) -> Any:

@@ -230,7 +230,7 @@ def _write(
 
 def _show(data: dict[str, Any]) -> None:
     verdict = data["verdict"]
-    say(f"\n{verdict['headline']}\n", bold=True, fg="green" if verdict["passed"] else "red")
+    say("", verdict["headline"], "", bold=True, fg="green" if verdict["passed"] else "red")
     _io.say_bins(data["bins"])
     say("")
     for sentence in verdict["sentences"]:

@@ -9,6 +9,7 @@ import click
 
 from skuq.cli import _io
 from skuq.cli._io import POSITIVE, READABLE, WRITABLE, InputError, option, say
+from skuq.imports import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +151,7 @@ def certify(
     used = {*names, target, *drop, *ids}
     left_out = [str(name) for name in known if name not in used]
     if left_out:
-        say(f"Columns without numbers in all rows were dropped: {', '.join(left_out)}.")
+        say(f"Columns without numbers in all rows were dropped: {', '.join(map(shown, left_out))}.")
     say(f"{written.rows} rows; for {(found.lower > 0).sum()}, a positive radius is proven.")
     say(
         f"The proofs hold for the Laplace approximation of the posterior on {basis}, and for values"

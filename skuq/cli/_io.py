@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 from ast import literal_eval
@@ -15,6 +16,8 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from skuq.imports import shown
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,18 +75,19 @@ def as_options(message: str) -> str:
     return PARAMETER.sub(as_option, message)
 
 
-def visible(text: str) -> str:
-    """Escape control characters, which the terminal could interpret."""
-    return "".join(
-        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
-    )
-
-
-def say(text: str, *, err: bool = False, **style: Any) -> None:
-    """Print text; characters that the terminal cannot encode are escaped."""
+def say(*lines: str, err: bool = False, **style: Any) -> None:
+    """Print lines; characters that would break a line, or cannot be encoded, are escaped."""
     encoding = getattr(sys.stderr if err else sys.stdout, "encoding", None) or "utf-8"
-    shown = visible(text).encode(encoding, "backslashreplace").decode(encoding)
-    click.secho(shown, err=err, **style)
+    for line in lines:
+        text = shown(line, None).encode(encoding, "backslashreplace").decode(encoding)
+        try:
+            click.secho(text, err=err, **style)
+        except BrokenPipeError:  # the reader has seen enough, as in `skuq audit | head -1`
+            raise
+        except OSError as error:
+            if not err:  # or Python would fail again when it exits
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            raise InputError(f"Cannot write to the terminal or pipe: {one_line(error)}") from error
 
 
 def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
@@ -142,6 +146,9 @@ class InputError(click.ClickException):
     """Unusable input, with exit code 2; the message says in one line what to change."""
 
     exit_code = 2
+
+    def format_message(self) -> str:
+        return shown(self.message, None)
 
 
 def check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:

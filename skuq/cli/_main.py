@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import click
 
 from skuq import __version__
-from skuq.cli._io import NEW_FOLDER, option, require_plots
+from skuq.cli._io import NEW_FOLDER, option, require_plots, say
+from skuq.imports import shown
 
 PASSED, NO_VERDICT, FAILED = 0, 2, 10
 GUESSING = 11  # the model is not better than a constant prediction
@@ -51,7 +52,7 @@ class LazyGroup(click.Group):
             command: click.Command = getattr(import_module(module), cmd_name)
         except Exception as error:  # a broken installation can raise any exception
             raise click.ClickException(
-                f"The command {cmd_name!r} cannot be loaded: {type(error).__name__}: {error}"
+                f"The command {cmd_name!r} cannot be loaded: {type(error).__name__}: {shown(error)}"
             ) from error
         return command
 
@@ -81,13 +82,13 @@ def estimators(check: bool) -> None:
     width = max(len(plugin.name) for plugin in plugins)
     for plugin in plugins:
         if plugin.error is not None:
-            click.secho(f"{plugin.name:{width}}  broken: {plugin.error}", fg="red")
+            say(f"{plugin.name:{width}}  broken: {plugin.error}", fg="red")
         else:
             doc = plugin.estimator.__doc__ if check else plugin.target
             summary = (doc or "").strip().splitlines() or [""]
-            click.echo(f"{plugin.name:{width}}  {summary[0]}  [{plugin.distribution}]")
+            say(f"{plugin.name:{width}}  {summary[0]}  [{plugin.distribution}]")
     if not check:
-        click.echo("These estimators were not imported; --check tests which of them work here.")
+        say("These estimators were not imported; --check tests which of them work here.")
 
 
 @click.command()
@@ -105,16 +106,16 @@ def demo(out: Path, seed: int, jobs: int) -> None:
     out.mkdir(parents=True, exist_ok=True)
     from skuq.cli._demo import run_digits_demo, write_digits_demo
 
-    click.echo("This takes about a minute on two cores.")
-    click.echo("Training a digit classifier and searching for adversarial models ...")
+    say("This takes about a minute on two cores.")
+    say("Training a digit classifier and searching for adversarial models ...")
     result = run_digits_demo(n_jobs=jobs, random_state=seed, verbose=1)
-    click.echo(f"Accuracy on test digits: {result.accuracy:.3f}")
-    click.echo("AUROC of out-of-distribution detection:")
-    click.echo(result.detection.to_string(float_format="%.3f"))
+    say(f"Accuracy on test digits: {result.accuracy:.3f}")
+    say("AUROC of out-of-distribution detection:")
+    say(*result.detection.to_string(float_format="%.3f").splitlines())
     report, table = write_digits_demo(result, out)
-    click.echo(f"Report: {report}\nTable:  {table}")
-    click.echo("An AUROC of 1 is perfect, and 0.5 is chance. No method is best on all data:")
-    click.echo("docs/guide/which_estimator.rst states what each method is for.")
+    say(f"Report: {report}", f"Table:  {table}")
+    say("An AUROC of 1 is perfect, and 0.5 is chance. No method is best on all data:")
+    say("docs/guide/which_estimator.rst states what each method is for.")
 
 
 # --- verdicts ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import click
 from skuq.cli import _io
 from skuq.cli._io import NEW_FOLDER, POSITIVE, READABLE, SHARE, WRITABLE, InputError, option, say
 from skuq.cli._main import NO_VERDICT, exit_with_verdict
+from skuq.imports import shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -148,7 +149,7 @@ def commit(model: Path, data: Path, out: Path, trust: bool, **settings: Any) -> 
         string = "the given file. A verifier needs a copy from a different source."
     else:
         string = (
-            "TEST ONLY. Nobody can rely on these proofs. For real use, commit\n"
+            "TEST ONLY. Nobody can rely on these proofs. For real use, commit "
             f"with --srs {made.ceremony_string}."
         )
     for line in (
@@ -189,13 +190,13 @@ def prove(commitment: Path, data: Path, out: Path, label: str, jobs: int, **sett
         X, y = _reference(data, label, _load(commitment))
         made = zk.prove(commitment, X, y, out, **settings, n_jobs=jobs, verbose=1)
     if made.complete:
-        say(f"Proofs: {made.n_proofs}\nFor the auditor: {made.folder}")
+        say(f"Proofs: {made.n_proofs}", f"For the auditor: {made.folder}")
     else:
         say(
             f"The reported confidences are fixed, but nothing is proven yet. Send {made.folder} "
-            "to the auditor,\nwho runs\n"
-            f"  skuq audit challenge {made.folder} PUBLISHED DATA challenge.json --label LABEL\n"
-            "Then repeat this command with --challenge challenge.json."
+            "to the auditor, who runs",
+            f"  skuq audit challenge {made.folder} PUBLISHED DATA challenge.json --label LABEL",
+            "Then repeat this command with --challenge challenge.json.",
         )
 
 
@@ -277,8 +278,9 @@ def challenge(
     """
     with proofs() as zk:
         _check_files([out], [data], [audit, commitment])
-        X, y = _reference(data, label, _load(commitment))
-        made = zk.challenge(audit, commitment, X, y, out, false_share=false_share)
+        committed = _load(commitment)
+        X, y = _reference(data, label, committed)
+        made = zk.challenge(audit, committed, X, y, out, false_share=false_share)
     say(f"Challenge: {made}")
 
 
@@ -325,7 +327,7 @@ def _passes(
         settings["classes"] = classes_of(classes, committed)
         if absent_classes is not None:
             settings["absent_classes"] = classes_of(absent_classes, committed)
-        found = zk.verify(audit, X, y, commitment, **settings)
+        found = zk.verify(audit, X, y, committed, **settings)
         if json_path is not None:
             names = {"commitment_point": committed.point, "commitment_digest": committed.digest}
             _write_json(json_path, {**found.as_record(), **names})
@@ -347,7 +349,7 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     failed = f"Failed: confidence is {limit}."
     headline = f"Passed: in no bin{where} is confidence {limit}." if found.passed else failed
     _say_reference_string(found)
-    say(f"\n{headline}\n", bold=True, fg="green" if found.passed else "red")
+    say("", headline, "", bold=True, fg="green" if found.passed else "red")
     facts = {
         "classes": shown_classes(found.classes),
         "absent classes": shown_classes(found.absent_classes) or "none",
@@ -376,7 +378,7 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
             sums, n = region.sums, region.n_samples
             confidence = sums.confidence.sum() / sums.scale / n
             means = f", confidence {confidence:.3f}, accuracy {sums.correct.sum() / n:.3f}"
-        say(f"  {_io.visible(region.rule)}: {verdict} ({region.n_samples} samples{means})")
+        say(f"  {region.rule}: {verdict} ({region.n_samples} samples{means})")
     if found.regions is not None:
         say("")
     for note in found.notes:
@@ -422,8 +424,8 @@ def check(attestation: Path, commitment: Path, row: str, **settings: Any) -> Non
     """
     with proofs() as zk:
         _check_outside("--input", Path(row), [commitment])
-        x = _one_row(row, _load(commitment))
-        found = zk.check(attestation, commitment, x=x, **settings)
+        committed = _load(commitment)
+        found = zk.check(attestation, committed, x=_one_row(row, committed), **settings)
     _say_reference_string(found)
     say(f"label:      {zk.shown_classes([found.label])}")
     say(f"confidence: {found.confidence:.4f}")
@@ -473,7 +475,7 @@ def proofs(json_path: Path | None = None) -> Iterator[Any]:
                 _write_json(json_path, {"verification_error": reason})
             raise VerificationFailed(reason) from failure
     except (ValueError, RuntimeError, OSError, ImportError) as error:
-        raise InputError(_io.visible(_io.one_line(error))) from error
+        raise InputError(_io.one_line(error)) from error
 
 
 def _write_json(path: Path, record: dict[str, Any]) -> None:
@@ -539,7 +541,7 @@ def _features(
     table = table.drop(columns=list(others)) if names is None else table[list(names)]
     if width is not None and table.shape[1] != width:
         raise InputError(
-            f"{path} has {table.shape[1]} features ({', '.join(map(str, table))}), but the model "
+            f"{path} has {table.shape[1]} features ({', '.join(map(shown, table))}), but the model "
             f"has {width}."
         )
     return _numbers(path, table)
@@ -577,7 +579,7 @@ def labels_of(name: str, column: pd.Series, classes: np.ndarray) -> list[Any]:
     for row, (value, present) in enumerate(zip(column.tolist(), column.notna(), strict=True)):
         labels.append(_converted(value, kind) if present else None)
         if labels[-1] is None or labels[-1] not in known:
-            raise _bad_cell(_io.visible(what), column, row)
+            raise _bad_cell(what, column, row)
     return labels
 
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq.calibration import BinAudit, BinSums, RegionSearch, Scan, detectable_gap, scan_bins
 from skuq.files import atomic_paths, write_atomically
+from skuq.imports import shown
 from skuq.labels import amount, counted
 from skuq.plotting import CalibrationAuditDisplay, ConfidenceDensityDisplay
 from skuq.reporting._report import MISSING, Report, cells, picture, template
@@ -255,7 +256,9 @@ def _pictures(auditor: CalibrationAuditor) -> dict[str, Any]:
     pictures: dict[str, Any] = {
         "diagram": picture(CalibrationAuditDisplay(bins, alpha)),
         "group_diagrams": {
-            str(name): picture(CalibrationAuditDisplay(auditor.group_bins_[name], alpha, name=name))
+            str(name): picture(
+                CalibrationAuditDisplay(auditor.group_bins_[name], alpha, name=shown(name))
+            )
             for _, name in sorted(new)[:MOST_PICTURES]
         },
     }
@@ -458,7 +461,7 @@ def _facts(data: Figures) -> dict[str, Any]:
         where.append(f"{counted(len(found_regions), 'region')} of the inputs")
     runs = [{**run, "where": bin_range(run)} for run in _runs(data["bins"])]
     of_groups = [
-        (rank, {**run, "where": f"Group {group['name']}, {bin_range(run)}"})
+        (rank, {**run, "where": f"Group {shown(group['name'])}, {bin_range(run)}"})
         for group in groups
         for rank, run in enumerate(_runs(group["bins"]))
     ]
@@ -493,7 +496,7 @@ def _facts(data: Figures) -> dict[str, Any]:
         "detectable": _deviations({name: [r[name] for r in filled] for name in WAYS.values()}),
         "undetectable": _undetectable(filled),
         "small_groups": [
-            group["name"] for group in groups if all(group[name] is None for name in SHIFTS)
+            shown(group["name"]) for group in groups if all(group[name] is None for name in SHIFTS)
         ],
         "without_groups": _deviations(data["without_groups"] or {}),
         "in_regions": [

@@ -18,7 +18,7 @@ import pandas as pd
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 from skuq.files import write_atomically
-from skuq.imports import import_optional
+from skuq.imports import import_optional, shown
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -95,8 +95,8 @@ class Report:
             Integers are shown in full, other numbers with 4 significant digits. The index is shown
             unless it is unnamed and counts the rows from 0.
         """
-        shown = cells(frame)
-        self._sections.append({"heading": str(heading), "cells": shown, "caption": str(caption)})
+        made = cells(frame)
+        self._sections.append({"heading": str(heading), "cells": made, "caption": str(caption)})
 
     def html(self) -> str:
         """Return the page as a string."""
@@ -130,7 +130,9 @@ def template(name: str) -> Template:
         loader=PackageLoader("skuq.reporting"),
         autoescape=is_page,
         # Each line of a plain text is a sentence, so a name must not contain a line break.
-        finalize=_visible if is_page else lambda value: " ".join(str(value).splitlines()),
+        finalize=_visible
+        if is_page
+        else lambda value: " ".join(shown(line, None) for line in str(value).splitlines()),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -25,6 +25,7 @@ from skuq._table_files import UNNAMED
 from skuq.base import BoolArray, IntArray
 from skuq.explanations import ALL_DIFFERENT, SEPARATOR
 from skuq.files import stored
+from skuq.imports import shown
 from skuq.labels import as_text
 from skuq.validation import as_pandas
 from skuq.written_numbers import FEW, OTHER, RANGE, WORDS, NumberFormat, number_format, read_column
@@ -48,6 +49,9 @@ stored("tables.number-format")(NumberFormat)
 
 class TableError(ValueError):
     """A table or model file cannot be used; the message says what to change."""
+
+    def __init__(self, message: object):
+        super().__init__(shown(message, None))
 
 
 class NewValuesWarning(UserWarning):
@@ -319,7 +323,9 @@ class CleanColumns(TransformerMixin, BaseEstimator):
                 values = X[name].cat
                 self.categories_[name] = (values.categories.tolist(), bool(values.ordered))
         self.feature_names_in_ = np.array(kept, dtype=object)
-        self.notes_ += [f"{why}: {', '.join(names)}." for why, names in left_out.items()]
+        self.notes_ += [
+            f"{why}: {', '.join(map(shown, names))}." for why, names in left_out.items()
+        ]
         for name, dates in self.dates_.items():
             if taken := {*dates.names(name)} & {*X.columns}:
                 raise TableError(
@@ -360,7 +366,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
                 self.dates_[name] = dates
                 self.numbers_ += dates.names(name)
                 self.notes_.append(
-                    f"Column {name} contains dates{ORDERS.get(dates.format[:2], '')}; it is "
+                    f"Column {shown(name)} contains dates{ORDERS.get(dates.format[:2], '')}; it is "
                     f"replaced by {', '.join(dates.names(name))}."
                 )
                 return ""
@@ -385,7 +391,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         if lacking:
             raise TableError(
                 f"The {which} lacks the training columns {', '.join(lacking)}; add them, or train "
-                f"without them (`drop={lacking}`). It has {', '.join(map(str, X.columns[:10]))}."
+                f"without them (`drop={lacking}`). It has {', '.join(map(shown, X.columns[:10]))}."
             )
         columns: dict[str, pd.Series] = {}
         cells: list[Cells] = []
@@ -518,10 +524,10 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
     texts = pd.Series(written_numbers.texts_of(column)[0], dtype=object)
     words = texts.str.lower().isin(WORDS)
     written = texts[~words & pd.to_numeric(texts, errors="coerce").isna()]
-    shown = f", such as {written.iloc[0]!r}" if len(written) else ""
+    such = f", such as {written.iloc[0]!r}" if len(written) else ""
     if words.any():
-        shown += f" ({texts[words].iloc[0] or 'blank'} where a number is missing)"
-    return f"Column {column.name} contains {format.form('s')}{shown}; it is numeric."
+        such += f" ({texts[words].iloc[0] or 'blank'} where a number is missing)"
+    return f"Column {shown(column.name)} contains {format.form('s')}{such}; it is numeric."
 
 
 def _unread_note(values: pd.Series) -> str:
@@ -534,9 +540,9 @@ def _unread_note(values: pd.Series) -> str:
             looks.add(text)
     if 2 * len(looks) < len(texts):
         return ""
-    shown = next((text for text in texts if text not in looks), texts[0])
+    odd = next((text for text in texts if text not in looks), texts[0])
     return (
-        f"Column {values.name} counts as text, such as {shown!r}. If it holds numbers, write plain "
-        "numbers in one unit, without leading zeros, and leave missing ones empty; if it holds "
-        "dates, write them as 2020-12-31."
+        f"Column {shown(values.name)} counts as text, such as {odd!r}. If it holds numbers, write "
+        "plain numbers in one unit, without leading zeros, and leave missing ones empty; if it "
+        "holds dates, write them as 2020-12-31."
     )

@@ -9,6 +9,7 @@ import pandas as pd
 
 from skuq.calibration import clopper_pearson
 from skuq.explanations import SEPARATOR
+from skuq.imports import shown
 from skuq.labels import as_text, counted
 from skuq.tables._columns import Cells, place
 from skuq.tables._held_out import HeldOutMixin, fewest_held_out
@@ -34,14 +35,15 @@ def missing_notes(counts: pd.Series, which: str) -> list[str]:
 
 
 def _listed(counts: pd.Series) -> str:
-    return ", ".join(f"{name} ({count})" for name, count in counts[counts > 0].items())
+    return ", ".join(f"{shown(name)} ({count})" for name, count in counts[counts > 0].items())
 
 
 def leakage_warnings(columns: Sequence[str]) -> list[str]:
     if not columns:
         return []
     return [
-        f"One column alone predicts the target as well as the model does: {' or '.join(columns)}. "
+        "One column alone predicts the target as well as the model does: "
+        f"{' or '.join(map(shown, columns))}. "
         f"Is it known before the outcome? If not, leave it out (`drop={[*columns]}`): it will be "
         "unknown for new rows."
     ]
@@ -56,8 +58,8 @@ def cell_notes(cells: Sequence[Cells], table: pd.DataFrame) -> list[str]:
             verbs = ("hold", "count", "are read as their midpoints")
         held = each.held if each.read else f"something {each.held.replace('not ', 'other than ')}"
         notes.append(
-            f"{counted(len(each.rows), 'cell')} in column {each.column} {verbs[0]} {held}, such as "
-            f"{each.texts[0]!r} ({place(table, int(each.rows[0]))}), and "
+            f"{counted(len(each.rows), 'cell')} in column {shown(each.column)} {verbs[0]} {held}, "
+            f"such as {each.texts[0]!r} ({place(table, int(each.rows[0]))}), and "
             f"{verbs[2] if each.read else f'{verbs[1]} as missing'}."
         )
     return notes
@@ -149,7 +151,7 @@ def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
     if not columns:
         return []
     return [
-        f"In nearly all of the {n_rows} rows, {' and '.join(columns)} "
+        f"In nearly all of the {n_rows} rows, {' and '.join(map(shown, columns))} "
         f"{'has a value' if len(columns) == 1 else 'have values'} that did not occur in training. "
         f"If new rows always have such values, as with dates that only increase, leave out such "
         f"columns in training (`drop={columns}`), or convert dates to ages; otherwise, the model "
@@ -214,7 +216,7 @@ def _shares(measured: pd.DataFrame, name: str) -> str:
     """List the classes with the smallest shares, and their numbers of rows."""
     lowest = measured.nsmallest(SHOWN_CLASSES, name)
     return ", ".join(
-        f"{share:.0%} of {rows} {as_text(label)}"
+        f"{share:.0%} of {rows} {shown(as_text(label))}"
         for label, share, rows in zip(lowest.index, lowest[name], lowest["rows"], strict=True)
     )
 

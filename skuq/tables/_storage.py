@@ -87,7 +87,7 @@ class StorageMixin:
             partial.mkdir()
             try:
                 skops.dump(to_stored(_kept(model)), partial / MODEL, compression=ZIP_DEFLATED)
-                unknown = _unknown_types(partial / MODEL)
+                unknown = _unknown_types((partial / MODEL).read_bytes())
             except (TypeError, AttributeError, ValueError, NotImplementedError) as error:
                 unknown = [str(error)]
             if unknown and not trust:
@@ -214,32 +214,33 @@ def _read_about(folder: Path) -> dict[str, Any]:
     return about
 
 
-def _unknown_types(path: Path) -> list[str]:
-    return sorted({*_skops().get_untrusted_types(file=path)}.difference(TRUSTED))
+def _unknown_types(content: bytes) -> list[str]:
+    return sorted({*_skops().get_untrusted_types(data=content)}.difference(TRUSTED))
 
 
 def _read_skops(path: Path, *, trust: bool) -> Any:
-    skops = _skops()
+    skops, content = _skops(), b""
     refused = import_optional("skops.io.exceptions", extra="skops").UntrustedTypesFoundException
     try:
+        content = path.read_bytes()  # only once: what is checked is what is loaded
         if not trust:
-            _check_size(path)
-        return skops.load(path, trusted=[*TRUSTED, *(_unknown_types(path) if trust else ())])
+            _check_size(path, content)
+        return skops.loads(content, trusted=[*TRUSTED, *(_unknown_types(content) if trust else ())])
     except TableError:
         raise
     except refused as error:
         raise TableError(
             f"{path} contains types from outside scikit-learn, numpy and scipy, which may run "
-            f"code: {', '.join(_unknown_types(path))}. If you trust the file, pass `trust=True`."
+            f"code: {', '.join(_unknown_types(content))}. If you trust the file, pass `trust=True`."
         ) from error
     except Exception as error:  # a damaged file can raise any exception
         raise TableError(f"{path} cannot be loaded ({type(error).__name__}: {error}).") from error
 
 
-def _check_size(path: Path) -> None:
+def _check_size(path: Path, content: bytes) -> None:
     """Refuse a skops file whose content would take much more memory than the file."""
-    largest = max(SMALL_MODEL, LARGEST_EXPANSION * path.stat().st_size)
-    with ZipFile(path) as archive:
+    largest = max(SMALL_MODEL, LARGEST_EXPANSION * len(content))
+    with ZipFile(io.BytesIO(content)) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
         n_bytes = sum(sizes.values())
         if n_bytes <= largest:  # sparse arrays are archives in the archive

@@ -16,6 +16,7 @@ from skuq import residuals
 from skuq.base import FloatArray, predict_uncertainty
 from skuq.calibration import conformal_limit
 from skuq.files import stored
+from skuq.imports import shown
 from skuq.labels import as_text, counted
 from skuq.residuals import LEVELS, RowNoise, central_interval, interval_scores, mean_and_variance
 from skuq.tables._columns import TableError, is_number, place, require
@@ -94,7 +95,7 @@ def quantity_notes(y: FloatArray, target: str) -> tuple[list[str], list[str]]:
     if not (y == np.round(y)).all():
         return [], []
     note = (
-        f"The target {target} has {n_values} distinct whole numbers, which were treated as "
+        f"The target {shown(target)} has {n_values} distinct whole numbers, which were treated as "
         'quantities; if they are classes, pass `task="classification"`.'
     )
     return ([], [note]) if len(y) >= OFTEN * n_values else ([note], [])
@@ -127,7 +128,7 @@ def rows_with_target(
         bad = np.flatnonzero(kinds == OTHER)
         if len(bad):
             warned.append(
-                f"The target {target} is not a {format.form()} in "
+                f"The target {shown(target)} is not a {format.form()} in "
                 f"{counted(len(bad), 'row')} of the {which}, such as "
                 f"{as_text(column.iloc[bad[0]])!r} ({place(table, int(bad[0]))})."
             )

@@ -139,7 +139,7 @@ def commit(
     try:
         public.mkdir(parents=True, exist_ok=True)
         private.mkdir(mode=0o700)
-        string = public / REFERENCE_STRING
+        string = private / REFERENCE_STRING  # published after its use
         if srs is None:
             backend.make_reference_string(string, shape.log_rows)
         else:
@@ -166,6 +166,9 @@ def commit(
             "n_attestations": int(n_attestations),
         }
         write_json(private / LEDGER, dict.fromkeys(KINDS, 0))
+        shutil.move(string, public)
+        for path in private.iterdir():  # a copy of the folder could have a wider mode
+            path.chmod(0o600)
         write_json(public / COMMITMENT, record)
         files.write_manifest(public)
     except BaseException:

@@ -11,12 +11,16 @@ import json
 import math
 import os
 import re
+import shutil
 import stat
+import tempfile
+import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
 from skuq.files import write_atomically
+from skuq.imports import shown
 
 FORMAT = 6  # of all files
 MANIFEST = "manifest.json"  # in every folder
@@ -37,6 +41,7 @@ BUNDLES = {
 MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # bytes of a file, and of a file in `LARGE`
 LARGE = (REFERENCE_STRING, REPORTED)
 MAX_CHUNKS = 8000  # of an audit; the manifest would be too large with more entries
+MAX_FILES, MAX_FOLDER = 2 * MAX_CHUNKS, 1 << 30  # entries and bytes of a folder
 MAX_MESSAGE = 500  # characters of an error message, which may quote another party's text
 
 
@@ -52,13 +57,7 @@ class VerificationError(ValueError):
     """
 
     def __init__(self, message: object):
-        super().__init__(printable(str(message), MAX_MESSAGE))
-
-
-def printable(text: str, length: int) -> str:
-    """Escape line breaks and other non-printable characters, and truncate long text."""
-    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return shown if len(shown) <= length else f"{shown[:length]}..."
+        super().__init__(shown(message, MAX_MESSAGE))
 
 
 def canonical(value: Any) -> bytes:
@@ -209,31 +208,60 @@ def write_manifest(folder: Path) -> None:
     write_json(folder / MANIFEST, {"format": FORMAT, "files": files})
 
 
-def check_manifest(folder: Path) -> set[str]:
-    """Compare a folder with its manifest; return the names in it, for `check_content`."""
-    if not folder.is_dir():
-        raise VerificationError(f"The folder {folder} does not exist.")
-    manifest = read_form(folder / MANIFEST, {"format": int, "files": dict})
-    check_format(manifest, MANIFEST)
-    files: dict[str, Any] = manifest["files"]
-    present: set[str] = set()
-    folders: set[str] = set()
-    for path in folder.rglob("*"):
-        mode, name = path.lstat().st_mode, path.relative_to(folder).as_posix()
-        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise VerificationError(f"{name} is not a regular file.")
-        if name != MANIFEST:
-            (present if stat.S_ISREG(mode) else folders).add(name)
-    for name in sorted(present | set(files)):
-        if name not in files:
-            raise VerificationError(f"The file {name} is not in the manifest.")
-        if name not in present:
-            raise VerificationError(f"The file {name} is missing.")
-        data = read_bytes(folder / name, MAX_BYTES if name in LARGE else MAX_JSON)
-        listed = {"sha256": digest(data), "bytes": len(data)}
-        if canonical(files[name]) != canonical(listed):  # 1.0 equals 1
-            raise VerificationError(f"The file {name} was changed: the manifest differs.")
-    return present | folders
+class PrivateCopy:
+    """A private copy of another party's folder, which agrees with its manifest.
+
+    Each file is read once, so whoever can write to the folder cannot exchange it between its check
+    and its use. The copy is deleted with this object. `names` are those of its files and folders,
+    except the manifest, for `check_content`.
+    """
+
+    def __init__(self, source: Path):
+        if not source.is_dir():
+            raise VerificationError(f"The folder {source} does not exist.")
+        self.folder = Path(tempfile.mkdtemp(prefix="skuq-"))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+        try:
+            present = self._copied(source)
+        except OSError as error:
+            raise VerificationError(f"{source} cannot be copied: {error}") from error
+        manifest = read_form(self.folder / MANIFEST, {"format": int, "files": dict})
+        check_format(manifest, MANIFEST)
+        files: dict[str, Any] = manifest["files"]
+        self.names = set(present) - {MANIFEST}
+        for name in sorted(self.names | set(files)):
+            if name not in present:
+                raise VerificationError(f"The file {name} is missing.")
+            if present[name] is None:
+                continue
+            if name not in files:
+                raise VerificationError(f"The file {name} is not in the manifest.")
+            if canonical(files[name]) != canonical(present[name]):  # 1.0 equals 1
+                raise VerificationError(f"The file {name} was changed: the manifest differs.")
+
+    def _copied(self, source: Path) -> dict[str, dict[str, Any] | None]:
+        """Copy all files; return the manifest's entry of each, and None for each folder."""
+        present: dict[str, dict[str, Any] | None] = {}
+        room = MAX_FOLDER
+        for path in map(Path, _entries(source)):
+            if path == source:
+                continue
+            name, mode = path.relative_to(source).as_posix(), path.lstat().st_mode
+            present[name] = None
+            if stat.S_ISDIR(mode):
+                (self.folder / name).mkdir()
+                continue
+            if not stat.S_ISREG(mode):
+                raise VerificationError(f"{name} is not a regular file.")
+            data = read_bytes(path, MAX_BYTES if name in LARGE else MAX_JSON)
+            room -= len(data)
+            if room < 0 or len(present) > MAX_FILES:
+                raise VerificationError(
+                    f"The folder has more than {MAX_FILES} files or {MAX_FOLDER} bytes."
+                )
+            (self.folder / name).write_bytes(data)
+            present[name] = {"sha256": digest(data), "bytes": len(data)}
+        return present
 
 
 def check_format(record: Any, where: str) -> None:

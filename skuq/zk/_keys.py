@@ -85,16 +85,18 @@ def verifying_key(
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
         settings, key = work / f"{circuit}.settings", work / f"{circuit}.vk"
-        if keys is not None:
-            settings, key = keys / f"{name}.settings", keys / f"{name}.vk"
-        if not (settings.exists() and key.exists()):
+        kept = () if keys is None else (keys / f"{name}.settings", keys / f"{name}.vk")
+        if kept and all(path.exists() for path in kept):
+            for path, copy in zip(kept, (settings, key), strict=True):
+                shutil.copyfile(path, copy)
+        else:
             point = commitment_point(shape, constants, commitment.srs)
             make_keys(work, circuit, shape, constants, commitment.srs, point)
             if keys is not None:
                 keys.mkdir(parents=True, exist_ok=True)
-                with atomic_paths(settings, key) as partials:
-                    for made, partial in zip(("settings", "vk"), partials, strict=True):
-                        shutil.copyfile(work / f"{circuit}.{made}", partial)
+                with atomic_paths(*kept) as partials:
+                    for made, partial in zip((settings, key), partials, strict=True):
+                        shutil.copyfile(made, partial)
         if files.digest_file(key) != commitment.record["keys"][circuit]:
             raise VerificationError(
                 f"The provider's key of {circuit!r} does not follow from the public architecture."

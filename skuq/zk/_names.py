@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import IntArray
-from skuq.zk._files import MAX_MESSAGE, VerificationError, printable
+from skuq.imports import shown
+from skuq.zk._files import MAX_MESSAGE, VerificationError
 
 MAX_NAME = 200  # maximum number of characters
 # Characters that `str.isprintable` accepts although they are invisible: those with the property
@@ -125,4 +126,4 @@ def check_present(codes: IntArray, classes: NDArray[Any], absent: Collection[Any
 def shown_classes(classes: Sequence[Any]) -> str:
     """List classes in one line; names that are not ASCII are followed by their escape codes."""
     parts = [repr(c) if repr(c).isascii() else f"{c!r} ({c!a})" for c in classes]
-    return printable(", ".join(parts), MAX_MESSAGE)
+    return shown(", ".join(parts), MAX_MESSAGE)

@@ -60,6 +60,8 @@ class Commitment(NamedTuple):
         ``commitment_point`` in files.
     record : dict
         Contents of ``commitment.json``.
+    srs : Path
+        Private copy of the reference string, which was checked; deleted with this object.
     """
 
     folder: Path
@@ -68,6 +70,7 @@ class Commitment(NamedTuple):
     classes: NDArray[Any]
     point: str
     record: dict[str, Any]
+    copy: files.PrivateCopy
 
     @property
     def digest(self) -> str:
@@ -76,7 +79,7 @@ class Commitment(NamedTuple):
 
     @property
     def srs(self) -> Path:
-        return self.folder / REFERENCE_STRING
+        return self.copy.folder / REFERENCE_STRING
 
     @property
     def srs_digest(self) -> str:
@@ -98,13 +101,13 @@ class Commitment(NamedTuple):
         return float(self.record["tolerance"])
 
 
-def load_commitment(folder: str | Path) -> Commitment:
+def load_commitment(folder: str | Path | Commitment) -> Commitment:
     """Read and validate the public folder of a commitment.
 
     Parameters
     ----------
-    folder : str or Path
-        Folder ``public`` that was written by `commit`.
+    folder : str, Path or Commitment
+        Folder ``public`` that was written by `commit`; a loaded commitment is returned as it is.
 
     Returns
     -------
@@ -115,9 +118,11 @@ def load_commitment(folder: str | Path) -> Commitment:
     VerificationError
         If a file is missing, damaged or changed, or was written by a different version.
     """
-    folder = Path(folder)
-    files.check_content(files.check_manifest(folder), files.PUBLISHED)
-    record = files.read_json(folder / COMMITMENT)
+    if isinstance(folder, Commitment):
+        return folder
+    copy = files.PrivateCopy(Path(folder))
+    files.check_content(copy.names, files.PUBLISHED)
+    record = files.read_json(copy.folder / COMMITMENT)
     check_record(record, FORM, COMMITMENT)
     try:
         shape, encoding = _architecture(record), encoding_of(record["encoding"])
@@ -139,10 +144,15 @@ def load_commitment(folder: str | Path) -> Commitment:
             raise VerificationError(
                 f"{COMMITMENT}: {name!r} must be from {least:.4g} to {most:.7g}, got {value}."
             )
-    if files.digest_file(folder / REFERENCE_STRING) != record["reference_string"]["sha256"]:
+    point, string = record["commitment_point"], copy.folder / REFERENCE_STRING
+    if files.digest_file(string) != record["reference_string"]["sha256"]:
         raise VerificationError("The structured reference string is not the committed one.")
-    check_ends(folder / REFERENCE_STRING, shape.log_rows)
-    return Commitment(folder, shape, encoding, classes, record["commitment_point"], record)
+    check_ends(string, shape.log_rows)
+    return Commitment(Path(folder), shape, encoding, classes, point, record, copy)
+
+
+def folder_of(commitment: str | Path | Commitment) -> str | Path:
+    return commitment.folder if isinstance(commitment, Commitment) else commitment
 
 
 def check_record(record: Any, form: Mapping[str, Any], where: str) -> None:

@@ -13,7 +13,7 @@ from skuq.base import IntArray
 from skuq.zk import _files as files
 from skuq.zk._files import REPORTED, VerificationError
 from skuq.zk._fixed_point import ONE, IntegerPredictions
-from skuq.zk._public_commitment import load_commitment
+from skuq.zk._public_commitment import Commitment, folder_of, load_commitment
 from skuq.zk._statements import SpotCheckStatement, encoded
 
 DRAWN = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
@@ -27,7 +27,7 @@ CHANGED = (
 
 def challenge(
     bundle: str | Path,
-    commitment: str | Path,
+    commitment: str | Path | Commitment,
     X_ref: ArrayLike,
     y_ref: ArrayLike,
     out: str | Path,
@@ -41,7 +41,7 @@ def challenge(
     ----------
     bundle : str or Path
         Folder with the reported confidences, as written by `prove` at level "predictions".
-    commitment : str or Path
+    commitment : str, Path or Commitment
         The public folder as it was published. The challenge is valid only for this commitment.
     X_ref, y_ref : array-like
         The auditor's own reference data. The challenge is valid only for these data.
@@ -66,7 +66,7 @@ def challenge(
         If `out` is inside a folder of the provider, or an argument is out of range.
     """
     out = Path(out)
-    files.check_outside(out, "out", bundle, commitment)
+    files.check_outside(out, "out", bundle, folder_of(commitment))
     files.check_unlinked(out)
     committed = load_commitment(commitment)
     data = encoded(committed.encoding, committed.classes, X_ref, y_ref)

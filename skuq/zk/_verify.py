@@ -13,7 +13,7 @@ from skuq.zk._files import VerificationError
 from skuq.zk._fixed_point import N_ALPHAS, ONE, IntegerPredictions
 from skuq.zk._keys import ProofChecker, read_proof
 from skuq.zk._names import check_present, shown_classes
-from skuq.zk._public_commitment import load_commitment
+from skuq.zk._public_commitment import Commitment, folder_of, load_commitment
 from skuq.zk._reference_string import trust_in
 from skuq.zk._regions import load_regions
 from skuq.zk._results import Attestation, Judgement, VerifiedAudit, audited, judged
@@ -24,7 +24,7 @@ def verify(
     bundle: str | Path,
     X_ref: ArrayLike,
     y_ref: ArrayLike,
-    commitment: str | Path,
+    commitment: str | Path | Commitment,
     *,
     alpha: float,
     n_bins: int,
@@ -47,8 +47,9 @@ def verify(
     X_ref, y_ref : array-like
         The auditor's own reference data. Column names of a data frame are compared with the
         committed names.
-    commitment : str or Path
-        The public folder as it was published, not a copy that came with the bundle.
+    commitment : str, Path or Commitment
+        The public folder as it was published, not a copy that came with the bundle; or the result
+        of `load_commitment`.
     alpha, n_bins, confidence_level : float, int, float or None
         The settings that the auditor requested.
     level : {"bins", "verdict", "predictions"}
@@ -85,10 +86,9 @@ def verify(
         If an argument is out of range, `absent_classes` contains a class that has labels, or a file
         of the auditor is in a folder of the provider, or the other way round.
     """
-    bundle = Path(bundle)
     own = {"challenge": challenge, "regions": regions, "srs": srs, "keys": keys}
     for name, path in own.items():
-        files.check_outside(path, name, bundle, commitment)
+        files.check_outside(path, name, bundle, folder_of(commitment))
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     if list(classes) != committed.classes.tolist():
@@ -96,7 +96,8 @@ def verify(
             "`classes` must be the classes of the commitment, in the same order: "
             f"{shown_classes(committed.classes.tolist())}; got {shown_classes(list(classes))}."
         )
-    names = files.check_manifest(bundle)
+    copy = files.PrivateCopy(Path(bundle))  # deleted with this object
+    bundle = copy.folder
     statements.check_level(level)
     record = files.read_json(bundle / files.STATEMENT)
     statement = statements.read_statement(record, committed, level, files.STATEMENT)
@@ -104,7 +105,7 @@ def verify(
     asked = {"confidence_level": confidence_level, "alpha": alpha, "n_bins": n_bins}
     for name, value in asked.items():
         statements.check_asked(name, getattr(statement, name), value)
-    files.check_content(names, files.BUNDLES[level])
+    files.check_content(copy.names, files.BUNDLES[level])
     chosen = None if regions is None else load_regions(regions, len(committed.encoding.columns))
     tree = None if chosen is None else chosen.tree
     if files.canonical(statement.record()["regions"]) != files.canonical(tree):
@@ -139,7 +140,7 @@ def verify(
 
 def check(
     attestation: str | Path,
-    commitment: str | Path,
+    commitment: str | Path | Commitment,
     *,
     x: ArrayLike,
     nonce: str,
@@ -153,8 +154,8 @@ def check(
     ----------
     attestation : str or Path
         File written by `attest`.
-    commitment : str or Path
-        The public folder of the audited model, as it was published.
+    commitment : str, Path or Commitment
+        The public folder of the audited model, as it was published; or `load_commitment` of it.
     x : array-like of shape (n_features,)
         The client's own input.
     nonce : str
@@ -182,7 +183,7 @@ def check(
     if not nonce:
         raise ValueError("`nonce` must be the text that you chose, got an empty string.")
     for name, given in {"srs": srs, "keys": keys}.items():
-        files.check_outside(given, name, commitment, attestation)
+        files.check_outside(given, name, folder_of(commitment), attestation)
     committed = load_commitment(commitment)
     trust = trust_in(committed.srs_digest, committed.shape.log_rows, srs, allow_test_string)
     path = Path(attestation)

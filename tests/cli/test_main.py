@@ -229,3 +229,59 @@ def test_no_command_writes_a_formula_that_came_with_a_table(tmp_path, monkeypatc
     assert sum(HOSTILE in cell for cell in cells) >= 6
     for cell in cells:
         assert not cell.startswith(STARTS) or re.fullmatch(r"-?[\d.e-]+", cell), cell
+
+
+CHOSEN = "Passed: chosen by the data"
+OTHERS = f"no.\n\n{CHOSEN}\u2028{CHOSEN}\r{CHOSEN}\x1b[2J\u202e"
+TABLE = ["--train", "known.csv", "--target"], ["--predict", "new.csv", "--out", "out.csv", "--id"]
+LEARNS = [*TABLE[0], OTHERS, *TABLE[1], f"{OTHERS}id"]
+AUDITED = ["--predictions", f"{OTHERS}.csv", "--label", OTHERS]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["quantify", *LEARNS, "--model", "logistic"],
+        ["quantify", *LEARNS, "--held-out", "new.csv"],
+        ["quantify", *LEARNS, "--model", f"{OTHERS}.csv"],
+        ["quantify", *LEARNS, "--drop", "absent"],
+        ["certify", *LEARNS, "--max-radius", "0.1"],
+        ["certify", *LEARNS, "--fixed", "absent"],
+        [
+            "audit",
+            *AUDITED,
+            "--groups",
+            f"{OTHERS}g",
+            "--features",
+            f"{OTHERS}g",
+            "--json",
+            "a.json",
+        ],
+        ["audit", *AUDITED, "--proba", "absent"],
+        ["audit", *AUDITED, "--classes", "absent,other", "--proba", f"p({OTHERS}),p(yes)"],
+        ["audit", "commit", f"{OTHERS}.csv", "known.csv", "out"],
+        ["estimators"],
+        ["estimators", "--check"],
+    ],
+)
+def test_no_line_of_the_output_begins_with_text_that_others_chose(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    known = pd.DataFrame({f"{OTHERS}x": rng.uniform(size=90), "size": rng.uniform(size=90)})
+    known[OTHERS] = np.where(known[f"{OTHERS}x"] > 0.5, OTHERS, "yes")
+    known[f"{OTHERS}g"] = np.where(np.arange(90) % 3, OTHERS, "south")
+    known[f"{OTHERS}id"] = [f"{OTHERS}{k}" for k in range(90)]
+    known.to_csv("known.csv", index=False)
+    known[:6].drop(columns=OTHERS).replace("south", CHOSEN).to_csv("new.csv", index=False)
+    p = rng.uniform(0.51, 0.6, size=90)
+    known.assign(**{f"p({OTHERS})": p, "p(yes)": 1 - p}).to_csv(f"{OTHERS}.csv", index=False)
+    plugin = Plugin(f"A{OTHERS}", OTHERS, OTHERS, error=OTHERS)
+    for name in ("discover", "registered"):
+        monkeypatch.setattr(f"skuq.imports.{name}", lambda: [plugin])
+    result = run(*command)
+    assert result.exit_code in (0, 2, FAILED, 11), result.output
+    said = result.output.splitlines()
+    for path in tmp_path.glob("*.json"):
+        said += path.read_text(encoding="utf-8").splitlines()
+    assert "chosen by" in result.output
+    assert not [line for line in said if line.strip().startswith(CHOSEN)]

@@ -268,7 +268,7 @@ def test_groups_are_named_when_they_have_findings_only():
     assert not audit.bins_.significant.any()
     assert verdict(audit)["headline"].startswith("Failed: in 1 of ")
     (line,) = [text for text in verdict(audit)["findings"] if "Group" in text]
-    assert line.startswith(f"Group town=north side, 50% to 60%: of {member.sum()} predictions ")
+    assert line.startswith(f"Group town=north\\nside, 50% to 60%: of {member.sum()} predictions ")
     assert "south" not in " ".join(verdict(audit)["findings"])
     towns, y = {"town": np.repeat(np.arange(8), 300)}, np.tile(np.arange(300) >= 270, 8)
     audit = of_confidence(y.astype(int), np.full(2400, 0.55), sensitive_features=towns)

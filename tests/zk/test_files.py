@@ -27,13 +27,13 @@ def folder(tmp_path):
 
 
 def test_a_folder_that_was_not_touched_is_accepted(folder):
-    assert files.check_manifest(folder) == {"a.json", "below", "below/b.json"}
+    assert files.PrivateCopy(folder).names == {"a.json", "below", "below/b.json"}
     listed = files.read_json(folder / "manifest.json")["files"]
     assert set(listed) == {"a.json", "below/b.json"}
     assert listed["a.json"] == {"sha256": files.digest_file(folder / "a.json"), "bytes": 8}
     assert not list(folder.rglob("*.partial"))
     with pytest.raises(files.VerificationError, match=r"The folder .*nowhere does not exist"):
-        files.check_manifest(folder / "nowhere")
+        files.PrivateCopy(folder / "nowhere")
 
 
 def test_a_file_that_is_no_json_missing_too_large_or_a_folder_is_an_error(tmp_path):
@@ -71,7 +71,7 @@ def test_a_file_that_is_too_large_is_not_parsed(folder, monkeypatch, name):
         record = files.read_json(folder / "manifest.json")
     monkeypatch.setattr(json, "loads", lambda text, **_: record)
     with pytest.raises(files.VerificationError, match=f"{name} is too large"):
-        files.check_manifest(folder)
+        files.PrivateCopy(folder)
 
 
 def test_a_file_of_the_verifiers_own_is_none_of_the_other_partys(tmp_path):
@@ -126,7 +126,7 @@ def test_a_pipe_or_device_or_link_is_an_error_and_blocks_nobody(folder, tmp_path
         else:
             target.symlink_to(path)
         with pytest.raises(files.VerificationError, match=r"below/c.json is not a regular file"):
-            files.check_manifest(folder)
+            files.PrivateCopy(folder)
         target.unlink()
 
 

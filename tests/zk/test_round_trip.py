@@ -225,7 +225,7 @@ def small_circuit(exchange, *widths):
     columns = {"predictions": 1, "padded_bins": 2, "verdict": 1}
     bits = 8 + (len(widths) - 1) * 9 - 1
     shape = Architecture(widths, bits, 3, 12, 2, 3, 13, rows, columns)
-    constants, srs = strings.sample_constants(shape), load_commitment(exchange.public).srs
+    constants, srs = strings.sample_constants(shape), exchange.public / "srs"
     return shape, constants, srs, strings.commitment_point(shape, constants, srs)
 
 

@@ -4,8 +4,12 @@ What the form of a file tells, whatever its proofs, is in ``alterations.json``.
 """
 
 import base64
+import builtins
+import io
 import json
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -249,3 +253,37 @@ def test_flipped_bytes_of_an_attestation_fail(run, tmp_path):
         path.write_bytes(t.flipped(text, position))
         with pytest.raises(VerificationError):
             check(path, run.public, keys=run.keys, **t.TEST, **asked(run, path))
+
+
+@pytest.mark.parametrize("level", [*LEVELS, "attestation"])
+def test_a_file_that_is_exchanged_once_it_was_opened_changes_nothing(run, tmp_path, level):
+    """Each file of the other party is read once, so that what is checked is what is used."""
+    theirs, false, opened = tmp_path / "theirs", tmp_path / "false", set()
+    public = shutil.copytree(run.public, theirs / "public")
+    given = theirs / getattr(run, level).name
+    (shutil.copytree if given.suffix == "" else shutil.copy)(getattr(run, level), given)
+    shutil.copytree(theirs, false)
+    for path in t.files_of(false):
+        t.flip(path, path.stat().st_size // 2)
+
+    def exchanging(original):
+        def exchanged(path, *arguments, **settings):
+            file = original(path, *arguments, **settings)
+            if isinstance(path, str | Path) and theirs in Path(path).parents:
+                opened.add(Path(path))
+                if (false / (name := Path(path).relative_to(theirs))).exists():
+                    (false / name).replace(path)
+            return file
+
+        return exchanged
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (os, io, builtins):
+            patch.setattr(module, "open", exchanging(module.open))
+        if level == "attestation":
+            answer = {"x": run.X_ref[0], "nonce": "mine", "keys": run.keys, **t.TEST}
+            assert check(given, public, **answer).label in "xyz"
+        else:
+            assert t.verified(run, level, given, commitment=public).passed
+    assert opened == set(t.files_of(theirs))
+    assert not t.files_of(false)
