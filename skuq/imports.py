@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 
-def shown(value: object, length: int | None = 200) -> str:
+def shown(value: object, length: int | None = 300) -> str:
     """Text of a value that others chose, as a part of one line; at most `length` characters.
 
     Line breaks, and control, invisible and directional characters are escaped: they could start a

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from skuq.audit import _prediction_audit
 from skuq.audit._prediction_audit import PredictionAudit, SensitiveFeatures
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
-from skuq.calibration import Strategy, conditions_of, top_label_predictions
+from skuq.calibration import Strategy, top_label_predictions
 from skuq.labels import plain, proba_of_classes
 from skuq.metrics import expected_calibration_error
 from skuq.validation import MOST_BINS, checked_labels
@@ -64,11 +64,18 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         wrong confidence that averages out within a whole bin. `X` must be a table of at most 1,000
         columns. True searches with the tolerance `alpha`; a float is the tolerance within regions,
         in which honest models need more than in bins (`choose_alpha`).
+    random_state : int, default=None
+        The auditor's own seed of the search, unknown to whoever made the predictions. It decides,
+        together with the labels, which half of the samples regions are learned from, and which
+        samples are searched if there are more than 250,000. None is 0.
 
     Attributes
     ----------
     passed_ : bool
         Whether no significant deviation was found among all samples, in any group or any region.
+    conclusive_ : bool
+        False if the audit passed, but is so small that it could also have missed a gap that is 0.1
+        larger than `alpha` in all bins.
     within_alpha_ : bool
         Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= alpha``. It does
         not account for chance.
@@ -92,8 +99,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     settings_ : dict
         Parameters that the audit used; `region_alpha` is None if no regions were searched.
     n_families_ : int
-        Number of tests that share the permitted error probability ``1 - confidence_level``: of all
-        samples, of each group, and the search for regions.
+        Number of tests: of all samples, of each group, and the search for regions. All samples have
+        half of the permitted error probability ``1 - confidence_level``, the others share the rest.
     n_samples_, n_effective_ : int or float
         Size of the reference set (sum of its weights), and its effective size, which fractional
         weights reduce.
@@ -149,6 +156,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         "groups": [None, str, Integral, list, callable],
         "confidence_level": [Interval(Real, 0, 1, closed="neither")],
         "search_regions": ["boolean", Interval(RealNotInt, 0, 1, closed="both")],
+        "random_state": [None, Interval(Integral, 0, None, closed="left")],
     }
 
     def __init__(
@@ -161,6 +169,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         groups: Any = None,
         confidence_level: float = 0.95,
         search_regions: bool | float = False,
+        random_state: int | None = None,
     ):
         self.estimator = estimator
         self.n_bins = n_bins
@@ -169,6 +178,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         self.groups = groups
         self.confidence_level = confidence_level
         self.search_regions = search_regions
+        self.random_state = random_state
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
@@ -220,7 +230,6 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         columns = _prediction_audit.groups_of_columns(self.groups, X)
         sensitive = _prediction_audit.named_groups(sensitive_features)
         grouping = _prediction_audit.distinct(columns + sensitive)
-        conditions = conditions_of(X) if self._searches() else None
         if not hasattr(self.estimator, "predict_proba"):
             self.estimator_ = _module_classifier(self.estimator, X, y)
             proba = self.estimator_.predict_proba(X)
@@ -232,7 +241,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         if weight is not None:  # samples of weight 0 may have unknown labels
             y = np.where(weight > 0, y, self.classes_[0])
         predictions = top_label_predictions(y, proba, classes=self.classes_)
-        self._audit(predictions, grouping, conditions, weight)
+        self._audit(predictions, grouping, X if self._searches() else None, weight)
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:

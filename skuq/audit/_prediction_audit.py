@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 MAX_GROUPS = 200  # maximum per column; a column with more values holds names or measurements
 _MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
+FAR = 0.1  # a pass is inconclusive if gaps so much larger than the tolerance could be missed
 DENSITY_BINS = 20  # bins in plots of the distribution of confidence
 
 SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"
@@ -199,6 +200,7 @@ class PredictionAudit(BaseEstimator):
     strategy: Strategy
     confidence_level: float
     search_regions: bool | float
+    random_state: int | None
     classes_: NDArray[Any]
     result_: calibration.AuditResult
     settings_: dict[str, Any]
@@ -300,6 +302,33 @@ class PredictionAudit(BaseEstimator):
             "direction": direction,
         }
 
+    @property
+    def conclusive_(self) -> bool:
+        return not self.passed_ or not self._misses(self.settings_["alpha"] + FAR)
+
+    def _misses(self, gap: float, times: float = 1.0) -> bool:
+        """Whether `times` as many samples with this gap in all bins could pass, with power 0.8."""
+        count, mean = np.rint(times * self.sums_.effective_count), self.sums_.mean_confidence
+        most: dict[Direction, float] = {"underconfident": 1 - self.confidence_}
+        most["overconfident"] = self.confidence_
+        return any(
+            possible > gap
+            and not calibration.detectable_shift(count, mean, **self._detection(direction)) <= gap
+            for direction, possible in most.items()
+        )
+
+    def _required_size(self, gap: float) -> float:
+        """Number of samples with which `gap` is not missed, to 5 %; infinite if there is none."""
+        low, high = 0.0, 1.0
+        while self._misses(gap, high):
+            low, high = high, 2 * high
+            if high > 2**12:
+                return np.inf
+        while high - low > 0.05 * high:
+            middle = (low + high) / 2
+            low, high = (middle, high) if self._misses(gap, middle) else (low, middle)
+        return high * self.n_samples_
+
     def _check_samples_kept(self) -> None:
         check_is_fitted(self)
         if not hasattr(self, "_predictions"):
@@ -360,8 +389,7 @@ class PredictionAudit(BaseEstimator):
         if X is not None:
             check_consistent_length(X, predictions.confidence)
         weight = audit_weights(sample_weight, len(predictions.confidence))
-        conditions = None if X is None else calibration.conditions_of(X)
-        audit._audit(predictions, grouping, conditions, weight)
+        audit._audit(predictions, grouping, X, weight)
         audit.classes_ = labels_of_proba(y, proba, classes)
         return audit
 
@@ -480,13 +508,16 @@ class PredictionAudit(BaseEstimator):
         self,
         predictions: TopLabelPredictions,
         grouping: list[Grouping],
-        conditions: calibration.Conditions | None,
+        X: Any,
         weight: NDArray[Any] | None,
     ) -> None:
-        """Audit these predictions and discard earlier predictions."""
+        """Audit predictions, and discard earlier ones; `X` is a table, its conditions or None."""
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
-        self._check_size(len(predictions.confidence))
+        n_samples = len(predictions.confidence)
+        self._check_size(n_samples)
+        seed = calibration.search_seed(predictions, self.random_state or 0)
+        conditions = None if X is None else calibration.checked_conditions(X, n_samples, seed)
         bins: dict[str, Any] = {"n_bins": self.n_bins, "strategy": self.strategy}
         rows = None if conditions is None else (conditions, predictions)
         self._audit_parts(parts_of(predictions, grouping, **bins, weight=weight), rows, weight)
@@ -520,4 +551,5 @@ class PredictionAudit(BaseEstimator):
             row_weight=weight,
             weighted=True,
             region_alpha=self.settings_["region_alpha"],
+            random_state=self.random_state or 0,
         )

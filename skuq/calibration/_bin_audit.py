@@ -26,6 +26,8 @@ from skuq.calibration._scan import N_SIMULATIONS, clopper_pearson, detectable_ga
 N_ALPHA_SIMULATIONS = 200
 TOLERANCE_PRECISION = 1e-3
 N_REGION_DRAWS = 60
+# Share of the permitted error probability that belongs to all samples, even if no group is named.
+ALL_SAMPLES = 0.5
 
 
 class BinAudit(NamedTuple):
@@ -117,18 +119,22 @@ def audit_sums(
     row_weight: NDArray[Any] | None = None,
     region_alpha: float | None = None,
     weighted: bool = False,
+    share: float = ALL_SAMPLES,
+    random_state: int = 0,
 ) -> AuditResult:
     """Audit binned sums, as `CalibrationAuditor` does.
 
     `rows` are the inputs and predictions from which the sums were computed, with the weights
     `row_weight`, (n_samples,); if given, regions of the inputs are searched with the tolerance
     `region_alpha` (default: `alpha`). Sums of fractional weights are refused unless `weighted`;
-    tests and limits then use the effective number of predictions (`scan_bins`).
+    tests and limits then use the effective number of predictions (`scan_bins`). `share` is the
+    fraction of the permitted error probability that belongs to all samples. `random_state` is that
+    of `search_regions`.
     """
     tolerated = alpha if region_alpha is None else region_alpha
-    for name, share in (("alpha", alpha), ("region_alpha", tolerated)):
-        if not 0 <= share <= 1:
-            raise ValueError(f"`{name}` must be in [0, 1], got {share}.")
+    for name, gap in (("alpha", alpha), ("region_alpha", tolerated)):
+        if not 0 <= gap <= 1:
+            raise ValueError(f"`{name}` must be in [0, 1], got {gap}.")
     if not 0 < confidence_level < 1:
         raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
     if not sums.count.any():
@@ -141,24 +147,29 @@ def audit_sums(
             "of samples. Pass `weighted=True` to use the effective number of samples instead."
         )
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
-    shared: dict[str, Any] = {"confidence_level": confidence_level, "n_families": n_families}
-    bins, *group_bins = (audit_bins(part, alpha=alpha, **shared) for part in families)
+    shared: dict[str, Any] = {"confidence_level": confidence_level}
+    bins = audit_bins(sums, alpha=alpha, n_families=1 / share, **shared)
+    # Named groups and the search share the rest. If they took from the share of all samples, an
+    # audit that fails could pass once useless groups are named.
+    shared["n_families"] = max(1, n_families - 1) / (1 - share) if n_families > 1 else 1
+    group_bins = [audit_bins(part, alpha=alpha, **shared) for part in groups.values()]
     tail = (1 - confidence_level) / 2
     low, high = np.quantile(ece_bootstrap(sums), [tail, 1 - tail])
     interval = float(low), float(high)
     chance = float(np.quantile(ece_under_calibration(sums), confidence_level))
     of_groups, regions = dict(zip(groups, group_bins, strict=True)), None
     if rows is not None:
-        regions = search_regions(*rows, alpha=tolerated, weight=row_weight, **shared)
+        shared |= {"weight": row_weight, "random_state": random_state}
+        regions = search_regions(*rows, alpha=tolerated, **shared)
     return AuditResult(sums, groups, bins, of_groups, n_families, interval, chance, regions)
 
 
 def audit_bins(
-    sums: BinSums, *, alpha: float, confidence_level: float = 0.95, n_families: int = 1
+    sums: BinSums, *, alpha: float, confidence_level: float = 0.95, n_families: float = 1
 ) -> BinAudit:
     """Compare accuracy with confidence in each bin, and mark deviations beyond chance.
 
-    `n_families` sets of samples share the permitted error probability ``1 - confidence_level``.
+    The test has the permitted error probability ``1 - confidence_level`` over `n_families`.
     """
     # The reference inputs are treated as fixed and their labels as independent. The number of
     # correct predictions in a bin is then a sum of independent trials, whose tails are at most
@@ -325,7 +336,9 @@ def choose_alpha(
     low, high = 0.0, 1.0
     while high - low > TOLERANCE_PRECISION:
         middle = (low + high) / 2
-        passed = _share_passed(draws, middle, 1 - confidence_level) >= confidence_level
+        passed = (
+            _share_passed(draws, middle, ALL_SAMPLES * (1 - confidence_level)) >= confidence_level
+        )
         low, high = (low, middle) if passed else (middle, high)
     return AlphaStudy(high, regions)
 

@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 MAX_CONDITIONS = 200  # maximum per table; all pairs of conditions are searched
 MAX_CUTS = 9  # maximum per numeric column
-MAX_VALUES = 20  # maximum per text column; the most frequent values are used
+MIN_VALUES = 20  # of a text column, if as many occur; the most frequent values are used
+LEAST = 10  # minimum number of samples in a region
 MAX_INTEGER = 2**53
 MAX_COLUMNS = 1000  # maximum for a searched table
-MAX_SAMPLES = 50_000  # maximum for a searched table
-MAX_CELLS = 5_000_000  # maximum for a searched table; limits memory for wide tables
+MAX_SAMPLES = 250_000  # maximum for a searched table
+MAX_CELLS = 10_000_000  # maximum for a searched table; limits memory for wide tables
 # Numbers of significant digits of a limit. The smallest one that separates two values is used.
 DIGITS = range(6, 17)
 # Names that pandas' `infer_dtype` returns for columns of numbers.
@@ -41,21 +42,25 @@ class Conditions(NamedTuple):
     rules: list[tuple[Any, Any]]
     masks: BoolArray  # (n_conditions, n_rows), whether each sample in `rows` meets each condition
     rows: IntArray  # (n_rows,), positions of the searched samples
+    # For each column of texts or names, the values that are not searched, and their samples.
+    left_out: dict[str, tuple[int, int]] = {}
 
     def without(self, removed: BoolArray) -> Conditions:
         """Return the conditions for a table from which samples were removed."""
         stays = ~removed[self.rows]
         position = np.cumsum(~removed) - 1
-        return Conditions(self.rules, self.masks[:, stays], position[self.rows[stays]])
+        kept = position[self.rows[stays]]
+        return self._replace(masks=self.masks[:, stays], rows=kept)
 
 
-def conditions_of(X: Any) -> Conditions:
+def conditions_of(X: Any, seed: int = SEED) -> Conditions:
     """Create conditions on each column of a table, without using the labels.
 
     Numeric columns are split at quantiles, at fewer of them in wide tables. There is also one
-    condition for each value of a numeric column with few values, for each string and boolean, and
-    for missing values. Arrays of more than two dimensions are flattened. Of more than 50,000
-    samples or 5 million values, a fixed random subset is used.
+    condition for each value of a numeric column with few values, for each string and boolean (up to
+    200 in all, of at least 10 samples each), and for missing values. Arrays of more than two
+    dimensions are flattened. Of more than 250,000 samples or 10 million values, a random subset is
+    used that depends on `seed`.
     """
     table: Any = X.tocsr() if issparse(X) else _table(X)
     if table is None or table.shape[1] > MAX_COLUMNS:
@@ -64,38 +69,45 @@ def conditions_of(X: Any) -> Conditions:
             f"{type(X).__name__} of shape {getattr(X, 'shape', 'unknown')}; pass only the columns "
             "to be searched."
         )
-    rows = _searched_rows(*table.shape)
+    rows = _searched_rows(table.shape[0], table.shape[1], seed)
     part: Any = _table(table[rows].toarray()) if issparse(table) else table
     part = part if len(part) == len(rows) else part.iloc[rows]
-    cuts = int(np.clip(MAX_CONDITIONS // (2 * max(1, table.shape[1])), 1, MAX_CUTS))
+    budget = MAX_CONDITIONS // max(1, table.shape[1])
+    cuts, most = int(np.clip(budget // 2, 1, MAX_CUTS)), max(MIN_VALUES, budget)
     shared = part.columns.duplicated(keep=False)  # columns of equal name are given by position
-    made = [
-        (name if isinstance(name, str) and not shared[k] else k, rule, mask)
-        for k, name in enumerate(part.columns)
-        for rule, mask in _column_conditions(part.iloc[:, k], cuts)
-    ]
+    left_out: dict[str, tuple[int, int]] = {}
+    made = []
+    for k, name in enumerate(part.columns):
+        named = name if isinstance(name, str) and not shared[k] else k
+        left = np.ones(len(rows), bool)
+        for rule, mask in _column_conditions(part.iloc[:, k], cuts, most):
+            made.append((named, rule, mask))
+            left &= ~mask | (mask.sum() < LEAST)
+        values = set(map(str, part.iloc[left, k]))
+        if (values and not left.all()) or len(values) > 1:  # not a constant column
+            left_out[str(name)] = len(values), int(left.sum())
     masks = np.array([mask for *_, mask in made]).reshape(len(made), len(rows)).astype(bool)
-    return Conditions([(name, rule) for name, rule, _ in made], masks, rows)
+    return Conditions([(name, rule) for name, rule, _ in made], masks, rows, left_out)
 
 
-def checked_conditions(X: Any, n_samples: int) -> Conditions:
+def checked_conditions(X: Any, n_samples: int, seed: int = SEED) -> Conditions:
     """Conditions on a table of `n_samples` rows; a `Conditions` is returned unchanged."""
     if isinstance(X, Conditions):
         return X
     check_consistent_length(X, np.empty(n_samples))
-    return conditions_of(X)
+    return conditions_of(X, seed)
 
 
 def n_searched(n_samples: int, n_columns: int) -> int:
     return min(n_samples, MAX_SAMPLES, MAX_CELLS // max(1, n_columns))
 
 
-def _searched_rows(n_samples: int, n_columns: int) -> IntArray:
+def _searched_rows(n_samples: int, n_columns: int, seed: int) -> IntArray:
     drawn = n_searched(n_samples, n_columns)
     if drawn == n_samples:
         return np.arange(n_samples)
     # Evenly spaced positions could all hold samples of one kind if the table is ordered.
-    return np.sort(np.random.default_rng(SEED).permutation(n_samples)[:drawn])
+    return np.sort(np.random.default_rng(seed).permutation(n_samples)[:drawn])
 
 
 def _table(X: Any) -> pd.DataFrame | None:
@@ -113,7 +125,7 @@ def _table(X: Any) -> pd.DataFrame | None:
     return pd.DataFrame(array.reshape(len(array), -1))
 
 
-def _column_conditions(column: pd.Series, cuts: int) -> Iterator[tuple[Any, BoolArray]]:
+def _column_conditions(column: pd.Series, cuts: int, most: int) -> Iterator[tuple[Any, BoolArray]]:
     """Rules on one column, each with the mask of samples that meet it."""
     import pandas as pd
     from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
@@ -134,7 +146,7 @@ def _column_conditions(column: pd.Series, cuts: int) -> Iterator[tuple[Any, Bool
     except TypeError:  # lists, or other values that cannot be compared
         return
     counts = np.bincount(codes[codes >= 0], minlength=len(values))
-    for code in np.argsort(-counts, kind="stable")[:MAX_VALUES]:
+    for code in np.argsort(-counts, kind="stable")[:most]:
         if not isinstance(values[code], tuple):  # a tuple would be read as an interval
             yield getattr(values[code], "item", lambda code=code: values[code])(), codes == code
 

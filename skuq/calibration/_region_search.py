@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betainc
 
 from skuq.base import BoolArray, FloatArray, IntArray
 from skuq.calibration import _scan
 from skuq.calibration._bin_sums import SCALE, TopLabelPredictions
-from skuq.calibration._conditions import Conditions, checked_conditions, conditions_of
+from skuq.calibration._conditions import LEAST, Conditions, checked_conditions, conditions_of
 from skuq.calibration._scan import DIRECTIONS, SHARES, evidence_threshold, run_evidence
 from skuq.imports import shown
 
@@ -19,12 +21,15 @@ MAX_SIMULATIONS = 500
 # Maximum of the number of samples times the number of simulations. It reduces the number of
 # simulations for more than 10,000 samples.
 WORK = 5 * 10**6
-LEAST = 10  # minimum number of samples in a region
 MOST_PAIRED = 400  # largest number of conditions on the inputs for which pairs are formed
 MOST_FINDINGS = 5
 TOLERANCE_PRECISION = 5e-3
 FIRST_GUESS = 0.1  # initial alpha of regions
 N_SIMULATED = 5  # reference sets whose thresholds are simulated
+# Share of the search's error probability that belongs to learned regions; the number of samples
+# that they are learned from, and the number of them that are tested.
+LEARNED, MAX_LEARNED, N_LEARNED = 1 / 3, 5_000, 20
+TREES = {"n_estimators": 40, "max_depth": 4, "subsample": 0.5, "max_features": 0.5}
 CONFIDENCE = object()  # column name of the reported confidence
 
 
@@ -86,6 +91,7 @@ class RegionSearch(NamedTuple):
     # Smallest evidence that counts as a finding in each direction, in nats.
     threshold: float
     threshold_overconfident: float
+    left_out: dict[str, tuple[int, int]] = {}  # as in `Conditions`
 
 
 def search_regions(
@@ -94,13 +100,14 @@ def search_regions(
     *,
     alpha: float,
     confidence_level: float = 0.95,
-    n_families: int = 1,
+    n_families: float = 1,
     weight: NDArray[Any] | None = None,
+    random_state: int = 0,
 ) -> RegionSearch:
     """Find regions of the inputs whose accuracy differs from confidence by more than alpha.
 
     `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`.
-    `n_families` tests, of which this is one, share the permitted error probability. Integer
+    The test has the permitted error probability over `n_families`. Integer
     weights, (n_samples,), count samples; fractional weights also weight the simulated labels.
 
     Notes
@@ -114,17 +121,28 @@ def search_regions(
     Fewer labels are simulated for more than 10,000 samples. In a table of more than about 200
     columns, regions have one condition on the inputs.
 
+    With a third of the error probability, regions of up to four conditions are tested that small
+    boosted trees [2]_ learn from the deviations in one half of the samples. Only the other half is
+    used to test them (exact binomial, Bonferroni), and their counts refer to it.
+
+    The halves, and the samples of a table that is too large, are drawn with a hash of the right and
+    wrong predictions, and `random_state`: nobody who does not know the labels can choose them.
+
     References
     ----------
     .. [1] Kulldorff, "A Spatial Scan Statistic", Communications in Statistics 26, 1997.
+    .. [2] Friedman, "Stochastic Gradient Boosting", Computational Statistics & Data Analysis 38,
+       2002.
     """
-    conditions = checked_conditions(X, len(predictions.confidence))
-    level = (1 - confidence_level) / n_families
+    seed = search_seed(predictions, random_state)
+    conditions = checked_conditions(X, len(predictions.confidence), seed)
+    share = n_families / (1 - LEARNED), n_families / LEARNED
+    level = (1 - confidence_level) / share[0]
     samples = _samples(conditions, predictions, weight)
     pairs = _pairs(samples)
-    n_pairs = len(pairs)
+    n_pairs, total = len(pairs), samples.number.sum().item()
     if n_pairs == 0:
-        return RegionSearch([], 0, samples.number.sum().item(), np.inf, np.inf)
+        return RegionSearch([], 0, total, np.inf, np.inf, conditions.left_out)
     rng = np.random.default_rng(_scan.SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
     found: list[_Candidate] = []
@@ -135,12 +153,80 @@ def search_regions(
         below = np.searchsorted(largest, evidence * (1 - _scan.ROUNDING), side="left")
         p = _scan.p_values(evidence, n_simulated - below, n_simulated, n_pairs, sign)
         found += [
-            _Candidate(float(p[k]), float(evidence[k]), sign, *pairs[k].tolist())
+            _Candidate(min(1.0, share[0] * p[k]), float(evidence[k]), sign, {*pairs[k].tolist()})
             for k in np.flatnonzero(p < level)
         ]
-    tail = level / (2 * n_pairs)
-    regions = [_region(each, samples, tail, n_families) for each in _disjoint(found, samples)]
-    return RegionSearch(regions, n_pairs, samples.number.sum().item(), *thresholds)
+    learned, tested = _learned(samples, alpha, seed)
+    corrected = [each._replace(p_value=min(1.0, share[1] * each.p_value)) for each in learned]
+    found += [each for each in corrected if each.p_value < 1 - confidence_level]
+    tail = (1 - confidence_level) / n_families / (2 * (n_pairs + N_LEARNED))
+    regions = [_region(each, samples, tested, tail) for each in _disjoint(found, samples)]
+    low, high = thresholds
+    return RegionSearch(regions, n_pairs, total, low, high, conditions.left_out)
+
+
+def _learned(samples: _Samples, alpha: float, seed: int) -> tuple[list[_Candidate], BoolArray]:
+    """Regions learned from one half of the samples and tested on the other; and the other half."""
+    order = np.random.default_rng(seed).permutation(len(samples.correct))
+    learn, tested = order[: len(order) // 2][:MAX_LEARNED], np.zeros(len(order), bool)
+    tested[order[len(order) // 2 :]] = True
+    if len(learn) < 4 * LEAST:
+        return [], tested
+    from sklearn.ensemble import GradientBoostingRegressor
+
+    deviation, weight = samples.correct - samples.confidence, samples.number[learn].astype(float)
+    trees = GradientBoostingRegressor(**TREES, random_state=0)
+    trees.fit(samples.masks[:, learn].T, deviation[learn], sample_weight=weight)
+    place = {mask.tobytes(): k for k, mask in enumerate(samples.masks)}
+    negation = [place.get((~mask).tobytes()) for mask in samples.masks]
+    leaves = set().union(*(_leaves(tree.tree_, negation) for tree in trees.estimators_[:, 0]))
+    found = [
+        (_evidence_inside(samples, inside & ~tested, alpha, sign)[0], sign, leaf, inside & tested)
+        for leaf in sorted(leaves)
+        if leaf and leaf[0] < samples.n_inputs
+        for inside in [samples.masks[[*leaf]].all(axis=0)]
+        for sign in DIRECTIONS
+    ]
+    candidates = []
+    for _, sign, leaf, inside in sorted(found, key=lambda each: -each[0])[:N_LEARNED]:
+        evidence, right, size, limit = _evidence_inside(samples, inside, alpha, sign)
+        if evidence > 0 and inside.sum() >= LEAST:
+            # The binomial tail, by the beta distribution, which accepts sums of weights.
+            tail = (right, size - right + 1, limit), (size - right, right + 1, 1 - limit)
+            p = N_LEARNED * float(betainc(*tail[sign < 0]))
+            candidates.append(_Candidate(p, evidence, sign, {*leaf}, True))
+    return candidates, tested
+
+
+def _leaves(
+    tree: Any, negation: list[int | None], node: int = 0, path: tuple[int, ...] = ()
+) -> set[tuple[int, ...]]:
+    """Sorted conditions on the path to each leaf, except negations that no condition states."""
+    if tree.children_left[node] < 0:
+        return {path}
+    met = int(tree.feature[node])
+    ways = (tree.children_left[node], negation[met]), (tree.children_right[node], met)
+    paths = [(child, path if k is None else tuple(sorted({*path, k}))) for child, k in ways]
+    return set().union(*(_leaves(tree, negation, *each) for each in paths))
+
+
+def _evidence_inside(
+    samples: _Samples, inside: BoolArray, alpha: float, sign: int
+) -> tuple[float, float, float, float]:
+    """Evidence, effective numbers of right and of all samples, and the tolerated accuracy."""
+    number = samples.number[inside]
+    size = max(1e-9, number.sum())
+    unit = size / max(1e-9, samples.squares[inside].sum())
+    limit = _tolerated((samples.confidence[inside] * number).sum() / size, alpha, sign)
+    right, size = float(unit * samples.number_right[inside].sum()), float(unit * size)
+    evidence = float(run_evidence(np.array(right), np.array(size), limit, sign))
+    return evidence, right, size, float(limit)
+
+
+def search_seed(predictions: TopLabelPredictions, random_state: int) -> int:
+    """Seed of a search: whoever does not know the labels cannot know it."""
+    content = np.packbits(predictions.correct).tobytes() + str(random_state).encode()
+    return int.from_bytes(hashlib.sha256(content).digest()[:16], "big")
 
 
 def region_tolerance(
@@ -171,7 +257,7 @@ def _thresholds(
     return [
         evidence_threshold(
             _evidence(samples, pairs, alpha, sign, n_simulated, rng)[1],
-            (1 - confidence_level) / 2 * SHARES[sign],
+            (1 - confidence_level) / 2 * (1 - LEARNED) * SHARES[sign],
             len(pairs),
         )
         for sign in DIRECTIONS
@@ -227,13 +313,11 @@ class _Samples(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    """A pair of conditions; a single condition is paired with itself."""
-
-    p_value: float
+    p_value: float  # corrected for the whole audit
     evidence: float
     sign: int
-    first: int
-    second: int
+    conditions: set[int]
+    is_learned: bool = False
 
 
 def _samples(
@@ -350,18 +434,18 @@ def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
     """Most significant disjoint regions; in a tie, regions of one condition are preferred."""
     chosen: list[_Candidate] = []
     taken = np.zeros(len(samples.correct), bool)
-    for each in sorted(
-        found, key=lambda c: (c.p_value, -round(c.evidence, 9), c.first != c.second)
-    ):
-        inside = samples.masks[each.first] & samples.masks[each.second]
+    for each in sorted(found, key=lambda c: (c.p_value, -round(c.evidence, 9), len(c.conditions))):
+        inside = samples.masks[[*each.conditions]].all(axis=0)
         if len(chosen) < MOST_FINDINGS and not (inside & taken).any():
             chosen.append(each)
             taken |= inside
     return chosen
 
 
-def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -> Region:
-    inside = samples.masks[each.first] & samples.masks[each.second]
+def _region(each: _Candidate, samples: _Samples, tested: BoolArray, tail: float) -> Region:
+    """Describe a region; a learned one by the samples that it was tested on."""
+    inside = samples.masks[[*each.conditions]].all(axis=0)
+    inside = inside & tested if each.is_learned else inside
     number = samples.number[inside]
     count, correct = number.sum().item(), samples.number_right[inside].sum().item()
     confidence = float(np.average(samples.confidence[inside], weights=number))
@@ -369,14 +453,14 @@ def _region(each: _Candidate, samples: _Samples, tail: float, n_families: int) -
     share = whole * (correct / count) if samples.is_fractional else correct
     low, high = _scan.clopper_pearson(share, whole, tail)
     conditions: dict[Any, Any] = {}
-    for k in {each.second, each.first}:
+    for k in each.conditions:
         name, rule = samples.rules[k]
         conditions[name] = _intersection(conditions[name], rule) if name in conditions else rule
     reported = conditions.pop(CONFIDENCE, (None, None))
     if not isinstance(reported, tuple):  # one value of the confidence, not an interval
         reported = (reported, reported)
     ends = 0.0 if reported[0] is None else reported[0], 1.0 if reported[1] is None else reported[1]
-    accuracy, p = correct / count, min(1.0, n_families * each.p_value)
+    accuracy, p = correct / count, each.p_value
     gap, least, most = (float(end) - confidence for end in (accuracy, low, high))
     side, evidence = DIRECTIONS[each.sign], each.evidence
     return Region(

@@ -114,11 +114,12 @@ def planned_threshold(
     n_bins: int = 10,
     *,
     level: float = 0.05,
-    n_families: int = 1,
+    n_families: float = 2,
     direction: Direction = "underconfident",
 ) -> float:
     """Evidence, in nats, that suffices for a finding in any reference set.
 
+    `n_families` is 2 for all samples, which have half of the permitted error probability `level`.
     The threshold that `scan_bins` simulates is usually lower.
     """
     return float(np.log(n_runs(n_bins) * n_families / (SHARES[_sign(direction)] * level)))

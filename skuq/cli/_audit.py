@@ -69,11 +69,16 @@ class _Needed(click.Option):
     "Labels in the order of the --proba columns; for a single column: both labels, the label "
     "of this column last.  [default: labels in names such as p(yes), else sorted labels]",
 )
-@option("--alpha", "Tolerated difference between accuracy and confidence.", SMALL_SHARE, 0.05)
+@option(
+    "--tolerance alpha",
+    "Tolerated difference between accuracy and confidence; not a significance level.",
+    SMALL_SHARE,
+    0.05,
+)
 @option("--bins n_bins", "Number of confidence bins.", POSITIVE, 10)
 @option(
     "--confidence-level",
-    "A model whose confidence is right within --alpha passes with at least this probability.",
+    "A model whose confidence is right within --tolerance passes with at least this probability.",
     SHARE,
     0.95,
 )
@@ -83,8 +88,8 @@ class _Needed(click.Option):
 )
 @option("--weights", "Column with weights of the rows: frequencies, or survey weights.")
 @option(
-    "--region-alpha",
-    "Tolerated difference within regions of --features.  [default: the value of --alpha]",
+    "--region-tolerance region_alpha",
+    "Tolerated difference within regions of --features.  [default: the value of --tolerance]",
     SMALL_SHARE,
 )
 @option(
@@ -93,6 +98,7 @@ class _Needed(click.Option):
     WRITABLE,
 )
 @option("--json json_path", "JSON file to write, with all numbers.", WRITABLE)
+@option("--seed random_state", "Your own seed of the search.", click.IntRange(0))
 @option("--jobs", "Number of processes, each reading some of the files; -1 uses all cores.", int, 1)
 @_io.csv_options
 @_io.quiet_option
@@ -100,8 +106,8 @@ class _Needed(click.Option):
 def audit(ctx: click.Context, /, **options: Any) -> None:
     """Audit reported confidence against true labels.
 
-    Exit code 0: passed. 10: failed, confidence is significantly wrong by more than --alpha.
-    Any other code: no verdict.
+    Exit code 0: passed. 10: failed, confidence is significantly wrong by more than --tolerance.
+    12: inconclusive, too few rows to find even large deviations. Any other code: no verdict.
 
     The options are for an audit of recorded predictions. The subcommands prove and verify an audit
     without revealing the model.
@@ -138,11 +144,12 @@ def _passes(
     csv_format: _io.CsvOptions,
     quiet: bool,
     **settings: Any,
-) -> bool:
-    """Audit the files, write and print the results, and return whether the audit passes."""
+) -> bool | None:
+    """Audit the files, write and print the results, and return the verdict."""
     _io.check_jobs(jobs)
-    for name, value in (settings | {"region_alpha": region_alpha}).items():
-        _io.check_finite("--" + name.replace("_", "-"), value)
+    limits = {"tolerance": settings["alpha"], "region-tolerance": region_alpha}
+    for name, value in (limits | {"confidence-level": settings["confidence_level"]}).items():
+        _io.check_finite(f"--{name}", value)
     if report is not None:
         _io.require_plots("--report")
         json_path = report.with_suffix(".json") if json_path is None else json_path
@@ -158,8 +165,10 @@ def _passes(
     _check_attributes("--groups", attributes, outcomes)
     _check_attributes("--features", searched, outcomes)
     _check_attributes("--weights", [] if weights is None else [weights], outcomes)
-    if region_alpha is not None and not searched:
-        raise InputError("--region-alpha requires --features, the columns to search.")
+    of_search = {"region-tolerance": region_alpha, "seed": settings["random_state"]}
+    for name, value in of_search.items():
+        if value is not None and not searched:
+            raise InputError(f"--{name} requires --features, the columns to search.")
     try:
         auditor, order, notes = audit_files(
             paths,
@@ -185,7 +194,7 @@ def _passes(
         for what, path in (("Report", report), ("Figures", json_path)):
             if path is not None:
                 say(f"{what}: {path}")
-    return auditor.passed_
+    return auditor.passed_ if auditor.conclusive_ else None
 
 
 def _split(names: str | None) -> list[str]:
@@ -230,7 +239,8 @@ def _write(
 
 def _show(data: dict[str, Any]) -> None:
     verdict = data["verdict"]
-    say("", verdict["headline"], "", bold=True, fg="green" if verdict["passed"] else "red")
+    color = ("green" if verdict["conclusive"] else "yellow") if verdict["passed"] else "red"
+    say("", verdict["headline"], "", bold=True, fg=color)
     _io.say_bins(data["bins"])
     say("")
     for sentence in verdict["sentences"]:

@@ -1,11 +1,11 @@
 """The ``skuq`` command: a thin layer over the package, one module for each larger command.
 
 Commands are imported when they are called. Exit codes: 0 success, 2 unusable input (the message
-gives the reason), 1 any other error. ``skuq audit`` has an additional code for a failed audit, and
-``skuq quantify`` for a model that is not better than guessing. A crash cannot produce either of
-these two codes. Python exits with 1 on an exception, a failed import or an interrupt, with 120 if
-its output cannot be flushed, and with 128 or more if it is killed; click exits with 2 on wrong
-usage.
+gives the reason), 1 any other error. ``skuq audit`` has additional codes for a failed and for an
+inconclusive audit, and ``skuq quantify`` for a model that is not better than guessing. A crash
+cannot produce these codes. Python exits with 1 on an exception, a failed import or an interrupt,
+with 120 if its output cannot be flushed, and with 128 or more if it is killed; click exits with 2
+on wrong usage.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,7 +19,7 @@ from skuq import __version__
 from skuq.cli._io import NEW_FOLDER, option, require_plots, say
 from skuq.imports import shown
 
-PASSED, NO_VERDICT, FAILED = 0, 2, 10
+PASSED, NO_VERDICT, FAILED, INCONCLUSIVE = 0, 2, 10, 12
 GUESSING = 11  # the model is not better than a constant prediction
 
 COMMANDS = {  # module and short help of each command, whose function has its name
@@ -98,9 +98,8 @@ def estimators(check: bool) -> None:
     NEW_FOLDER,
     Path("skuq-demo"),
 )
-@option("--seed", "Seed of data and training.", int, 0)
 @option("--jobs", "Processes; -1 uses all cores.", int, -1)
-def demo(out: Path, seed: int, jobs: int) -> None:
+def demo(out: Path, jobs: int) -> None:
     """Detect inputs of a digit classifier that are not digits."""
     require_plots("skuq demo")
     out.mkdir(parents=True, exist_ok=True)
@@ -108,7 +107,7 @@ def demo(out: Path, seed: int, jobs: int) -> None:
 
     say("This takes about a minute on two cores.")
     say("Training a digit classifier and searching for adversarial models ...")
-    result = run_digits_demo(n_jobs=jobs, random_state=seed, verbose=1)
+    result = run_digits_demo(n_jobs=jobs, random_state=0, verbose=1)
     say(f"Accuracy on test digits: {result.accuracy:.3f}")
     say("AUROC of out-of-distribution detection:")
     say(*result.detection.to_string(float_format="%.3f").splitlines())
@@ -121,12 +120,12 @@ def demo(out: Path, seed: int, jobs: int) -> None:
 # --- verdicts ------------------------------------------------------------------------------------
 
 
-def exit_with_verdict(ctx: click.Context, passes: Callable[[], bool]) -> NoReturn:
-    """Exit with the code of the verdict that `passes` returns."""
+def exit_with_verdict(ctx: click.Context, passes: Callable[[], bool | None]) -> NoReturn:
+    """Exit with the code of the verdict that `passes` returns; None is inconclusive."""
     try:
         passed = passes()
     except SystemExit as error:  # the exit code of this exception is not a verdict
         raise RuntimeError(
             f"The command ended before its verdict, with exit code {error.code!r}."
         ) from error
-    ctx.exit(PASSED if passed else FAILED)
+    ctx.exit(INCONCLUSIVE if passed is None else PASSED if passed else FAILED)

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.calibration import BinAudit, BinSums, RegionSearch, Scan, detectable_gap, scan_bins
+from skuq.calibration import BinAudit, BinSums, RegionSearch, Scan, detectable_gap
 from skuq.files import atomic_paths, write_atomically
 from skuq.imports import shown
 from skuq.labels import amount, counted
@@ -23,6 +23,9 @@ from skuq.reporting._report import MISSING, Report, cells, picture, template
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
+SMALLEST_AIM = (
+    0.05  # gap whose sample size is stated if no gap is tolerated; else twice the tolerated
+)
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of a `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
@@ -89,7 +92,10 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
     With fractional weights they are floats. `notes` are remarks for the reader.
     """
     check_is_fitted(auditor)
-    verdict = {"passed": auditor.passed_, "within_alpha": auditor.within_alpha_}
+    names = ("passed", "conclusive", "within_alpha")
+    verdict = {name: bool(getattr(auditor, f"{name}_")) for name in names}
+    aim = 2 * auditor.settings_["alpha"] or SMALLEST_AIM
+    enough = not auditor._misses(aim)
     model = getattr(auditor, "estimator_", None)
     data: dict[str, Any] = {
         "format": "skuq-audit",
@@ -113,7 +119,8 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
             for name, sums in auditor.group_sums_.items()
             if sums.count.any()
         ],
-        "without_groups": _without_groups(auditor),
+        # A gap of all bins, and the number of samples that finds it; None if this one does.
+        "aim": {"gap": aim, "n_samples": None if enough else _number(auditor._required_size(aim))},
         "regions": _regions(auditor),
     }
     texts = sentences(data)
@@ -147,19 +154,6 @@ def _summary(sums: BinSums, bins: BinAudit) -> dict[str, Any]:
     }
 
 
-def _without_groups(auditor: CalibrationAuditor) -> dict[str, list[float | None]] | None:
-    """Gaps that an audit without groups would find in bins of all samples."""
-    n_groups = sum(bool(sums.count.any()) for sums in auditor.group_sums_.values())
-    if n_groups == 0:
-        return None
-    given, sums = auditor.settings_, auditor.sums_
-    level = (1 - given["confidence_level"]) / (auditor.n_families_ - n_groups)
-    scan = scan_bins(sums, alpha=given["alpha"], level=level)
-    rows = zip(sums.effective_count.tolist(), sums.mean_confidence.tolist(), strict=True)
-    bins = [_gaps(*row, given["alpha"], scan) for row in rows]
-    return {name: [each[name] for each in bins] for name in bins[0]}
-
-
 def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     """Regions found, and detectable gaps by size; None if no regions were searched."""
     search = auditor.result_.regions
@@ -172,6 +166,7 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     return {
         "n_searched": search.n_searched,
         "n_samples": search.n_samples,
+        "left_out": {column: list(counts) for column, counts in search.left_out.items()},
         "detectable": [
             {"share": share, "count": n, "confidence": REGION_CONFIDENCE}
             | _gaps(n, REGION_CONFIDENCE, alpha, search)
@@ -434,7 +429,7 @@ def bin_finding(row: Row) -> str:
             return "with neighbours"
         return "too low" if too_low else "too high"
     if not row["within_alpha"]:
-        return "chance"
+        return "not significant"
     beyond_chance = row["count"] > 0 and (row["gap_low"] > 0 or row["gap_high"] < 0)
     return "tolerated" if beyond_chance else "none"
 
@@ -483,8 +478,8 @@ def _facts(data: Figures) -> dict[str, Any]:
         "directions": {each["direction"] for each in [*runs, *group_runs, *of_regions]},
         "within": _sized(filled, "tolerated"),
         "within_in_groups": len(_sized(in_groups, "tolerated")),
-        "beyond": _sized(filled, "chance"),
-        "beyond_in_groups": len(_sized(in_groups, "chance")),
+        "beyond": _sized(filled, "not significant"),
+        "beyond_in_groups": len(_sized(in_groups, "not significant")),
         # The largest of k probabilities is at least 1 / k, so bins below 1 / k are always empty. If
         # many confidences are equal, quantile edges coincide and bins have no width.
         "empty": _merged(
@@ -498,7 +493,7 @@ def _facts(data: Figures) -> dict[str, Any]:
         "small_groups": [
             shown(group["name"]) for group in groups if all(group[name] is None for name in SHIFTS)
         ],
-        "without_groups": _deviations(data["without_groups"] or {}),
+        "would_find": _would_find(data),
         "in_regions": [
             f"{100 * each['share']:.0f}% of the samples searched ({each['count']:,}) and "
             f"{limits} of them are right"
@@ -506,6 +501,10 @@ def _facts(data: Figures) -> dict[str, Any]:
             if (limits := _limits(each))
         ],
         "where_searched": _where_searched(data),
+        "left_out": [
+            f"{counted(values, 'value')} of {shown(column)} ({counted(samples, 'sample')})"
+            for column, (values, samples) in (regions["left_out"] if regions else {}).items()
+        ],
         "counted": counted,
         "amount": amount,
     }
@@ -563,6 +562,19 @@ def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
             sizes = " to ".join(found[:: max(1, len(found) - 1)])
             texts.append(f"{verb} its confidence by at least {sizes} percentage points")
     return ", or ".join(texts)
+
+
+def _would_find(data: Figures) -> str:
+    """Gaps of all bins that would have been found, and the samples that the tolerance needs."""
+    gaps = {way: data[name] for way, name in zip(WAYS, SHIFTS, strict=True)}
+    found = [f"{way} by {100 * gap:.1f}" for way, gap in gaps.items() if gap is not None]
+    aim, needed = data["aim"]["gap"], data["aim"]["n_samples"]
+    text = f"confidence that is {' or '.join(found)} percentage points" if found else "nothing"
+    text = f"With a probability of {100 * data['power']:.3g}%, this audit finds {text} in all bins"
+    if needed is None or not np.isfinite(needed):
+        return f"{text}."
+    size = f"about {float(f'{needed:.2g}'):,.0f} samples are needed"
+    return f"{text}; to find {100 * aim:.4g} points, {size}."
 
 
 def _undetectable(filled: list[Row]) -> dict[str, list[str]]:

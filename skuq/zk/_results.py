@@ -143,7 +143,9 @@ def judge(sums: BinSums, statement: AuditStatement, tolerance: float) -> Judgeme
         _passes(sums, value, level)
         for value in (max(0.0, alpha - tolerance), alpha, min(1.0, alpha + tolerance))
     )
-    result = None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level)
+    result = (
+        None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level, share=1)
+    )
     # The same confidences, once with all predictions correct, once with all wrong.
     extremes = [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
     could_fail = not passed or not all(_passes(each, alpha, level) for each in extremes)
@@ -152,7 +154,7 @@ def judge(sums: BinSums, statement: AuditStatement, tolerance: float) -> Judgeme
 
 def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool:
     if confidence_level is not None:
-        return audit_sums(sums, alpha=alpha, confidence_level=confidence_level).passed
+        return audit_sums(sums, alpha=alpha, confidence_level=confidence_level, share=1).passed
     return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
 
 

@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from skuq import CalibrationAuditor
 from skuq.calibration import detectable_gap, region_mask, required_samples, scan_bins
@@ -21,7 +23,7 @@ from_predictions = CalibrationAuditor.from_predictions
         ([(100, 0.7, 83)], {"alpha": 0.0, "confidence_level": 0.999}, False, True),
         ([(100, 0.7, 83)], {"alpha": 0.1}, False, True),
         ([(100, 0.7, 83)], {"alpha": 0.13}, True, True),
-        ([(60, 0.65, 48), (60, 0.75, 53)], {}, False, False),  # neither would be found alone
+        ([(60, 0.65, 48), (60, 0.75, 54)], {}, False, False),  # neither would be found alone
     ],
 )
 def test_only_what_neither_chance_nor_tolerance_explains_fails(
@@ -68,6 +70,25 @@ def test_a_model_underconfident_for_one_group_passes_unless_groups_are_audited()
     assert by_group.suspicious_bins().tolist() == []
 
 
+@given(right=st.integers(20, 60), n_groups=st.integers(1, 12), seed=st.integers(0, 99))
+def test_a_group_that_is_named_changes_nothing_about_all_samples(right, n_groups, seed):
+    y, proba = np.arange(60) >= right, np.tile([0.95, 0.05], (60, 1))
+    town = np.random.default_rng(seed).integers(0, n_groups, 60)
+    plain = from_predictions(y, proba, classes=[0, 1])
+    named = from_predictions(y, proba, classes=[0, 1], sensitive_features={"town": town})
+    assert named.passed_ <= plain.passed_
+    for one, other in zip(plain.bins_, named.bins_, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert plain.conclusive_ == (not plain.passed_)  # so few predictions prove nothing
+
+
+def test_a_pass_is_conclusive_if_large_gaps_would_have_been_found():
+    for n, conclusive in ((100, False), (400, True)):
+        audit = audit_of((n, 0.75, 3 * n // 4))
+        assert (audit.passed_, audit.conclusive_) == (True, conclusive)
+    assert audit_of((100, 0.75, 75), alpha=0.9).conclusive_  # larger gaps are impossible
+
+
 def test_uncertainty_is_split_by_what_the_reference_set_supports(model, reference):
     audit = audit_of((50, 0.55, 48), (100, 0.7, 70), (100, 0.95, 60))
     asked = np.array([0.51, 0.55, 0.7, 0.8, 0.9, 1.0])  # nothing is known of bin 8
@@ -88,7 +109,7 @@ def test_power_is_that_of_what_a_finding_needs_in_the_audit(power):
     groups = {"who": [*WHO, *"b" * 20]}
     audit = from_predictions(y, Reporter().predict_proba(X), sensitive_features=groups)
     assert audit.n_families_ == 1 + 2
-    assert audit.bins_.threshold == scan_bins(audit.sums_, alpha=0.05, level=0.05 / 3).threshold
+    assert audit.bins_.threshold == scan_bins(audit.sums_, alpha=0.05, level=0.05 / 2).threshold
     settings = {"alpha": 0.05, "threshold": audit.bins_.threshold, "power": power}
     count, confidence = [0] * 7 + [600, 20, 0], [np.nan] * 7 + [0.7, 0.85, np.nan]
     gaps = audit.detectable_gaps(power=power)

@@ -46,7 +46,7 @@ def test_with_the_tolerance_fresh_draws_pass_as_often_as_asked_for(
 
 
 def test_the_size_is_that_of_the_predictions_the_seed_decides_and_classes_are_the_columns():
-    y, proba = recorded(400)
+    y, proba = recorded(400, 0.1)
     names = np.array(["z", "a"])
 
     def study(seed, labels=y, **settings):
@@ -63,7 +63,7 @@ def test_a_level_that_few_simulations_cannot_resolve_is_that_of_the_bound():
     # -50 log(0.7 + alpha), in one run.
     settings = {"classes": [0, 1], "confidence_level": 0.999, "n_repeats": 30}
     study = choose_alpha(np.zeros(50), [[0.7, 0.3]] * 50, n_bins=1, random_state=0, **settings)
-    assert study.tolerance == pytest.approx((0.8 * 0.001) ** (1 / 50) - 0.7, abs=1e-3)
+    assert study.tolerance == pytest.approx((0.8 * 0.001 / 2) ** (1 / 50) - 0.7, abs=1e-3)
 
 
 @pytest.mark.parametrize(("n", "size"), [(300, 30), (300, 300), (40, 300)])

@@ -188,7 +188,11 @@ def test_numbers_are_cut_at_values_that_occur_into_equal_parts_and_texts_have_a_
         assert not any(isinstance(rule, tuple) for _, rule in rules)
     names = [f"{k}" for k in np.random.default_rng(0).integers(0, 500, 1000)]
     frequent = sorted(dict.fromkeys(names), key=lambda name: -names.count(name))
-    assert rules_of(pd.DataFrame({"name": names})) == frequent[:20]  # the first of equal ones
+    assert rules_of(pd.DataFrame({"name": names})) == frequent[:200]  # the first of equal ones
+    few = pd.DataFrame({"name": names, **{f"{k}": 0 for k in range(19)}})
+    assert rules_of(few) == frequent[:20]
+    names = np.repeat(["a", "b", "c", "d"], [12, 10, 9, 2])
+    assert conditions_of(pd.DataFrame({"name": names, "x": 0})).left_out == {"name": (2, 11)}
 
 
 def test_of_many_samples_some_are_taken_always_the_same_ones(monkeypatch):

@@ -289,10 +289,10 @@ def test_at_the_detectable_gap_the_power_is_the_requested_one(
 
 def test_the_planned_threshold_grows_with_everything_that_is_tested():
     base = planned_threshold(10, level=0.05)
-    assert base == pytest.approx(np.log(55 / (0.8 * 0.05)))
-    assert planned_threshold(11) == pytest.approx(np.log(65 / (0.8 * 0.05)))
+    assert base == pytest.approx(np.log(2 * 55 / (0.8 * 0.05)))
+    assert planned_threshold(11) == pytest.approx(np.log(2 * 65 / (0.8 * 0.05)))
     assert planned_threshold(10, level=0.01) == pytest.approx(base + np.log(5))
-    assert planned_threshold(10, n_families=5) == pytest.approx(base + np.log(5))
+    assert planned_threshold(10, n_families=10) == pytest.approx(base + np.log(5))
     assert planned_threshold(direction=OVER) == pytest.approx(base + np.log(4))
 
 

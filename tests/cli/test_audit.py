@@ -73,7 +73,7 @@ def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word, r
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("  ")][1:]
     assert [line[3] for line in lines] == [f"{row['count']:,}" for row in filled]
     assert [" ".join(line[7:]) for line in lines] == [
-        "too low" if row["significant"] else "none" if row["within_alpha"] else "chance"
+        "too low" if row["significant"] else "none" if row["within_alpha"] else "not significant"
         for row in filled
     ]
     result = audit("--quiet", "--json", "f.json", predictions=f"{name}.csv")
@@ -84,7 +84,7 @@ def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word, r
 
 
 def test_options_reach_the_audit_and_the_figures_are_written(folder):
-    options = ["--alpha", "0.1", "--bins", "7", "--confidence-level", "0.9", "--groups", "sex"]
+    options = ["--tolerance", "0.1", "--bins", "7", "--confidence-level", "0.9", "--groups", "sex"]
     assert "Figures: figures.json" in passes(*options, "--json", "figures.json")
     table = table_of()
     settings = {"alpha": 0.1, "n_bins": 7, "confidence_level": 0.9}
@@ -189,12 +189,12 @@ def test_one_column_or_two_in_any_order_give_the_same_verdict(folder):
         (["--groups", "sex,sex"], {}, "--groups: 'sex' is named twice"),
         (["--features", "p0"], {}, "--features: 'p0' is the label or a probability"),
         (["--features", "nobody"], {}, "nobody"),
-        (["--region-alpha", "0.1"], {}, "--region-alpha requires --features"),
+        (["--region-tolerance", "0.1"], {}, "--region-tolerance requires --features"),
         (["--json", "honest.csv"], {}, "honest.csv is already an input or output"),
         (["--json", "n" * 300], {}, "Cannot write:"),
         (["--jobs", "0"], {}, "--jobs"),
-        (["--alpha", "nan"], {}, "--alpha"),
-        (["--alpha", "2"], {}, "--alpha"),
+        (["--tolerance", "nan"], {}, "--tolerance"),
+        (["--tolerance", "2"], {}, "--tolerance"),
         (["--confidence-level", "nan"], {}, "--confidence-level"),
         (["--bins", "2000"], {}, "2000"),
         (["--classes", "0"], {}, "columns p0, p1 and 1 label (0)"),
@@ -275,7 +275,7 @@ def test_regions_are_searched_in_the_named_columns(folder):
     table = X.assign(y=y, p0=proba[:, 0], p1=proba[:, 1])
     table[:700].to_csv("a.csv", index=False)
     table[700:].to_csv("b.csv", index=False)
-    options = ["--features", "age,job", "--region-alpha", "0.2", "--json", "a.json"]
+    options = ["--features", "age,job", "--region-tolerance", "0.2", "--json", "a.json"]
     result = audit(*options, predictions="[ab].csv")
     assert result.exit_code == 10
     expected = CalibrationAuditor.from_predictions(y, proba, X=X, search_regions=0.2)

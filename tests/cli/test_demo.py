@@ -31,10 +31,10 @@ def command(result, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "run_digits_demo", lambda **given: asked.append(given) or result)
         before = pyplot.get_fignums()
-        done = run("demo", "--out", out, "--seed", 5, "--jobs", 1)
+        done = run("demo", "--out", out, "--jobs", 1)
     assert done.exit_code == 0, done.output
     assert pyplot.get_fignums() == before
-    assert asked == [{"n_jobs": 1, "random_state": 5, "verbose": 1}]
+    assert asked == [{"n_jobs": 1, "random_state": 0, "verbose": 1}]
     page = (out / "report.html").read_text(encoding="utf-8")
     return SimpleNamespace(out=out, output=done.output, page=page)
 

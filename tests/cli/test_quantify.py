@@ -466,8 +466,8 @@ def test_results_of_labelled_rows_are_audited_as_they_are(folder, names):
     table = pd.DataFrame({"x": codes + rng.normal(size=400), "kind": np.array(names)[codes]})
     write_table("new.csv", [table[200:].assign(id=range(200))])
     quantify("--id", "id", *METHOD, target="kind", train="new.csv")
-    given = ["--predictions", "out.csv", "--label", "kind", "--alpha", "0.2", "--json", "a.json"]
-    result = run("audit", *given)
+    audited = ["--predictions", "out.csv", "--label", "kind"]
+    result = run("audit", *audited, "--tolerance", "0.2", "--json", "a.json")
     assert result.exit_code == 0, result.output
     assert f"p({names[0]}) -> {names[0]}" in result.output
     rows = pd.read_csv("out.csv", dtype={"kind": str, "prediction": str})
