@@ -24,7 +24,7 @@ from skuq.base import FloatArray, IntArray
 from skuq.calibration import conformal_limit
 from skuq.features import encoded, feature_encoder
 from skuq.files import stored
-from skuq.validation import as_pandas
+from skuq.validation import as_pandas, independent_counts
 
 #: Levels of the quantiles that represent a predicted distribution.
 LEVELS: FloatArray = np.array(
@@ -50,7 +50,7 @@ class ResidualForest:
 
     `residuals` of training rows are in ascending order, with their `weight`, their `leaves`
     (n_rows, n_trees), numbered consecutively over all trees, and whether they are `in_bag` of each
-    tree. `rows` are their positions in the arguments of `fit`.
+    tree. `rows` are their positions in the arguments of `fit`, `codes` their groups.
     """
 
     forest: RandomForestRegressor
@@ -59,6 +59,7 @@ class ResidualForest:
     leaves: IntArray
     in_bag: NDArray[np.bool_]
     rows: IntArray
+    codes: IntArray
 
     @classmethod
     def fit(
@@ -67,13 +68,14 @@ class ResidualForest:
         residuals: FloatArray,
         weight: FloatArray | None = None,
         *,
+        codes: IntArray | None = None,
         seed: int = 0,
         n_jobs: int | None = None,
     ) -> ResidualForest:
         """Fit the distribution of residuals, (n_rows,), given features without missing values."""
         weight = np.ones(len(residuals)) if weight is None else weight
         rows = np.random.default_rng(seed).permutation(np.flatnonzero(weight))
-        grow = partial(cls._grown, features, residuals, weight, seed=seed, n_jobs=n_jobs)
+        grow = partial(cls._grown, features, residuals, weight, codes, seed=seed, n_jobs=n_jobs)
         forests = [grow(rows[:_MOST_COMPARED], *form) for form in _FORMS]
         scores = [forest._out_of_bag_score() for forest in forests]
         best = min(range(len(scores)), key=scores.__getitem__)
@@ -87,6 +89,7 @@ class ResidualForest:
         features: FloatArray,
         residuals: FloatArray,
         weight: FloatArray,
+        codes: IntArray | None,
         rows: IntArray,
         leaf: int,  # minimum number of rows per leaf
         by_size: bool,  # whether splits also reduce the variance of the absolute residuals
@@ -114,8 +117,9 @@ class ResidualForest:
         in_bag = np.zeros((n_rows, N_TREES), dtype=bool)
         for k, drawn in enumerate(forest.estimators_samples_):
             in_bag[drawn, k] = True
+        codes = np.arange(n_rows) if codes is None else codes[rows]
         leaves = (forest.apply(features) + _first_nodes(forest)).astype(np.int64)
-        return cls(forest, residuals, weight, leaves, in_bag, rows)
+        return cls(forest, residuals, weight, leaves, in_bag, rows, codes)
 
     def _out_of_bag_score(self) -> float:
         """Mean out-of-bag interval score of the training rows."""
@@ -135,18 +139,17 @@ class ResidualForest:
         return found
 
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
-        """Quantiles for the rows of `residuals`, (n_rows, n_levels), without the own residual."""
+        """Quantiles for the rows of `residuals`, (n_rows, n_levels), without their own group."""
         found = np.empty((len(self.residuals), len(levels)))
         share = self._share_of_leaves()
         for part in gen_batches(len(found), _AT_ONCE):
             kept = ~self.in_bag[part]
             kept[~kept.any(axis=1)] = True  # use all trees for rows that are in every tree's bag
-            shares = _indicators(self.leaves[part], share.shape[0], kept) @ share
-            own = np.arange(part.start, part.stop)
-            shares = shares - csr_array(
-                (shares[np.arange(len(own)), own], own, np.arange(len(own) + 1)), shape=shares.shape
-            )
-            found[part] = self._quantiles(csr_array(shares), levels)
+            shares = csr_array(_indicators(self.leaves[part], share.shape[0], kept) @ share)
+            of_row = np.repeat(self.codes[part], np.diff(shares.indptr))
+            shares.data[of_row == self.codes[shares.indices]] = 0
+            shares.eliminate_zeros()
+            found[part] = self._quantiles(shares, levels)
         return found
 
     def _share_of_leaves(self) -> csr_array:
@@ -205,6 +208,7 @@ class RowNoise:
         residuals: FloatArray,
         weight: FloatArray,
         *,
+        codes: IntArray | None = None,
         seed: int,
         n_jobs: int | None,
     ) -> RowNoise:
@@ -212,7 +216,9 @@ class RowNoise:
         rows = _rows(inputs)
         encoder = None if rows is None else feature_encoder(rows)
         features = _features(encoder, rows, predicted)
-        forest = ResidualForest.fit(features, residuals, weight, seed=seed, n_jobs=n_jobs)
+        forest = ResidualForest.fit(
+            features, residuals, weight, codes=codes, seed=seed, n_jobs=n_jobs
+        )
         return cls(encoder, forest)
 
     def quantiles(self, inputs: Any, predicted: FloatArray, levels: FloatArray) -> FloatArray:
@@ -234,7 +240,9 @@ class RowNoise:
         """
         tail = (1 - coverage) / 2
         lower, upper = self.forest.out_of_bag_quantiles(np.array([tail, 1 - tail])).T
-        return conformal_limit(interval_scores(self.forest.residuals, lower, upper), coverage)
+        scores = interval_scores(self.forest.residuals, lower, upper)
+        counts = independent_counts(None, self.forest.codes)
+        return conformal_limit(scores, coverage, counts)
 
 
 def _rows(inputs: Any) -> Any:

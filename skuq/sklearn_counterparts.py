@@ -1,19 +1,24 @@
-"""Counterparts of scikit-learn's `Pipeline`, `make_pipeline` and `cross_val_predict`."""
+"""Counterparts of scikit-learn's `Pipeline` and `cross_val_predict`, and splits of groups."""
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn import model_selection
 from sklearn import pipeline as sklearn_pipeline
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.model_selection import cross_val_predict
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
+from sklearn.utils.validation import _num_samples, has_fit_parameter
 
-from skuq.base import FloatArray, Uncertainty, leads_to_method, predict_uncertainty, with_index_of
+from skuq import base
+from skuq.base import FloatArray, IntArray, Uncertainty, predict_uncertainty, with_index_of
 from skuq.labels import codes_of, proba_of_classes
+from skuq.validation import group_codes
 from skuq.wrappers import unwrap
 
 
@@ -35,7 +40,7 @@ class Pipeline(sklearn_pipeline.Pipeline):
     (2,)
     """
 
-    @available_if(lambda self: leads_to_method(self.steps[-1][1]))
+    @available_if(lambda self: base.leads_to_method(self.steps[-1][1]))
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Transform the data and predict uncertainty with the final estimator.
 
@@ -102,7 +107,8 @@ def cross_val_predict_uncertainty(
     estimator : object
         Estimator or pipeline that `skuq.predict_uncertainty` accepts; it is cloned.
     X, y, groups : array-like of shape (n_samples, ...)
-        Data in the form that `estimator.fit` accepts, and groups for the splitter.
+        Data in the form that `estimator.fit` accepts, and groups, which are also passed to a
+        ``fit`` that accepts `groups`. An integer `cv` keeps the rows of a group together.
     cv, n_jobs, verbose, params, pre_dispatch
         As in `sklearn.model_selection.cross_val_predict`. The test folds must be a partition:
         each row is in exactly one test fold.
@@ -131,7 +137,15 @@ def cross_val_predict_uncertainty(
     150
     """
     jobs = {"n_jobs": n_jobs, "verbose": verbose, "pre_dispatch": pre_dispatch}
-    model = _PredictsUncertainty(estimator)
+    model, given = _PredictsUncertainty(estimator), params or {}
+    known = given.get("groups") if groups is None else groups  # routed, or passed as such
+    if known is not None and (cv is None or isinstance(cv, Integral)):
+        codes = group_codes(known, _num_samples(X))
+        stratify = y is not None and is_classifier(estimator)
+        labels = np.asarray(y) if stratify else codes
+        cv, groups = fold_splits(int(cv or 5), labels, codes, stratify=stratify, seed=0), None
+    if known is not None and has_fit_parameter(estimator, "groups"):
+        params = {**given, "groups": np.asarray(known)}
     parts = cross_val_predict(model, X, y, groups=groups, cv=cv, params=params, **jobs)
     return with_index_of(X, Uncertainty(*np.ascontiguousarray(parts.T)))
 
@@ -195,3 +209,14 @@ class _PredictsProbabilities(_PredictsUncertainty):
         proba = np.zeros((len(reported), len(self.labels)), reported.dtype)
         proba[:, codes_of(known, self.labels, "classes_")] = reported
         return proba
+
+
+def fold_splits(
+    n_folds: int, y: NDArray[Any], codes: IntArray | None, *, stratify: bool, seed: int
+) -> list[tuple[IntArray, IntArray]]:
+    """Training and test rows of shuffled folds; rows of a group, numbered by `codes`, share one."""
+    name = f"{'Stratified' * stratify}{'Group' * (codes is not None)}KFold"
+    n_folds = n_folds if codes is None else min(n_folds, len(np.unique(codes)))
+    folds = getattr(model_selection, name)(n_folds, shuffle=True, random_state=seed)
+    # StratifiedGroupKFold may leave a fold empty.
+    return [(train, test) for train, test in folds.split(y, y, codes) if len(test)]

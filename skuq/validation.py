@@ -366,6 +366,42 @@ def warn_of_mean_weight(total: float, n_counted: int, n_samples: int | None = No
         )
 
 
+def group_codes(groups: Any, n_samples: int) -> NDArray[np.int64]:
+    """Number the groups from 0, (n_samples,); a sample without a group is a group of its own."""
+    values = np.asarray(groups, dtype=object)
+    codes = pd.factorize(values.ravel())[0].astype(np.int64)
+    codes[codes < 0] = len(codes) + np.flatnonzero(codes < 0)
+    codes = np.unique(codes, return_inverse=True)[1]
+    if values.shape != (n_samples,) or codes.max() < 1:
+        raise ValueError(
+            f"`groups` must hold a group for each of the {n_samples} samples, and at least 2 "
+            f"groups, got {codes.max(initial=-1) + 1} in an array of shape {values.shape}."
+        )
+    return codes
+
+
+def whole_groups(chosen: NDArray[np.bool_], codes: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Mask of all samples of the groups whose first sample is chosen."""
+    _, first, code = np.unique(codes, return_index=True, return_inverse=True)
+    return chosen[first[code]]
+
+
+def independent_counts(
+    weight: FloatArray | None, codes: NDArray[np.int64] | None = None
+) -> FloatArray:
+    """Number of independent samples that each sample counts as, (n_samples,).
+
+    The samples of a group count as one, with their mean weight. The sum is the effective number of
+    groups, ``sum(w)**2 / sum(w**2)`` (Kish).
+    """
+    assert weight is not None or codes is not None
+    weight = np.ones(len(codes)) if weight is None else weight  # type: ignore[arg-type]
+    codes = np.arange(len(weight)) if codes is None else codes
+    count = weight / np.maximum(np.bincount(codes, weights=weight > 0), 1)[codes]
+    total = np.bincount(codes, weights=count)
+    return count * (total.sum() / (total**2).sum())
+
+
 def _check_sum(weight: FloatArray) -> None:
     """Reject weights whose sum is too large for exact arithmetic."""
     largest = float(weight.max())

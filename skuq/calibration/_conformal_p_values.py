@@ -15,7 +15,11 @@ ROUNDING = 1e-6
 
 
 def conformal_p_values(
-    scores: ArrayLike, held_out: ArrayLike, *, y_held_out: ArrayLike | None = None
+    scores: ArrayLike,
+    held_out: ArrayLike,
+    *,
+    y_held_out: ArrayLike | None = None,
+    counts: FloatArray | None = None,
 ) -> FloatArray:
     """Compute the fraction of held-out scores that are at least as large as each score.
 
@@ -35,6 +39,9 @@ def conformal_p_values(
     y_held_out : array-like of shape (n_held_out,), default=None
         Classes of the held-out samples. The result is then the largest of the p-values that follow
         from the held-out samples of each class, which is valid for any class proportions.
+    counts : ndarray of shape (n_held_out,), default=None
+        Number of independent samples that each held-out sample counts as. If a sample of a group of
+        n samples counts as 1 / n, the p-values are valid for samples of new groups (Lee et al.).
 
     Returns
     -------
@@ -46,7 +53,8 @@ def conformal_p_values(
     ----------
     Vovk, Gammerman, Shafer, "Algorithmic Learning in a Random World", Springer 2005; for
     out-of-distribution detection: Bates, Candès, Lei, Romano, Sesia, "Testing for Outliers with
-    Conformal p-values", Annals of Statistics 51, 2023.
+    Conformal p-values", Annals of Statistics 51, 2023. Lee, Barber, Willett, "Distribution-free
+    Inference with Hierarchical Data", 2023.
 
     Examples
     --------
@@ -56,29 +64,34 @@ def conformal_p_values(
     array([1.        , 0.33333333])
     """
     checked, held = _checked_scores(scores, "scores"), _checked_scores(held_out, "held_out")
+    counts = np.ones(len(held)) if counts is None else counts
     if y_held_out is None:
-        return _p_values(checked, held)
+        return _p_values(checked, held, counts)
     labels = checked_labels(column_or_1d(y_held_out), "y_held_out")
     check_consistent_length(held, labels)
-    groups = [held[labels == label] for label in np.unique(labels)]
-    return np.max([_p_values(checked, group) for group in groups], axis=0)
+    classes = (labels == label for label in np.unique(labels))
+    return np.max([_p_values(checked, held[own], counts[own]) for own in classes], axis=0)
 
 
-def conformal_limit(held_out: ArrayLike, coverage: float) -> float:
+def conformal_limit(
+    held_out: ArrayLike, coverage: float, counts: FloatArray | None = None
+) -> float:
     """Score that a new sample exceeds with probability at most ``1 - coverage``.
 
     It is one of the held-out scores, (n_held_out,); infinite if fewer than
-    ``coverage / (1 - coverage)`` scores are given.
+    ``coverage / (1 - coverage)`` scores are given. `counts` are as in `conformal_p_values`.
     """
     held = _checked_scores(held_out, "held_out", min_samples=0)
-    rank = math.ceil((len(held) + 1) * coverage - 1e-9)
-    return float(np.sort(held)[rank - 1]) if rank <= len(held) else math.inf
+    counts, order = np.ones(len(held)) if counts is None else counts, np.argsort(held)
+    enough = np.cumsum(counts[order]) >= (1 + counts.sum()) * coverage - 1e-9
+    return float(held[order[enough.argmax()]]) if enough.any() else math.inf
 
 
-def _p_values(scores: FloatArray, held_out: FloatArray) -> FloatArray:
-    limits = scores - ROUNDING * np.abs(scores)
-    at_least = len(held_out) - np.searchsorted(np.sort(held_out), limits, side="left")
-    return (1 + at_least) / (1 + len(held_out))
+def _p_values(scores: FloatArray, held_out: FloatArray, counts: FloatArray) -> FloatArray:
+    limits, order = scores - ROUNDING * np.abs(scores), np.argsort(held_out)
+    at_least = np.append(np.cumsum(counts[order][::-1])[::-1], 0.0)  # sum from each score on
+    first = np.searchsorted(held_out[order], limits, side="left")
+    return (1 + at_least[first]) / (1 + counts.sum())
 
 
 def _checked_scores(scores: ArrayLike, name: str, min_samples: int = 1) -> FloatArray:

@@ -16,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import FloatArray
+from skuq.base import FloatArray, IntArray
 from skuq.devices import with_gradients
 from skuq.imports import import_optional
 from skuq.models._given import (
@@ -50,6 +50,7 @@ class TrainingData(NamedTuple):
     codes: NDArray[np.int64]  # positions of the labels in the model's classes; empty for targets
     weight: FloatArray  # ones if no weights were given
     further: tuple[Any, ...] = ()  # further validated inputs
+    groups: IntArray | None = None  # number of the group of each sample
 
 
 @with_gradients()

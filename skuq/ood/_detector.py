@@ -19,7 +19,7 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
-from skuq.base import FloatArray, with_index_of
+from skuq.base import FloatArray, IntArray, with_index_of
 from skuq.devices import DeviceMixin
 from skuq.explanations import UnusualParts
 from skuq.features import feature_encoder
@@ -39,10 +39,12 @@ from skuq.ood._scores import SCORES, Combination, OfUser, Score, Training, are_c
 from skuq.validation import (
     as_pandas,
     check_some_samples,
+    group_codes,
     is_texts,
     refuse_several_inputs,
     warn_if_worse_than_guessing,
     warn_user,
+    whole_groups,
     with_names,
 )
 from skuq.wrappers import is_module
@@ -188,7 +190,15 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return -self._combination.limit(self.false_alarm_rate)
 
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any = None, *, X_held_out: Any = None, y_held_out: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        X_held_out: Any = None,
+        y_held_out: Any = None,
+        groups: Any = None,
+    ) -> Self:
         """Train the model, and score held-out inputs for comparison.
 
         Parameters
@@ -203,6 +213,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             Inputs with the distribution of new in-distribution inputs, not used for training.
         y_held_out : array-like of shape (n_held_out,), default=None
             Labels of the held-out inputs, needed for `by_class`.
+        groups : array-like of shape (n_samples,), default=None
+            Groups of the inputs in `X`, such as persons with several inputs. Whole groups are held
+            out, and each counts as one input: the false alarm rate holds for inputs of new groups.
 
         Returns
         -------
@@ -236,12 +249,19 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             regression = self.estimator is not None and is_regressor(self.estimator)
         if y_held_out is not None and X_held_out is None:
             raise ValueError("`y_held_out` was passed without `X_held_out`; pass both or neither.")
+        if groups is not None and X_held_out is not None:
+            raise ValueError("`groups` has no effect with `X_held_out`; pass one of them.")
         if self.by_class and (self.estimator is None or regression):
             raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
-        has_held_out = X_held_out is not None
+        has_held_out, units = X_held_out is not None, None
         if not has_held_out:
-            stratify = y is not None and not regression
-            X, X_held_out, y, y_held_out = self._hold_out(X, y, random, stratify=stratify)
+            labels = None if regression or y is None else column_or_1d(y)
+            units = None if groups is None else group_codes(groups, _num_samples(X))
+            parts = self._hold_out(_num_samples(X), labels, units, random)
+            X, X_held_out = (_safe_indexing(X, rows) for rows in parts)
+            if y is not None:
+                y, y_held_out = (_safe_indexing(y, rows) for rows in parts)
+            units = None if units is None else units[parts[1]]
         elif self._takes_nodes:
             X_held_out = node_ids(X_held_out)
         if self.estimator is None:
@@ -262,8 +282,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         held_out = self._scores_of(X_held_out)
         check_consistent_length(held_out[self.scores_[0]], y_held_out)
         codes = self._codes_by_class(y, y_held_out) if self.by_class else None
-        groups = {name: score.group for name, score in self._scores.items()}
-        self._combination = Combination.of(held_out, groups, codes)
+        kinds = {name: score.group for name, score in self._scores.items()}
+        self._combination = Combination.of(held_out, kinds, codes, units=units)
         self.n_held_out_ = len(self._combination.held_out)
         smallest = self._combination.smallest_p_value
         if self.false_alarm_rate < smallest:
@@ -271,8 +291,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             warn_user(
                 f"No input can be flagged at false_alarm_rate={self.false_alarm_rate}: with "
                 f"{self.n_held_out_} held-out inputs, the smallest p-value is {smallest:.3g}. Pass "
-                f"at least {needed} held-out inputs{' of each class' if self.by_class else ''}, or "
-                "increase `false_alarm_rate`."
+                f"at least {needed} held-out {'inputs' if units is None else 'groups'}"
+                f"{' of each class' if self.by_class else ''}, or increase `false_alarm_rate`."
             )
         return self
 
@@ -417,10 +437,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return tuple(indexable(X, column_or_1d(y, warn=True)))
 
     def _hold_out(
-        self, X: Any, y: Any, random: np.random.RandomState, *, stratify: bool
-    ) -> tuple[Any, ...]:
-        """Hold out a random part: training inputs, held-out inputs, and the labels of both."""
-        n_rows = _num_samples(X)
+        self, n_rows: int, labels: Any, units: IntArray | None, random: np.random.RandomState
+    ) -> tuple[IntArray, IntArray]:
+        """Training rows, and held-out rows, stratified by the labels if there are any."""
         n_held_out = min(round(self.held_out_share * n_rows), _MOST_HELD_OUT)
         n_held_out = max(n_held_out, min(_FEWEST_HELD_OUT, n_rows // 2), 1)
         if n_rows - n_held_out < 1:
@@ -435,12 +454,13 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 "used for training as `X_held_out`."
             )
         order = random.permutation(n_rows)
-        if stratify:
-            order = proportional_order(column_or_1d(y), order, random)
-        train, held_out = np.sort(order[n_held_out:]), np.sort(order[:n_held_out])
-        whole = (X,) if y is None else (X, y)
-        parts = [_safe_indexing(each, rows) for each in whole for rows in (train, held_out)]
-        return *parts, *[None] * (4 - len(parts))
+        if labels is not None:
+            order = proportional_order(labels, order, random)
+        held = np.isin(np.arange(n_rows), order[:n_held_out])
+        held = held if units is None else whole_groups(held, units)
+        if held.all() or not held.any():
+            raise ValueError("`groups` must have more groups; a fifth of them are held out.")
+        return np.flatnonzero(~held), np.flatnonzero(held)
 
     def _encoded(self, X: Any, random: np.random.RandomState) -> Training:
         """Evaluate training inputs without a model."""

@@ -20,7 +20,7 @@ from skuq.explanations import TrainingValues, as_table, number_columns
 from skuq.features import Whitening, fit_whitening
 from skuq.files import stored
 from skuq.ood._outputs import RowOutputs
-from skuq.validation import finite
+from skuq.validation import finite, independent_counts
 
 N_NEIGHBORS = 10
 MOST_REFERENCES = 50_000  # maximum number of training rows in the nearest-neighbour index
@@ -400,6 +400,7 @@ class Combination:
     groups: dict[str, str]  # group of each score
     tails: dict[str, Tail]  # surprise at each score
     held_out: NDArray[np.float64]  # statistic of the held-out inputs, (n_held_out,)
+    counts: FloatArray  # number of independent samples that each held-out input counts as
     # Classes of the held-out inputs, if the false alarm rate must hold within each class.
     codes: NDArray[np.int64] | None = None
 
@@ -409,24 +410,27 @@ class Combination:
         scores: Mapping[str, FloatArray],
         groups: Mapping[str, str],
         codes: NDArray[np.int64] | None = None,
+        weight: FloatArray | None = None,
+        units: NDArray[np.int64] | None = None,
     ) -> Self:
         """Fit the combination to scores of held-out inputs, each of shape (n_held_out,).
 
         By cross-validation, the statistic of a held-out input is computed from tails that were
         fitted without this input, as for a new input. With tails fitted to its own scores, it would
-        appear less surprising than a new input.
+        appear less surprising than a new input. Inputs of the same of the `units` share a fold.
         """
-        whole = cls(dict(groups), {n: Tail.of(each) for n, each in scores.items()}, np.empty(0))
         n_rows = len(next(iter(scores.values())))
-        if n_rows == 1:  # cross-validation needs two rows; use the largest possible statistic
-            return replace(whole, held_out=np.full(1, _LARGEST**2), codes=codes)
-        fold = np.arange(n_rows) % _N_FOLDS
-        held_out = np.empty(n_rows)
-        for own in (fold == k for k in range(min(_N_FOLDS, n_rows))):
+        units = np.arange(n_rows) if units is None else np.unique(units, return_inverse=True)[1]
+        counts = independent_counts(weight, units)
+        tails = {n: Tail.of(each) for n, each in scores.items()}
+        whole = cls(dict(groups), tails, np.empty(0), counts, codes)
+        fold, held_out = units % _N_FOLDS, np.full(n_rows, _LARGEST**2)
+        # Cross-validation needs two folds; with one, the statistic is the largest possible.
+        for own in (fold == k for k in np.unique(fold) if (fold != k).any()):
             others = {n: Tail.of(each[~own]) for n, each in scores.items()}
             part = replace(whole, tails=others)
             held_out[own] = part.statistic({n: each[own] for n, each in scores.items()})
-        return replace(whole, held_out=held_out, codes=codes)
+        return replace(whole, held_out=held_out)
 
     def statistic(self, scores: Mapping[str, FloatArray]) -> FloatArray:
         """Sum over groups of the mean squared surprise, (n,)."""
@@ -442,7 +446,9 @@ class Combination:
 
     def p_values(self, statistic: FloatArray) -> FloatArray:
         """Conformal p-values, (n,): fraction of held-out inputs at least as unusual."""
-        return conformal_p_values(statistic, self.held_out, y_held_out=self.codes)
+        return conformal_p_values(
+            statistic, self.held_out, y_held_out=self.codes, counts=self.counts
+        )
 
     def single_p_values(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """Conformal p-values of each score separately, (n,) each."""
@@ -452,15 +458,18 @@ class Combination:
     @property
     def smallest_p_value(self) -> float:
         """Smallest possible p-value of an input."""
-        if self.codes is None:
-            return 1 / (1 + len(self.held_out))
-        return float(1 / (1 + np.unique(self.codes, return_counts=True)[1].min()))
+        return float(1 / (1 + min(self.counts[own].sum() for own in self._classes())))
 
     def limit(self, false_alarm_rate: float) -> float:
         """Largest statistic that is not flagged; infinite if no statistic can be flagged."""
-        groups = [self.held_out]
-        if self.codes is not None:
-            groups = [self.held_out[self.codes == code] for code in np.unique(self.codes)]
-        limits = [conformal_limit(group, 1 - false_alarm_rate) for group in groups]
+        limits = [
+            conformal_limit(self.held_out[own], 1 - false_alarm_rate, self.counts[own])
+            for own in self._classes()
+        ]
         # The factor is larger than the relative tolerance with which p-values compare scores.
         return (1 + 2e-6) * max(limits)
+
+    def _classes(self) -> list[Any]:
+        """Masks of the held-out inputs of each class."""
+        parts = np.zeros(len(self.held_out)) if self.codes is None else self.codes
+        return [parts == code for code in np.unique(parts)]

@@ -36,6 +36,7 @@ from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
 from skuq.quam._refit_search import RefitSearch, stacked_rows, with_categories_of
 from skuq.quam._search import Found, Outputs, Problem, Search, Task, Work
 from skuq.validation import (
+    group_codes,
     refuse_ineffective,
     unwarned_weights,
     warn_of_relative_weights,
@@ -137,10 +138,11 @@ class QUAMBase(ModelMixin, ABC):
         return tags
 
     def _prepared(
-        self, X: Any, y: Any, sample_weight: Any, X_pool: Any, **training: Any
+        self, X: Any, y: Any, sample_weight: Any, X_pool: Any, groups: Any, **training: Any
     ) -> tuple[TrainingData, Any]:
         """Choose the search and resolve the model; return the data and the checked weights."""
         given = look_at(self.estimator)
+        codes = None if groups is None else group_codes(groups, _num_samples(X))
         self.search_ = self._chosen_search(given, X_pool, X, y)
         if sample_weight is not None and self.search_.form == "learner":
             weight = unwarned_weights(sample_weight, _num_samples(y))
@@ -158,7 +160,9 @@ class QUAMBase(ModelMixin, ABC):
             device=self.device,
             **training,
         )
-        return data, sample_weight
+        if codes is not None and len(data.labels) < len(codes):  # samples of weight 0 were dropped
+            codes = codes[unwarned_weights(sample_weight, len(codes)) > 0]
+        return data._replace(groups=codes), sample_weight
 
     def _chosen_search(self, given: Given, X_pool: Any, X: Any, y: Any) -> Search:
         """Return the requested or the default search; raise if it does not suit the estimator.

@@ -183,7 +183,9 @@ class QUAMClassifier(
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMClassifier:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None, groups: Any = None
+    ) -> QUAMClassifier:
         """Train the model, or use a frozen model, and search for adversarial models on a pool.
 
         Parameters
@@ -201,6 +203,9 @@ class QUAMClassifier(
             be predicted, or inputs on which the model should be uncertain. None generates a pool
             from the training inputs (see `pool` of the search). Not allowed with
             search="pointwise" or "quadratic".
+        groups : array-like of shape (n_samples,), default=None
+            Groups of samples, such as persons with several samples. Samples of a group stay
+            together where `fit` holds out samples, and count as one where errors are estimated.
 
         Returns
         -------
@@ -230,7 +235,7 @@ class QUAMClassifier(
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        data, _ = self._prepared(X, y, sample_weight, X_pool, seed=fit_seed)
+        data, _ = self._prepared(X, y, sample_weight, X_pool, groups, seed=fit_seed)
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)

@@ -38,7 +38,7 @@ from skuq.quam._search import (
     searches_in_memory,
     warn_if_slow,
 )
-from skuq.validation import as_pandas, as_table_of
+from skuq.validation import as_pandas, as_table_of, independent_counts, whole_groups
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +123,9 @@ class RefitSearch(Search):
     def problem(self, model: Any, data: TrainingData, setup: Setup) -> RefitProblem:
         counts = np.flatnonzero(data.weight)
         inputs = _safe_indexing(data.inputs, counts)
-        return RefitProblem(model, inputs, data.labels[counts], data.weight[counts], setup.seed)
+        groups = None if data.groups is None else data.groups[counts]
+        labels, weight = data.labels[counts], data.weight[counts]
+        return RefitProblem(model, inputs, labels, weight, setup.seed, groups)
 
     def searches_in_memory(self, problem: RefitProblem, n_searches: int) -> int:
         is_plane = problem.model.classes is None and hasattr(problem.model.estimator, "coef_")
@@ -195,6 +197,7 @@ class RefitProblem(Problem):
     y: NDArray[Any]  # labels or targets
     weight: FloatArray
     seed: int  # seed of the held-out samples and the learner
+    groups: IntArray | None = None
 
 
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
@@ -254,7 +257,10 @@ def refit_on_pool(
     models = [*tqdm(refits, "QUAM search", n_refits, unit="refit", disable=not work.verbose)]
     X_held, y_held = _safe_indexing(problem.X, held_out), problem.y[held_out]
     losses = [loss(_bounded(model, X_held), y_held) for model in (plain, *models)]
-    excess, standard_error = mean_excess(np.stack(losses[1:]) - losses[0], problem.weight[held_out])
+    counts = problem.weight[held_out]
+    if problem.groups is not None:
+        counts = independent_counts(counts, problem.groups[held_out])
+    excess, standard_error = mean_excess(np.stack(losses[1:]) - losses[0], counts)
     return Refitted(
         targets,
         excess.reshape(len(pool_targets), n_kept),
@@ -428,6 +434,11 @@ def _hold_out(problem: RefitProblem) -> tuple[NDArray[np.intp], NDArray[np.intp]
         first = np.unique(problem.y[shuffled], return_index=True)[1]
         shuffled = np.delete(shuffled, first)
     held_out = np.sort(shuffled[:n_held])
+    if problem.groups is not None:
+        held = whole_groups(np.isin(rows, held_out), problem.groups)
+        if problem.model.classes is not None:
+            held &= np.isin(problem.y, problem.y[~held])
+        held_out = np.flatnonzero(held)
     if not 1 < len(held_out) < len(rows):  # a standard error needs two rows
         return rows, rows
     return np.setdiff1d(rows, held_out), held_out

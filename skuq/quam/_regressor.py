@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtri
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
-from sklearn.model_selection import KFold, check_cv
+from sklearn.model_selection import check_cv
 from sklearn.utils import _safe_indexing, check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
@@ -34,6 +34,7 @@ from skuq.quam._importance_sampling import AdversarialRegressors, gaussians
 from skuq.quam._search import Regression, Setup, mean_loss
 from skuq.quantities import check_coverage, checked_levels
 from skuq.residuals import LEVELS, RowNoise, stretched, widened
+from skuq.sklearn_counterparts import fold_splits
 from skuq.validation import refuse_ineffective
 
 
@@ -199,7 +200,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None) -> QUAMRegressor:
+    def fit(
+        self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None, groups: Any = None
+    ) -> QUAMRegressor:
         """Train the model, or use a frozen model, and search for adversarial models on a pool.
 
         Parameters
@@ -208,7 +211,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             Training inputs.
         y : array-like of shape (n_samples,)
             Targets.
-        sample_weight, X_pool
+        sample_weight, X_pool, groups
             As in `QUAMClassifier.fit`.
 
         Returns
@@ -226,7 +229,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         n_outputs = 1 + (self.noise == "learned")
         training: dict[str, Any] = {"regression": True, "n_outputs": n_outputs, "seed": fit_seed}
-        data, sample_weight = self._prepared(X, y, sample_weight, X_pool, **training)
+        data, sample_weight = self._prepared(X, y, sample_weight, X_pool, groups, **training)
         self._noise = None
         variance: float | None = None
         if self.noise in ("heteroscedastic", "homoscedastic"):
@@ -287,7 +290,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             # Train clones, because `self.estimator` itself would raise the warning again that a
             # fitted model is retrained.
             twin = None if self.estimator is None else clone(self.estimator)
-            for rows, held_out in self._folds(y, counts, seed):
+            for rows, held_out in self._folds(y, counts, data.groups, seed):
                 given = None if sample_weight is None else data.weight[rows]
                 model = fit(twin, _safe_indexing(data.X, rows), y[rows], sample_weight=given)
                 inputs = model.inputs(_safe_indexing(data.X, held_out))
@@ -302,24 +305,26 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             )
         if self.noise == "heteroscedastic":
             inputs, predicted = _safe_indexing(data.inputs, counts), predicted[counts]
-            work: dict[str, Any] = {"seed": seed, "n_jobs": self.n_jobs}
+            codes = None if data.groups is None else data.groups[counts]
+            work: dict[str, Any] = {"codes": codes, "seed": seed, "n_jobs": self.n_jobs}
             self._noise = RowNoise.fit(inputs, predicted, residuals, weight, **work)
         return variance
 
     def _folds(
-        self, y: FloatArray, counts: IntArray, seed: int
+        self, y: FloatArray, counts: IntArray, groups: IntArray | None, seed: int
     ) -> Iterator[tuple[IntArray, IntArray]]:
         """Training and test samples of the cross-validation, without samples of weight 0."""
         if not isinstance(self.noise_cv, Integral):
-            for train, test in check_cv(self.noise_cv, y).split(np.zeros(len(y)), y):
+            for train, test in check_cv(self.noise_cv, y).split(np.zeros(len(y)), y, groups):
                 yield np.intersect1d(train, counts), np.intersect1d(test, counts)
             return
         if len(counts) < 2:
             raise ValueError(
                 "The noise variance cannot be estimated from 1 sample; pass it as `noise`."
             )
-        folds = KFold(min(self.noise_cv, len(counts)), shuffle=True, random_state=seed)
-        for train, test in folds.split(counts):
+        n_folds: Any = min(self.noise_cv, len(counts))
+        codes = None if groups is None else groups[counts]
+        for train, test in fold_splits(n_folds, y[counts], codes, stratify=False, seed=seed):
             yield counts[train], counts[test]
 
     def predict(self, X: Any) -> FloatArray:
