@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype, is_numeric_dtype
+from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing, check_random_state, check_scalar
 from sklearn.utils.validation import _num_samples
 
@@ -41,7 +42,7 @@ SMALLEST_SHARE = 0.05  # of the epistemic uncertainty; smaller contributions are
 
 def as_table(X: Any) -> pd.DataFrame:
     """Convert inputs to a table of numbers and texts, with strings as column names."""
-    X = as_pandas(X)
+    X = as_pandas(X.toarray() if issparse(X) else X)
     table = X if isinstance(X, pd.DataFrame) else pd.DataFrame(X).infer_objects()
     table = table.set_axis([str(name) for name in table.columns], axis=1).reset_index(drop=True)
     for name, times in table.select_dtypes(["datetime", "datetimetz", "timedelta"]).items():
@@ -104,7 +105,10 @@ class TrainingValues:
         rounding = ROUNDING * np.maximum(np.abs(low), np.abs(high))
         beyond, values = margin * (high - low) + rounding, np.full(X.shape, np.nan)
         numbers = [name in self.lowest for name in X.columns]
-        values[:, numbers] = X.loc[:, numbers].to_numpy(dtype=float, na_value=np.nan)
+        found = X.loc[:, numbers]
+        if not all(map(is_numeric_dtype, found.dtypes)):  # such as booleans, which are texts here
+            found = found.apply(pd.to_numeric, errors="coerce")
+        values[:, numbers] = found.to_numpy(dtype=float, na_value=np.nan)
         marks = (values < low - beyond) | (values > high + beyond)
         return pd.DataFrame(marks, index=X.index, columns=X.columns)
 

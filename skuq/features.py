@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from pandas.api.types import is_bool_dtype
 from scipy.sparse import issparse
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import SelectorMixin
@@ -63,7 +64,12 @@ class TableEncoder:
 
     def transform(self, X: Any) -> FloatArray:
         """Encode rows as numbers, (n_samples, n_features)."""
-        numbers: FloatArray = self.columns.transform(as_table(with_names(self.columns, X)))
+        table = with_names(self.columns, X)
+        if isinstance(table, pd.DataFrame):  # booleans in columns that had numbers
+            names = self.columns.transformers_[0][2]
+            kinds = {n: np.float64 for n in table if str(n) in names and is_bool_dtype(table[n])}
+            table = table.astype(kinds)
+        numbers: FloatArray = self.columns.transform(as_table(table))
         return numbers
 
 
@@ -73,6 +79,7 @@ def encoded(encoder: Any, X: Any) -> Any:
         return X if issparse(X) else None
     if isinstance(encoder, TableEncoder):
         return encoder.transform(X)
+    X = X.toarray() if issparse(X) else X
     return encoder.transform(X.reshape(len(X), -1)).astype(np.float64, copy=False)
 
 

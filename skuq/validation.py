@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from inspect import signature
 from numbers import Integral
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import infer_dtype
 from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing
+from sklearn.utils import validation as sklearn_validation
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _num_samples
 
@@ -41,6 +43,42 @@ def check_n_bins(n_bins: Any) -> None:
     is_integer = isinstance(n_bins, Integral) and not isinstance(n_bins, bool)
     if not is_integer or not 1 <= int(n_bins) <= MOST_BINS:
         raise ValueError(f"`n_bins` must be an integer from 1 to {MOST_BINS:,}, got {n_bins!r}.")
+
+
+def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
+    """scikit-learn's function, which does not name repeated columns, dates and missing labels."""
+    columns = [] if isinstance(X, np.ndarray) else list(getattr(X, "columns", ()))
+    if twice := [name for name in columns if columns.count(name) > 1]:
+        raise ValueError(f"`X` has more than one column named {twice[0]!r}; rename or drop one.")
+    if not options.get("skip_check_array") and kind_of(X) in ("m", "M"):
+        raise ValueError("`X` has dates or times; convert them to numbers, such as days.")
+    if labels and kind_of(labels[0]) == "O":
+        checked_labels(labels[0], "y")
+    try:
+        return sklearn_validation.validate_data(owner, X, *labels, **options)
+    except ValueError as error:
+        if str(error).startswith("could not convert"):
+            raise ValueError(
+                f"`X` must hold numbers; encode texts as numbers ({error})."
+            ) from error
+        raise
+
+
+def kind_of(values: Any) -> str:
+    return str(getattr(getattr(values, "dtype", None), "kind", ""))
+
+
+def like_fitted(owner: Any, X: Any) -> Any:
+    """Rows in the form in which they were fitted: a table of named columns, or an array."""
+    names, is_table = getattr(owner, "feature_names_in_", None), isinstance(X, pd.DataFrame)
+    if is_table and names is not None and {*X.columns} == {*names}:
+        return X
+    if issparse(X) and names is not None:
+        X = X.toarray()
+    elif is_table or kind_of(X) == "b":
+        with suppress(TypeError, ValueError):  # of text
+            X = X.to_numpy(np.float64, na_value=np.nan) if is_table else X.astype(np.float64)
+    return with_names(owner, X) if kind_of(X) in ("i", "u", "f") else X
 
 
 def check_some_samples(X: Any, owner: Any) -> None:
@@ -118,9 +156,10 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
     _check_one_dimensional(array, name)
     # Convert objects to strings of a fixed width, because these are compared faster.
     labels = np.array(array.tolist()) if array.dtype.kind in "OT" else array
-    if labels.dtype.kind not in "biufU" or (array != array).any():
+    mixed = array.dtype.kind == "O" and len({isinstance(each, str) for each in array}) > 1
+    if mixed or labels.dtype.kind not in "biufU" or (array != array).any():
         raise ValueError(
-            f"`{name}` must hold only numbers, booleans or strings, got missing or other values "
+            f"`{name}` must hold only numbers, booleans or strings, got mixed or missing values "
             f"in an array of dtype {array.dtype}; drop or encode them first."
         )
     return labels

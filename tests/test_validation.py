@@ -1,9 +1,17 @@
 """Checks of predictions: every wrong input is named, every kind of label is accepted."""
 
+import traceback
+from functools import partial
+
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import csr_matrix
+from sklearn.base import clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
 
+import skuq
 from skuq.labels import columns_and_proba
 from skuq.metrics import area_under_risk_coverage, misclassification_auroc
 from skuq.validation import as_pandas, finite, finite_columns, weights
@@ -148,3 +156,78 @@ def test_rounding_of_many_classes_does_not_excuse_a_missing_one():
     proba[:, :10] = 0.0
     with pytest.raises(ValueError, match=r"within 0.05, .* row 0"):
         columns_and_proba(np.arange(4), proba, np.arange(200))
+
+
+ROWS = np.random.default_rng(0).normal(size=(60, 3))
+SIGNS = (ROWS[:, 0] > 0).astype(int)
+TABLE = pd.DataFrame(ROWS, columns=list("abc"))
+HOLED = np.where(np.arange(3) == 1, np.nan, ROWS)
+INPUTS = {
+    "frame": TABLE,
+    "boolean": ROWS > 0,
+    "booleans": TABLE > 0,
+    "sparse": csr_matrix(ROWS),
+    "equal names": TABLE.set_axis(list("aab"), axis=1),
+    "reversed": ROWS[::-1],
+    "none": None,
+    "dates": ROWS.astype("datetime64[s]"),
+    "date": TABLE.assign(a=pd.Timestamp("2020-01-01")),
+    "objects": ROWS.astype(object),
+    "texts": np.full((60, 3), "a"),
+    "missing": HOLED,
+    "vector": ROWS[:, 0],
+    "images": ROWS[:, :, None],
+    "empty": ROWS[:0],
+    "list": ROWS.tolist(),
+    "complex": ROWS + 0j,
+    "nullable": TABLE.convert_dtypes(),
+    "numbered": pd.DataFrame(ROWS),
+    "text": "abc",
+    "ragged": [[1, 2], [3]] * 30,
+    "series": TABLE["a"],
+    "huge": ROWS * 1e300,
+    "category": TABLE.assign(c=pd.Categorical(list("xy") * 30)),
+}
+WORDS = np.array(["no", "yes"])[SIGNS]
+LABELS = {
+    "texts": WORDS,
+    "boolean": SIGNS > 0,
+    "one": np.zeros(60, int),
+    "short": SIGNS[1:],
+    "None": np.where(np.arange(60) == 4, None, WORDS),
+    "column": SIGNS[:, None],
+    "none": None,
+    "mixed": np.where(np.arange(60) == 4, 3, WORDS.astype(object)),
+    "complex": SIGNS + 0j,
+    "missing": np.where(np.arange(60) == 4, np.nan, SIGNS),
+    "sparse": csr_matrix(SIGNS[None]),
+    "category": pd.Categorical(WORDS),
+    "nullable": pd.Series(SIGNS, dtype="Int64"),
+    "empty": [],
+}
+FROZEN = FrozenEstimator(LogisticRegression().fit(ROWS, SIGNS))
+METHODS = ("predict", "predict_proba", "predict_uncertainty", "score_samples", "p_values")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        *(skuq.OODDetector(FROZEN), skuq.CalibrationAuditor(FROZEN), skuq.RobustGPC()),
+        *(skuq.CalibrationAuditor(LogisticRegression()), skuq.ReferenceClassifier(FROZEN)),
+    ],
+    ids=lambda each: f"{type(each).__name__} {type(getattr(each, 'estimator', None)).__name__}",
+)
+def test_ordinary_input_is_accepted_or_refused_in_a_sentence(estimator):
+    calls = [partial(clone(estimator).fit, X, SIGNS) for X in INPUTS.values()]
+    calls += [partial(clone(estimator).fit, ROWS, y) for y in LABELS.values()]
+    for fitted in (clone(estimator).fit(X, SIGNS) for X in (ROWS, TABLE)):
+        methods = [getattr(fitted, name) for name in METHODS if hasattr(fitted, name)]
+        calls += [partial(method, X) for method in methods for X in INPUTS.values()]
+    for call in calls:
+        try:
+            call()
+        except (ValueError, TypeError) as error:
+            where = traceback.extract_tb(error.__traceback__)[-1].filename
+            own = str(error).startswith("could not convert string to float")  # of the learner
+            assert own or "/skuq/" in where or "/sklearn/" in where, (call, error)  # noqa: PT017

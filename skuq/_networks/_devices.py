@@ -105,7 +105,9 @@ def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tens
 
     A tensor already on the device is returned itself; an array is always copied.
     """
-    tensor = values if torch.is_tensor(values) else torch.tensor(np.asarray(values), device="cpu")
+    if not torch.is_tensor(values):  # torch accepts no negative strides
+        values = torch.tensor(np.asarray(values, order="C"), device="cpu")
+    tensor = values
     if torch.device(device).type == "mps" and tensor.dtype == torch.float64:
         tensor = tensor.float()
     return tensor.to(device)

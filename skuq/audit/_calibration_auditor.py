@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin, _fit_context, clone
 from sklearn.utils import _safe_indexing, check_array, check_consistent_length, get_tags, indexable
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from skuq.audit import _prediction_audit
 from skuq.audit._prediction_audit import PredictionAudit, SensitiveFeatures
@@ -21,7 +21,7 @@ from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.calibration import Strategy, top_label_predictions
 from skuq.labels import plain, proba_of_classes
 from skuq.metrics import expected_calibration_error
-from skuq.validation import MOST_BINS, checked_labels
+from skuq.validation import MOST_BINS, checked_labels, validate_data
 from skuq.wrappers import is_module, is_prefit, weight_params
 
 if TYPE_CHECKING:
@@ -319,11 +319,12 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         try:
             return self.estimator.predict_proba(X)
         except ValueError as error:
-            expected = getattr(self.estimator, "n_features_in_", self.n_features_in_)
-            if self.groups is None or expected >= self.n_features_in_:
+            n_features = getattr(self, "n_features_in_", 0)
+            expected = getattr(self.estimator, "n_features_in_", n_features)
+            if self.groups is None or expected >= n_features:
                 raise
             raise ValueError(
-                f"The model was trained on {expected} features, but X has {self.n_features_in_}. "
+                f"The model was trained on {expected} features, but X has {n_features}. "
                 "Pass the other columns as fit(X, y, sensitive_features=...)."
             ) from error
 
@@ -383,7 +384,9 @@ def _out_of_fold_proba(
     """Out-of-fold probabilities, with columns in the order of the sorted labels."""
     labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     size = np.maximum(counts, np.bincount(codes, weights=weight))
-    if len(labels) > 1 and size.min() < 2:
+    if len(labels) == 1:
+        raise ValueError(f"`y` has the class {plain(labels[0])!r} only; at least 2 are needed.")
+    if size.min() < 2:
         raise ValueError(
             f"The class {plain(labels[size.argmin()])!r} has only one sample, but cross-validation "
             "needs two; add samples, or audit a fitted classifier."

@@ -106,33 +106,17 @@ def search_regions(
 ) -> RegionSearch:
     """Find regions of the inputs whose accuracy differs from confidence by more than alpha.
 
-    `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`.
-    The test has the permitted error probability over `n_families`. Integer
-    weights, (n_samples,), count samples; fractional weights also weight the simulated labels.
+    `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`. The
+    test has the permitted error probability over `n_families`. Integer weights, (n_samples,), count
+    samples; fractional weights also weight the simulated labels.
 
-    Notes
-    -----
-    A region is defined by one or two conditions, which do not depend on the labels: an interval or
-    a value of a column, or an interval of the reported confidence. The largest evidence (as in
-    `scan_bins`) over all regions is compared with its distribution under simulated labels (a scan
-    statistic [1]_), which are correct with probability confidence + alpha, and in a second test
-    with probability confidence - alpha. This accounts for using the same samples to find a region
-    and to test it, and costs less power than a Bonferroni correction, because regions overlap.
-    Fewer labels are simulated for more than 10,000 samples. In a table of more than about 200
-    columns, regions have one condition on the inputs.
-
-    With a third of the error probability, regions of up to four conditions are tested that small
-    boosted trees [2]_ learn from the deviations in one half of the samples. Only the other half is
-    used to test them (exact binomial, Bonferroni), and their counts refer to it.
-
-    The halves, and the samples of a table that is too large, are drawn with a hash of the right and
-    wrong predictions, and `random_state`: nobody who does not know the labels can choose them.
-
-    References
-    ----------
-    .. [1] Kulldorff, "A Spatial Scan Statistic", Communications in Statistics 26, 1997.
-    .. [2] Friedman, "Stochastic Gradient Boosting", Computational Statistics & Data Analysis 38,
-       2002.
+    The largest evidence of all regions of one or two conditions is compared with that of simulated
+    labels (Kulldorff 1997), which accounts for using the same samples to find a region and to test
+    it. With a share `LEARNED` of the error probability, regions of up to four conditions are tested
+    that small boosted trees learn from one half of the samples (Friedman 2002); only the other half
+    tests them (exact binomial, Bonferroni), and their counts refer to it. The halves, and the
+    samples of a table that is too large, follow from a hash of the right and wrong predictions and
+    from `random_state`: nobody who does not know the labels can choose them.
     """
     seed = search_seed(predictions, random_state)
     conditions = checked_conditions(X, len(predictions.confidence), seed)

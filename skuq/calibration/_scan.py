@@ -53,34 +53,13 @@ class Scan(NamedTuple):
 def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     """Find runs of neighbouring bins whose accuracy differs from confidence by more than alpha.
 
-    `sums` are integer sums, or sums of weights. A model within alpha, in [0, 1], in every bin has
-    at least one finding with probability `level`.
-
-    Notes
-    -----
-    A run has up to ten neighbouring bins. If a run has n samples, accuracy a and tolerated
-    accuracy e, its evidence is ``n KL(a || e)`` if a is beyond e, and 0 if not. The largest
-    evidence over all runs (a scan statistic [1]_) is compared with the largest evidence of
-    simulated reference sets of the same sizes and confidences, whose accuracy is alpha above
-    confidence in every bin, and in a second test alpha below confidence. The first test uses four
-    fifths of the level, because the audit mainly looks for lowered confidence.
-
-    Among all models within alpha, models at the limit have the largest evidence, so the scan keeps
-    the level for any number of samples, on average over its seed. If simulation cannot resolve a
-    p-value, it is computed from Chernoff's bound ``exp(-evidence)`` for each run [2]_.
-
-    With fractional weights w, each bin is tested with its effective number of predictions,
-    ``sum(w)**2 / sum(w**2)`` rounded down, whose accuracy has the same variance [3]_. The binomial
-    tails for this number are approximations, like similar confidence limits for surveys [4]_.
-
-    References
-    ----------
-    .. [1] Kulldorff, "A Spatial Scan Statistic", Communications in Statistics 26, 1997.
-    .. [2] Hoeffding, "Probability Inequalities for Sums of Bounded Random Variables", Journal
-       of the American Statistical Association 58, 1963, Theorem 1.
-    .. [3] Kish, "Survey Sampling", Wiley 1965, Section 11.7.
-    .. [4] Korn, Graubard, "Confidence Intervals for Proportions With Small Expected Number of
-       Positive Counts Estimated From Survey Data", Survey Methodology 24, 1998.
+    A model within alpha, in [0, 1], in every bin has at least one finding with probability `level`.
+    If a run has n samples, accuracy a and tolerated accuracy e, its evidence is ``n KL(a || e)`` if
+    a is beyond e. Among all models within alpha, models at the limit have the largest evidence, so
+    the scan keeps the level for any number of samples, on average over its seed. Where simulation
+    cannot resolve a p-value, Chernoff's bound ``exp(-evidence)`` is used for each run (Hoeffding
+    1963, Theorem 1). With fractional weights, bins have their effective number of predictions
+    (Kish). The page on the statistics of the audit has the derivations and references.
     """
     sums = whole_sums(sums)
     n_bins = len(sums.count)

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, KernelOperator
 from sklearn.utils import check_random_state, check_scalar, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 from tqdm.auto import tqdm
 
 from skuq._networks import resolve_device
@@ -29,7 +29,7 @@ from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference import _hyperparameters as hyper
 from skuq.gpc.inference._hyperparameters import Evidence, Inference, Maximum
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, choose_inducing
-from skuq.validation import refuse_ineffective, warn_user
+from skuq.validation import refuse_ineffective, validate_data, warn_user
 
 _BATCH = 64  # points per batch
 _NOTED_JITTER = 1e-6  # relative to the mean of the diagonal; larger jitter causes a warning

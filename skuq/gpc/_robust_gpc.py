@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel
 from sklearn.utils import check_consistent_length, check_random_state, check_scalar
 from sklearn.utils._param_validation import StrOptions
-from sklearn.utils.validation import column_or_1d, validate_data
+from sklearn.utils.validation import column_or_1d
 
 from skuq._information import entropy
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
@@ -33,7 +33,7 @@ from skuq.gpc.inference._posterior import class_probabilities, expected_entropy,
 from skuq.gpc.inference._single_latent import ExpectationPropagation, Laplace
 from skuq.gpc.inference._softmax import SoftmaxLaplace
 from skuq.labels import codes_of
-from skuq.validation import check_targets_are_classes, training_weights
+from skuq.validation import check_targets_are_classes, training_weights, validate_data
 
 _MARGIN = 1e-4  # default tolerance on margins of certificates
 

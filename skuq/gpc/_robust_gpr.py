@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context, clone
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Kernel, WhiteKernel
 from sklearn.utils._param_validation import Interval
-from sklearn.utils.validation import validate_data
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
@@ -20,7 +19,7 @@ from skuq.gpc._results import Bounds, Certificate, RegressionBounds, SafeRadius
 from skuq.gpc.bounds._region_models import MomentModel
 from skuq.gpc.inference._kernels import check_noisy_kernel, covariance, noise_level
 from skuq.gpc.inference._single_latent import NoisyPrior, Regression
-from skuq.validation import training_weights
+from skuq.validation import training_weights, validate_data
 
 _CLOSE = 0.01  # default `tol`, relative to the standard deviation of the target
 # The search stops once the lower and upper bound on a margin differ by at most this share of

@@ -12,12 +12,21 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length, column_or_1d, get_tags, indexable
-from sklearn.utils.validation import has_fit_parameter, validate_data
+from sklearn.utils.validation import has_fit_parameter
 
 from skuq.base import FloatArray
 from skuq.files import stored
 from skuq.labels import labels_in_mask, plain
-from skuq.validation import check_some_samples, is_texts, refuse_several_inputs, to_dense, warn_user
+from skuq.validation import (
+    check_some_samples,
+    is_texts,
+    kind_of,
+    like_fitted,
+    refuse_several_inputs,
+    to_dense,
+    validate_data,
+    warn_user,
+)
 from skuq.wrappers import is_fitted, is_instance_of, is_module, is_prefit, is_search, unwrap
 
 # The `fit` of these estimators passes `sample_weight` on to the models inside. Other
@@ -285,15 +294,17 @@ class Table(Inputs):
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         X = self._as_table(X)
         vars(owner).pop("n_features_in_", None)  # `validate_data` does not reset it for texts
-        validate_data(owner, X, skip_check_array=True)
-        X, y = indexable(X, column_or_1d(y, warn=True))
+        y = column_or_1d(y, warn=True)
+        validate_data(owner, X, y, skip_check_array=True)
+        X, y = indexable(X.astype(np.float64) if kind_of(X) == "b" else X, y)
         return self, X, y
 
     def check(self, owner: Any, X: Any) -> Any:
         check_some_samples(X, owner)
         X = self._as_table(X)
         validate_data(owner, X, reset=False, skip_check_array=True)
-        return indexable(X)[0]  # converts COO matrices, whose rows cannot be indexed
+        # `indexable` converts COO matrices, whose rows cannot be indexed.
+        return like_fitted(owner, indexable(X)[0])
 
     def _as_table(self, X: Any) -> Any:
         refuse_several_inputs(X)

@@ -16,7 +16,6 @@ from sklearn.utils.validation import (
     _num_samples,
     check_consistent_length,
     check_is_fitted,
-    validate_data,
 )
 
 from skuq.base import FloatArray, IntArray, with_index_of
@@ -39,9 +38,12 @@ from skuq.ood._scores import SCORES, Combination, OfUser, Score, Training, are_c
 from skuq.validation import (
     as_pandas,
     check_some_samples,
+    checked_labels,
     group_codes,
     is_texts,
+    like_fitted,
     refuse_several_inputs,
+    validate_data,
     warn_if_worse_than_guessing,
     warn_user,
     whole_groups,
@@ -434,7 +436,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 "This OODDetector requires y to be passed, but the target y is None: its estimator "
                 "must be trained. Pass y, or a fitted model with `predict` in a FrozenEstimator."
             )
-        return tuple(indexable(X, column_or_1d(y, warn=True)))
+        y = column_or_1d(y, warn=True)
+        return tuple(indexable(X, checked_labels(y, "y") if y.dtype == object else y))
 
     def _hold_out(
         self, n_rows: int, labels: Any, units: IntArray | None, random: np.random.RandomState
@@ -561,5 +564,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if hasattr(X, "columns"):
             check_some_samples(X, self)
             validate_data(self, X, reset=reset, skip_check_array=True)
-            return as_pandas(X)
-        return validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
+            return as_pandas(X) if reset else like_fitted(self, as_pandas(X))
+        X = validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
+        return like_fitted(self, X)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, RegressorMixin, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, Options, StrOptions
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skuq._networks import TrainingSettings, evaluate, moved, resolve_device, seeded, train
 from skuq.base import FloatArray, PredictionInterval, Uncertainty, UncertaintyMixin, with_index_of
@@ -21,7 +21,7 @@ from skuq.quantities import check_coverage
 from skuq.residuals import interpolated, widened
 from skuq.uadqn._networks import ACTIVATIONS, AnchoredLoss, QuantileNetworks
 from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quantile_levels
-from skuq.validation import checked_widths, refuse_ineffective, training_weights
+from skuq.validation import checked_widths, refuse_ineffective, training_weights, validate_data
 
 # Inputs of the networks are scaled to the standard deviation INPUT_SCALE / (number of varying
 # features). With more features, samples lie further apart, so that only a smoother function can be
