@@ -20,7 +20,12 @@ from skuq import QUAMClassifier
 from skuq.metrics import detection_metrics
 from skuq.quam import PointwiseSearch
 
-QUICK = {"train_batch_size": 128}
+QUICK = {
+    "n_steps": 100,
+    "learning_rate_decay": 1.0,
+    "prior_precision": 0.0,
+    "train_batch_size": 128,
+}
 # The schedule of the authors' scripts. Their step of 5e-3 is a tenth of the root mean square of the
 # linear layers' weights, and steps here are relative to the root mean square.
 EXACT = {
@@ -31,6 +36,7 @@ EXACT = {
     "update_every": 14,
     "learning_rate": 0.1,
     "learning_rate_decay": 1.9,
+    "prior_precision": 0.0,
     "train_batch_size": 512,
     "batch_size": 1,
 }
@@ -84,7 +90,8 @@ def pool(given: FrozenEstimator, data: Images, args) -> list[dict]:
     """Measure one search for half of the test images, and predictions for the other half."""
     halves = [np.concatenate([X[half::2] for X in data.test.values()]) for half in (0, 1)]
     start = time.process_time()
-    model = QUAMClassifier(given, random_state=args.seed).fit(data.X, data.y, X_pool=halves[0])
+    model = QUAMClassifier(given, search="pool", random_state=args.seed)
+    model.fit(data.X, data.y, X_pool=halves[0])
     fit = (time.process_time() - start) / len(halves[0])
     costs = {
         "cpu_seconds_per_point": fit + epistemic(model, halves[0])[1],

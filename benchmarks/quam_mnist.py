@@ -74,7 +74,11 @@ FEWEST_OOD = 100  # minimum number of OOD images for a reliable AUROC
 CELL = ["run", "dataset", "share", "repeat"]
 # As recorded: a constant step size, and a temperature for the likelihood of a mini-batch.
 POINTWISE = PointwiseSearch(
-    parameters=in_linear_layers, train_batch_size=128, learning_rate_decay=1.0
+    parameters=in_linear_layers,
+    n_steps=100,
+    train_batch_size=128,
+    learning_rate_decay=1.0,
+    prior_precision=0.0,
 )
 # Cyclical SG-HMC (Zhang et al., ICLR 2020), as in the paper's comparison.
 CYCLES = {"n_chains": 1, "n_cycles": 5, "n_samples": 20, "train_batch_size": 128}
@@ -87,7 +91,7 @@ def make(method: str, nets: list, seed: int, setting: str = "expected"):
     sampled = {"setting": setting, **fixed}
     members = [FrozenEstimator(net) for net in nets]
     makers = {
-        "quam-pool": lambda: QUAMClassifier(given, **sampled),
+        "quam-pool": lambda: QUAMClassifier(given, search="pool", **sampled),
         "quam-pointwise": lambda: QUAMClassifier(
             given, search=POINTWISE, temperature=1 / 128, **sampled
         ),

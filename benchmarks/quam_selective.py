@@ -28,7 +28,16 @@ from benchmarks.quam_tables import load, scaled
 from skuq.baselines import MCDropoutClassifier
 from skuq.metrics import area_under_risk_coverage, misclassification_auroc
 
-METHODS = ("quam-pool", "entropy", "ensemble", "mc-dropout", "laplace", "sg-mcmc", "neighbours")
+METHODS = (
+    "quam-quadratic",
+    "quam-pool",
+    "entropy",
+    "ensemble",
+    "mc-dropout",
+    "laplace",
+    "sg-mcmc",
+    "neighbours",
+)
 PARTS = ("total", "epistemic")
 N_MEMBERS = 10
 N_SEEDS = {"mnist": 3, "adult": 5}  # numbers of base models

@@ -26,7 +26,7 @@ from benchmarks.hmc import Chains, Posterior, closeness, effective_samples, r_ha
 from skuq import QUAMRegressor
 from skuq._networks import seeded
 from skuq.imports import import_optional
-from skuq.quam import PointwiseSearch, PoolSearch
+from skuq.quam import PointwiseSearch, PoolSearch, QuadraticSearch
 
 N_TRAIN, NOISE, PRECISION = 32, 0.1**0.5, 10.0
 LAYERS = (1, 200, 200, 200, 1)
@@ -36,7 +36,7 @@ N_MEMBERS, N_MASKS, DROPOUT = 10, 100, 0.2
 # to ten times this value. Unlike on two moons, the search uses only the likelihood: at the mode of
 # this prior most weights are 0 and hard to move, unlike in the models of HMC.
 N_STEPS = 100
-QUAM = PointwiseSearch(c0=N_TRAIN, eta=10 ** (1 / N_STEPS), n_steps=N_STEPS)
+QUAM = PointwiseSearch(c0=N_TRAIN, eta=10 ** (1 / N_STEPS), n_steps=N_STEPS, prior_precision=0.0)
 ABLATIONS: dict[str, dict] = {
     "divergence": {"attack": "divergence"},
     "with_prior": {"search__prior_precision": PRECISION},
@@ -124,6 +124,8 @@ def curves(posterior: Posterior, grid: Tensor, seed: int) -> Iterator[tuple[str,
             posterior, net, grid, PoolSearch(pool=lambda X: grid.numpy())
         ),
         "quam-pool": lambda: quam(posterior, net, grid, PoolSearch()),
+        "quam-quadratic": lambda: quam(posterior, net, grid, QuadraticSearch()),
+        "quam-pointwise": lambda: quam(posterior, net, grid, PointwiseSearch()),
         "deep_ensemble": lambda: ensemble(PRECISION),
         "deep_ensemble_no_decay": lambda: ensemble(0.0),
         "mc_dropout": lambda: mc_dropout(posterior, grid, seed),

@@ -6,9 +6,10 @@ Unusual rows are distinguished from test rows, by AUROC of the epistemic part or
 score: a number 12 times as large, contradictory rows, four unseen categories, every column from a
 different row, and rows of a group of people or mails that was left out of training. ``quam-pool``
 generates its pool from training rows; ``quam-pool-other`` omits the kind of pool that resembles the
-unusual rows. ``wrong predictions`` are detected by `total`, and by 1 minus the largest probability
-("confidence"). The CPU seconds of a method are for its search or fit and all scores; the fit of the
-base learner, which all methods share, has a separate record.
+unusual rows. ``quam-quadratic`` and ``quam-pointwise`` search for each row; the latter takes long,
+and is measured if asked for. ``wrong predictions`` are detected by `total`, and by 1 minus the
+largest probability ("confidence"). The CPU seconds of a method are for its search or fit and all
+scores; the fit of the base learner, which all methods share, has a separate record.
 """
 
 import time
@@ -286,8 +287,17 @@ def run(task: Task, learner: str, seed: int, args) -> Figures:
     search = time.process_time() - start
     figures |= score_all("quam-pool", lambda: epistemic(found), task)
     figures["quam-pool", "all rows", "cpu_seconds"] += search
-    total = found.predict_uncertainty(task.X_test).total
-    figures["quam-pool", ERRORS, "auroc"] = auroc(total[~wrong], total[wrong])
+    searched = {"quam-pool": found}
+    for name in args.pointwise if learner in ("network", "logistic") else ():
+        start = time.process_time()
+        each = QUAMClassifier(FrozenEstimator(model), search=name, random_state=seed)
+        searched[f"quam-{name}"] = each.fit(task.X, task.y)
+        search = time.process_time() - start
+        figures |= score_all(f"quam-{name}", partial(epistemic, each), task)
+        figures[f"quam-{name}", "all rows", "cpu_seconds"] += search
+    for name, each in searched.items():
+        total = each.predict_uncertainty(task.X_test).total
+        figures[name, ERRORS, "auroc"] = auroc(total[~wrong], total[wrong])
     if not args.no_peers:
         figures |= score_all("entropy", lambda: entropy_of(model), task)
         figures |= score_all("bagged", lambda: bagged(model, task, seed), task)
@@ -363,6 +373,7 @@ def main() -> None:
     arguments.add_argument("--n-unusual", type=int, default=100, help="rows of each kind")
     arguments.add_argument("--n-pool", type=int, default=3000)
     arguments.add_argument("--pool-shares", nargs="+", type=float, help="default: QUAM's")
+    arguments.add_argument("--pointwise", nargs="*", default=["quadratic"], help="searches by row")
     arguments.add_argument("--no-peers", action="store_true", help="QUAM and the learner only")
     args = arguments.parse_args()
     set_threads(args)

@@ -43,7 +43,7 @@ N_MEMBERS = 10
 # Search and weights follow the posterior: likelihood and prior. The penalty's weight goes from
 # its default c0 = 20 to 200 = N_TRAIN, where the search's objective is the posterior of the
 # training set and one more point, which has the targeted class.
-QUAM = {"prior_precision": PRECISION, "eta": 10 ** (1 / 100)}
+QUAM = {"prior_precision": PRECISION, "n_steps": 100, "eta": 10 ** (1 / 100)}
 POOL = {"prior_precision": PRECISION}
 SEARCH_PARAMETERS = PointwiseSearch().get_params()
 ABLATIONS: dict[str, dict[str, Any]] = {
@@ -90,6 +90,8 @@ def methods(
     yield "quam", lambda: QUAMClassifier(given, search=pointwise, n_jobs=args.n_jobs, **fixed)
     yield "quam-pool-grid", lambda: QUAMClassifier(given, search=on_grid, **fixed)
     yield "quam-pool", lambda: QUAMClassifier(given, search=on_pool, **fixed)
+    yield "quam-quadratic", lambda: QUAMClassifier(given, search="quadratic", **fixed)
+    yield "quam-default", lambda: QUAMClassifier(given, n_jobs=args.n_jobs, **fixed)
     yield "reference", lambda: ReferenceClassifier(given)
     seeds = range(1000 + N_MEMBERS * seed, 1000 + N_MEMBERS * (seed + 1) - 1)
     for name, precision in (("deep_ensemble", PRECISION), ("deep_ensemble_no_decay", 0.0)):

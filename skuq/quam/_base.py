@@ -12,7 +12,8 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Self
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NotRequired, Self
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -34,7 +35,7 @@ from skuq.models import Given, Model, ModelMixin, TrainingData, look_at
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
 from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
 from skuq.quam._refit_search import RefitSearch, stacked_rows, with_categories_of
-from skuq.quam._search import Found, Outputs, Problem, Search, Task, Work
+from skuq.quam._search import Found, Outputs, Problem, Search, Setup, Task, Work, warn_if_slow
 from skuq.validation import (
     group_codes,
     refuse_ineffective,
@@ -92,6 +93,7 @@ _FEWEST = 1000
 # Limit on rows times coefficients of a logistic regression. Above it, a single refit takes seconds,
 # and a gradient search costs less than all refits together.
 _MOST_REFITTED = 10**7
+_FASTER = "search='quadratic', or fewer n_steps or refine_steps of the search"
 _N_BACKGROUND = 500  # number of training inputs kept for explanations
 
 
@@ -115,6 +117,8 @@ class QUAMBase(ModelMixin, ABC):
     _found: Found  # missing with a pointwise search
     _pool: Any
     _background: Any
+    # Whether search=None is a search on a pool for all networks.
+    _default_is_pool: ClassVar[bool] = False
 
     @abstractmethod
     def _refuse_ineffective(self, given: Given) -> None:
@@ -172,7 +176,9 @@ class QUAMBase(ModelMixin, ABC):
         search = self.search
         if search is None:
             by_gradients = given.is_network or _costs_less_by_gradients(given, X, y)
-            search = "pool" if by_gradients else "refit"
+            # For networks, the search is chosen once the network is known: see `_problem_of`.
+            with_pool = X_pool is not None or self._default_is_pool
+            search = ("pool" if with_pool else "quadratic") if by_gradients else "refit"
         if isinstance(search, str):
             module, name = SEARCHES[search]
             load = import_module if search == "refit" else import_networks
@@ -192,15 +198,23 @@ class QUAMBase(ModelMixin, ABC):
         learner = self.search_.form == "learner"
         return self.device if learner else self.model_.resolved(self.device)
 
+    def _problem_of(self, data: TrainingData, setup: Setup) -> Any:
+        """Problem of the search, which is the default search if the user selects none."""
+        if self.search is None and hasattr(self.search_, "curvature"):
+            module = import_networks("skuq.quam._quadratic_search")
+            self.search_ = module.default_search(self.model_, data, setup.task)
+            self._refuse_ineffective(data.given)
+        return self.search_.problem(self.model_, data, setup)
+
     def _search(self, data: TrainingData, seed: int) -> None:
         """Search on the user's pool or a generated pool; do nothing if the search is pointwise."""
         self.__dict__.pop("_found", None)  # left by an earlier fit
         search = self.search_
-        if search.pointwise:
-            return
         random = check_random_state(seed)
         rows = random.permutation(_num_samples(data.X))[:_N_BACKGROUND]
         self._background = _safe_indexing(data.X, rows)
+        if search.pointwise:
+            return
         if data.further:
             self._search_first(self._named(data.further[0]))
         elif search.pool != "auto":
@@ -385,7 +399,8 @@ class QUAMBase(ModelMixin, ABC):
         ValueError
             If the inputs are neither table rows nor texts.
         """
-        self._check_found()
+        check_is_fitted(self)
+        self._validate_params()  # parameters may have changed since `fit`
         given = self._checked_rows(X)
         found = explained_inputs(
             given,
@@ -440,9 +455,12 @@ class QUAMBase(ModelMixin, ABC):
         parts = []
         with tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar:
             calls = (delayed(_reduced)(job, function, argument) for job in jobs)
+            start = perf_counter()
             for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(calls):
                 bar.update(len(part[0]))
                 parts.append(part)
+                if len(parts) == 2 and self.search_.pointwise:
+                    warn_if_slow(len(jobs), (perf_counter() - start) / 2, "batches", _FASTER)
         return list(map(np.concatenate, zip(*parts, strict=True)))
 
     def _points(self, X: Any) -> Any:

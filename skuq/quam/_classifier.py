@@ -45,21 +45,23 @@ class QUAMClassifier(
     search : {"pool", "refit", "pointwise", "quadratic"}, search object or None, default=None
         The search for adversarial models. A name selects a search with its default settings:
 
+        - "pointwise": `PointwiseSearch`, for networks and logistic regression. Each input costs a
+          new gradient search, as in the paper's Algorithm 1.
+        - "quadratic": `QuadraticSearch`, for networks and logistic regression. The same in closed
+          form, with a quadratic approximation of the training loss: a millisecond for each input.
         - "pool": `PoolSearch`, for networks. `fit` runs one gradient search for each class, on a
           whole pool of inputs. After `fit`, each input costs only the evaluation of the models
           found.
         - "refit": `RefitSearch`, for any learner. `fit` refits the learner for each class, on the
           training data and a pool of small weight.
-        - "pointwise": `PointwiseSearch`, for networks and logistic regression. Each input costs a
-          new gradient search, as in the paper's Algorithm 1.
-        - "quadratic": `QuadraticSearch`, for networks and logistic regression. The same in closed
-          form, with a quadratic approximation of the training loss: a millisecond for each input.
 
-        None selects "pool" for networks and large logistic regressions, and "refit" for all other
-        models. A `LogisticRegression` is large if the number of training rows times the number of
-        coefficients exceeds ten million: gradient searches then cost less than refits. A
-        `LogisticRegression` with `class_weight`, an L1 penalty or solver="liblinear" is always
-        refitted.
+        None selects "pointwise" for small networks, where an input then costs some hundredths of a
+        second (searched weights times training rows, at most 256, times classes, at most 10, is at
+        most five million); "quadratic" for larger ones and for large logistic regressions; "pool"
+        if `X_pool` is given, or a network has no linear or convolutional layer; and "refit" for all
+        other models. A `LogisticRegression` is large if the number of training rows times the
+        number of coefficients exceeds ten million. With `class_weight`, an L1 penalty or
+        solver="liblinear", it is always refitted.
     setting : {"expected", "selected", "pairwise", "regret"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
@@ -246,7 +248,7 @@ class QUAMClassifier(
             )
         self._task = self._present_task()
         setup = Setup(losses, self._task, search_seed, self._device)
-        self._problem = self.search_.problem(self.model_, data, setup)
+        self._problem = self._problem_of(data, setup)
         self._search(data, search_seed)
         return self
 

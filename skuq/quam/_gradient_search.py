@@ -121,7 +121,7 @@ class GradientSearch(NetworkSearch):
     update_every: int = 1
     learning_rate: float | str = 0.1
     learning_rate_decay: float | str = "auto"
-    prior_precision: float = 0.0
+    prior_precision: float | str = 0.0
     train_batch_size: int
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
@@ -136,12 +136,18 @@ class GradientSearch(NetworkSearch):
         "prior_precision": [Interval(Real, 0, None, closed="left")],
         "train_batch_size": [Interval(Integral, 1, None, closed="left")],
     }
-    # First step size divided by the last step size.
-    _shortening: ClassVar[float]
 
     def length(self, module: nn.Module) -> tuple[int, float]:
         """Number of steps and initial step size of a search over the weights of a module."""
         return int(self.n_steps), float(self.learning_rate)
+
+    def shortening(self, problem: SearchProblem, task: Task) -> float:
+        """First step size divided by the last step size."""
+        return 10.0
+
+    def precision(self, problem: SearchProblem) -> float:
+        """Precision of the prior on each weight."""
+        return float(self.prior_precision)
 
     def settings(self, problem: SearchProblem, task: Task, device: torch.device) -> SearchSettings:
         """Settings; the task determines initial penalty and growth that are "auto"."""
@@ -153,10 +159,7 @@ class GradientSearch(NetworkSearch):
             total ** (1 / updates) if given == "auto" else float(given)
             for given, total in (
                 (self.eta, growth),
-                (
-                    self.learning_rate_decay,
-                    task.shortening if self.pointwise else self._shortening,
-                ),
+                (self.learning_rate_decay, self.shortening(problem, task)),
             )
         )
         schedule = penalty_schedule(
@@ -167,7 +170,7 @@ class GradientSearch(NetworkSearch):
             learning_rate=learning_rate,
             decay=decay,
         )
-        return SearchSettings(schedule, self.prior_precision, self.train_batch_size, device)
+        return SearchSettings(schedule, self.precision(problem), self.train_batch_size, device)
 
     def problem(self, model: Any, data: TrainingData, setup: Setup) -> FittedSearch:
         found = self.fitted(model, data, setup)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.utils import gen_batches
-from sklearn.utils._param_validation import Interval
+from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
 from skuq._networks import (
@@ -41,6 +41,8 @@ from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._objectives import Objective, Targeted
 from skuq.quam._search import Classification, Outputs, Task
 
+_WEAK = 1e-3  # precision of the prior, relative to the inverse mean square of the weights
+
 
 @stored("quam.pointwise-search")
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -52,9 +54,9 @@ class PointwiseSearch(GradientSearch):
 
     Parameters
     ----------
-    parameters, targeted, update_every, prior_precision
+    parameters, targeted, update_every
         As in `PoolSearch`.
-    n_steps : int, default=100
+    n_steps : int, default=50
         Number of steps of each search; the cost is proportional to this number.
     c0 : float or "auto", default="auto"
         Initial weight of the penalty on the training loss. "auto" is a tenth of the sum of the
@@ -69,8 +71,12 @@ class PointwiseSearch(GradientSearch):
         Step size of the search, relative to the root mean square of each weight tensor.
     learning_rate_decay : float or "auto", default="auto"
         Factor by which the step size shrinks whenever the penalty grows. "auto" divides the step
-        size by 50 over the search: with a constant step size, the last models would have an excess
-        loss of hundreds of nats in total. For a regressor, "auto" keeps it constant.
+        size by 50 over the search if a step sees only some of the training samples: with a constant
+        step size, their noise would leave the last models with an excess loss of hundreds of nats
+        in total. Otherwise, and for a regressor, "auto" keeps it constant.
+    prior_precision : float or "auto", default="auto"
+        As in `PoolSearch`. "auto" is a weak prior, 0.001 divided by the mean square of the searched
+        weights: without a prior, models far from the data are as free as the loss leaves them.
     effort : {"equal", "paper"}, default="paper"
         As in `QuadraticSearch`. With "paper", the search follows the posterior.
     train_batch_size : int, default=256
@@ -87,8 +93,9 @@ class PointwiseSearch(GradientSearch):
     50
     """
 
-    n_steps: int = 100
+    n_steps: int = 50
     c0: float | str = "auto"
+    prior_precision: float | str = "auto"
     train_batch_size: int = 256
     effort: str = "paper"
     batch_size: int = 8
@@ -97,8 +104,22 @@ class PointwiseSearch(GradientSearch):
         **GradientSearch._parameter_constraints,
         "effort": EFFORT,
         "batch_size": [Interval(Integral, 1, None, closed="left")],
+        "prior_precision": [
+            *GradientSearch._parameter_constraints["prior_precision"],
+            StrOptions({"auto"}),
+        ],
     }
     pointwise: ClassVar[bool] = True
+
+    def shortening(self, problem: SearchProblem, task: Task) -> float:
+        noisy = self.train_batch_size < len(problem.X) and isinstance(task, Classification)
+        return 50.0 if noisy else 1.0
+
+    def precision(self, problem: SearchProblem) -> float:
+        if self.prior_precision != "auto":
+            return float(self.prior_precision)
+        weights = [problem.module.get_parameter(name) for name in problem.parameters]
+        return _WEAK / float(torch.cat([w.detach().flatten() for w in weights]).square().mean())
 
     def batches(
         self, fitted: FittedSearch, task: Task, inputs: Tensor, reference: Tensor, device: Any

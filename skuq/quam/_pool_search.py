@@ -144,7 +144,6 @@ class PoolSearch(GradientSearch):
             StrOptions({"auto"}),
         ],
     }
-    _shortening = 10.0
 
     def length(self, module: nn.Module) -> tuple[int, float]:
         layer, _ = linear_head(module)

@@ -15,7 +15,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
-from skuq._networks import HeldOnDevice, on_device
+from skuq._networks import HeldOnDevice, evaluate, on_device
 from skuq.base import FloatArray
 from skuq.files import stored
 from skuq.models import TrainingData
@@ -30,13 +30,23 @@ from skuq.quam._gradient_search import (
     variants_at,
 )
 from skuq.quam._importance_sampling import Trajectories
-from skuq.quam._pointwise_search import search_batch
-from skuq.quam._search import Classification, Outputs, Problem, Setup, Task, with_progress
+from skuq.quam._pointwise_search import PointwiseSearch, search_batch
+from skuq.quam._pool_search import PoolSearch
+from skuq.quam._search import (
+    Classification,
+    Outputs,
+    Problem,
+    Search,
+    Setup,
+    Task,
+    with_progress,
+)
 
 _ROWS_PER_JOB = 4096
 _ELEMENTS = 2**23  # maximum number of elements of an intermediate result: 64 MiB
 # Operations up to which curvature="auto" is "exact"; a second of one core.
 _FEW_OPERATIONS = 10**10
+_SMALL = 5_000_000  # largest cost of a gradient search at each input by default
 _LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28  # rows of a decomposed matrix; 2 GiB
 # Number of most probable classes among which the logits of an input move.
 _ACTIVE = 32
@@ -48,7 +58,7 @@ _MODELS_AT_ONCE = 64
 _POINTS_AT_ONCE = 8
 _REFINED_BATCH = 256
 _REFINED = 0.02, 0.002  # first and last step size of refinements
-_CONVERGED = 1e-9  # distance from the minimum of the objective, in nats
+_CLOSE, _CONVERGED = 1e-6, 1e-16  # distance from the minimum of the objective, in nats
 
 
 @stored("quam.quadratic-search")
@@ -185,6 +195,23 @@ class QuadraticSearch(NetworkSearch):
             )
             for rows in gen_batches(len(x), _ROWS_PER_JOB)
         ]
+
+
+def default_search(model: Any, data: TrainingData, task: Task) -> Search:
+    """Search that suits a network's size: for each input if that is affordable.
+
+    Gradient searches at an input cost about the number of searched weights, times training samples
+    of a step, times searches; on two moons, 50 milliseconds. Networks without a suitable layer are
+    searched on a pool.
+    """
+    pointwise = PointwiseSearch()
+    body, module, names = model.cut(model.moving_parameters, data.inputs)
+    n_weights = sum(module.get_parameter(name).numel() for name in names)
+    n_searches = task.n_searches(len(model.classes)) if isinstance(task, Classification) else 2
+    if n_weights * min(len(data.inputs), pointwise.train_batch_size) * n_searches <= _SMALL:
+        return pointwise
+    first = data.inputs[:1] if body is None else evaluate(body, data.inputs[:1], device="cpu")
+    return QuadraticSearch() if Layers.of(module, names, first).names else PoolSearch()
 
 
 @stored("quam.quadratic-problem")
@@ -404,12 +431,15 @@ def _minimised(
         value = torch.logaddexp(tried.logsumexp(2), others)
         value -= tried.take_along_dim(at, 2)[:, :, 0]
         value += (df * g).sum(2)[..., None] * sizes + (df * d).sum(2)[..., None] * sizes**2 / 2
-        size = sizes[value.argmin(2)][..., None]
+        decrement = ((residual @ among) * residual).sum(2)
+        # Close to a solution, rounding would decide on the step. Solutions that have converged stay
+        # as they are, so that they do not depend on other rows.
+        size = torch.where(decrement < _CLOSE, 1.0, sizes[value.argmin(2)])
+        size = torch.where(decrement < _CONVERGED, 0.0, size)[..., None]
         g, f = g + size * d, f + size * df
-        if f.device.type == "cpu":  # elsewhere, the check would wait for the device
-            decrement = ((residual @ among) * residual).sum(2)
-            if float(decrement.max()) < _CONVERGED:
-                break
+        # On other devices, the check would wait for the device.
+        if f.device.type == "cpu" and not size.any():
+            break
     moved = reference[:, None] + (g @ near) @ roots.mT
     return torch.zeros_like(moved).scatter(2, active[:, None].expand_as(g), g), moved
 

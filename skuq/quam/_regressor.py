@@ -96,7 +96,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     ----------
     model_ : skuq.models.Model
         The fitted model.
-    search_ : PoolSearch, RefitSearch or PointwiseSearch
+    search_ : PoolSearch, RefitSearch, PointwiseSearch or QuadraticSearch
         The search that was used.
     noise_variance_ : float or None
         Noise variance, averaged over all inputs, in squared units of the target; None with
@@ -166,6 +166,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     }
     signed_uncertainty = True  # a differential entropy can be negative
     _noise: RowNoise | None
+    _default_is_pool = True
 
     def __init__(
         self,
@@ -245,7 +246,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         losses = self._task.loss(self._outputs(data.inputs), y)
         self.reference_loss_ = mean_loss(losses, weight)
         setup = Setup(losses, self._task, search_seed, self._device)
-        self._problem = self.search_.problem(self.model_, data, setup)
+        self._problem = self._problem_of(data, setup)
         if hasattr(self._problem, "problem"):  # of a gradient search
             self._task = replace(self._task, bias=self._problem.problem.output_bias())
         self._search(data, search_seed)

@@ -82,7 +82,6 @@ class Classification:
     targeted: bool
     n_targets: int | str | None
     growth: ClassVar[float] = 10.0  # of the penalty in a pointwise search with eta="auto"
-    shortening: ClassVar[float] = 50.0  # first step size divided by the last, likewise
 
     def first_penalty(self, total_weight: float) -> float:
         """Initial penalty of a pointwise search with c0="auto"."""
@@ -96,7 +95,7 @@ class Classification:
         if not self.targeted:
             return np.array([-1])
         n_classes = reference.shape[1]
-        return self.fewer_targets(reference, np.arange(n_classes), self._n_searches(n_classes))
+        return self.fewer_targets(reference, np.arange(n_classes), self.n_searches(n_classes))
 
     def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
         """The `n` most probable of these classes, according to the given model's outputs."""
@@ -105,7 +104,7 @@ class Classification:
         proba = np.exp(np.asarray(log_softmax(reference))).mean(axis=0)[targets]
         return np.sort(targets[np.argsort(-proba, kind="stable")[:n]])
 
-    def _n_searches(self, n_classes: int) -> int:
+    def n_searches(self, n_classes: int) -> int:
         """Number of classes that are searched, at an input or on a pool."""
         if self.n_targets is None:
             return n_classes
@@ -131,7 +130,7 @@ class Classification:
         from skuq._networks import on_device
 
         n_points, n_classes = reference.shape
-        n_searches = self._n_searches(n_classes)
+        n_searches = self.n_searches(n_classes)
         if n_searches < n_classes:
             return reference.log_softmax(-1).topk(n_searches, dim=1).indices
         return on_device(np.arange(n_classes), reference.device).expand(n_points, -1)
@@ -178,7 +177,6 @@ class Regression:
     target_std: float
     bias: OutputBias | None = None
     growth: ClassVar[float] = 125.0
-    shortening: ClassVar[float] = 1.0
 
     @property
     def pull(self) -> float:

@@ -39,7 +39,7 @@ ZEROS = nn.Linear(4, 1, bias=False)
 nn.init.zeros_(ZEROS.weight)
 BEFORE_ZEROS = PoolSearch(parameters=lambda name, _: name == "0.weight")
 UNSCALED = {"n_steps": 6, "c0": 1e300, "eta": 1e10}
-DIVERGING = QUAMClassifier(MODULE, search=PointwiseSearch(**UNSCALED))
+DIVERGING = QUAMClassifier(MODULE, search=PointwiseSearch(prior_precision=0, **UNSCALED))
 CELL = pd.DataFrame({"a": ["u", "v"] * 9})
 
 
@@ -90,7 +90,10 @@ REFUSALS = {
     "columns for a network": (fit(None, X_pool=np.c_[X, Y]), "5 features"),
     "names of a pool": (fit(X=FRAME, X_pool=FRAME.rename(columns={"a": "z"})), ""),
     "pool after pointwise": (later(POINTWISE, "search_pool", search="pool"), "pool"),
-    "explained pointwise": (later(POINTWISE, "explain"), "has no models"),
+    "shared pointwise": (
+        lambda: clone(POINTWISE).fit(X, Y).without_training_data(),
+        "has no models",
+    ),
     # parameters
     "setting": (fit(setting="both"), "setting"),
     "steps": (fit(NET, PoolSearch(n_steps=0)), "n_steps"),

@@ -26,7 +26,16 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq._networks import MLP, LeNet
 from skuq.models import look_at
-from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, _base, _search, make_pool
+from skuq.quam import (
+    PointwiseSearch,
+    PoolSearch,
+    QuadraticSearch,
+    RefitSearch,
+    _base,
+    _quadratic_search,
+    _search,
+    make_pool,
+)
 from skuq.quam import _gradient_search as gradient_module
 from skuq.quam._refit_search import _pickled_size
 from skuq.quam._search import Regression, mean_excess, warn_if_slow, with_progress
@@ -73,7 +82,7 @@ def test_the_search_that_suits_a_model_is_taken_unless_a_name_stands_for_another
     by_refits += [make_pipeline(StandardScaler(), LogisticRegression())]
     by_refits += [FrozenEstimator(clone(TREE).fit(*iris))]
     by_refits += [GridSearchCV(TREE, {"max_depth": [1, 2]}, cv=2)]
-    taken = [(chosen(each, *iris), PoolSearch) for each in by_gradients]
+    taken = [(chosen(each, *iris), QuadraticSearch) for each in by_gradients]
     taken += [(chosen(each, *iris), RefitSearch) for each in by_refits]
     named = {"pool": PoolSearch, "refit": RefitSearch, "pointwise": PointwiseSearch}
     for name, kind in named.items():
@@ -91,12 +100,22 @@ def test_logistic_regression_of_many_rows_and_classes_is_searched_by_gradients(m
         assert type(chosen(plain, X, y)) is RefitSearch
     monkeypatch.setattr(_base, "_MOST_REFITTED", size - 1)
     for each in (plain, frozen):
-        assert type(chosen(each, X, y)) is PoolSearch
+        assert type(chosen(each, X, y)) is QuadraticSearch
     balanced = LogisticRegression(class_weight="balanced")
     for each in (balanced, LogisticRegression(solver="saga", l1_ratio=0.5), TREE):
         assert type(chosen(each, X, y)) is RefitSearch
     monkeypatch.setattr(_base, "find_spec", lambda _: None)  # without torch
     assert type(chosen(frozen, X, y)) is RefitSearch
+
+
+def test_the_default_search_of_a_network_follows_from_its_size(iris, monkeypatch):
+    X, y = iris
+    unsuitable = nn.Sequential(nn.LayerNorm(4), nn.AdaptiveAvgPool1d(3))
+    assert type(QUAMClassifier(MLP(4, 3)).fit(X, y).search_) is PointwiseSearch
+    assert type(QUAMClassifier(MLP(4, 3)).fit(X, y, X_pool=X).search_) is PoolSearch
+    monkeypatch.setattr(_quadratic_search, "_SMALL", 0)  # now, all networks are large
+    assert type(QUAMClassifier(MLP(4, 3)).fit(X, y).search_) is QuadraticSearch
+    assert type(QUAMClassifier(unsuitable).fit(X, y).search_) is PoolSearch
 
 
 @pytest.fixture(scope="module")
