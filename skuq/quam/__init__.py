@@ -32,9 +32,7 @@ __all__ = [
 ]
 
 _NETWORKS = {
-    "skuq.quam._gradient_search": ("penalty_schedule",),
-    "skuq.quam._objectives": ("Targeted",),
-    "skuq.quam._pointwise_search": ("PointwiseSearch", "search_adversarial_models"),
+    "skuq.quam._pointwise_search": ("PointwiseSearch",),
     "skuq.quam._pool_search": ("PoolSearch",),
     "skuq.quam._quadratic_search": ("QuadraticSearch", "apart", "towards"),
 }

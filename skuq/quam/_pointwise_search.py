@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from numbers import Integral
@@ -13,10 +13,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
-from torch import Tensor, nn
+from torch import Tensor
 
 from skuq._networks import (
-    TrainingSet,
     as_double,
     on_device,
     training_batches,
@@ -32,7 +31,6 @@ from skuq.quam._gradient_search import (
     GradientSearch,
     MiniBatches,
     Schedule,
-    Searched,
     SearchProblem,
     SearchSettings,
     efforts,
@@ -164,7 +162,12 @@ def search_batch(
     effort: FloatArray,
     start: dict[str, Tensor] | None = None,
 ) -> Trajectories:
-    """Search at one batch of test points; return all models visited, on the CPU.
+    """Search at one batch of test points; return all models visited, on the CPU (Appendix C.1).
+
+    Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step for each penalty
+    c. The searches are independent although their objectives are summed: the gradient in one
+    search's weights is that of its own objective, and Adam works element by element. The losses of
+    both models on the same mini-batch have an unbiased difference, without most of the noise.
 
     `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
     are on the device. `start` contains weights of all models, by point and search; None is the
@@ -194,8 +197,8 @@ def search_batch(
             for name, of_all in (start or {}).items():
                 chosen = of_all.reshape(len(x), -1, *of_all.shape[1:])[:, searches].flatten(0, 1)
                 weights[name] = chosen.to(weights[name])
-            attack = _PointAttack(points, part, on_device(effort, device))
-            found.append(_search(descent, weights, attack, batches, settings.schedule))
+            attack = PointAttack(points, part, on_device(effort, device))
+            found.append(run_searches(descent, weights, attack, batches, settings.schedule))
         return Trajectories(*(torch.cat(each, dim=1) for each in zip(*found, strict=True)))
 
     trajectories = Trajectories(*(each.cpu().double() for each in within_memory(search, device)))
@@ -208,41 +211,7 @@ def search_batch(
     return trajectories
 
 
-def search_adversarial_models(
-    module: nn.Module,
-    weights: dict[str, Tensor],
-    x: Tensor,
-    train: TrainingSet,
-    batches: Sequence[Tensor],
-    *,
-    objective: Objective,
-    schedule: Schedule,
-    prior_precision: float = 0.0,
-) -> Trajectories:
-    r"""Run the searches of an objective at many test points at once (Algorithm 1, Appendix C.1).
-
-    Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step for each penalty
-    c of the schedule. The searches are independent although their objectives are summed: the
-    gradient with respect to one search's weights is the gradient of this search's objective, and
-    Adam works element by element. All searches use the same mini-batches, so that a result does not
-    depend on the other points; ``L_train - L_ref`` is the difference of the losses of both models
-    on the same batch, which is unbiased and cancels most of the batch noise. The slack gamma is a
-    constant without a gradient: it only selects the best model (`best_adversarial_models`).
-
-    Shapes: `weights` (n_points * n_searches, \*parameter.shape), ordered by point and altered in
-    place, `x` (n_points, ...). `batches` contains the rows of n_steps + 1 mini-batches; the last
-    one evaluates the models of the last update. `prior_precision` refers to the negative log
-    posterior ``n * mean loss + prior_precision / 2 * |w|**2``, where n is the sum of the sample
-    weights. Returns one model per update, without the initial model.
-    """
-    searched = Searched.of(module, train, [*weights], float(train.weight.sum()))
-    n_bytes = within_memory(int, x.device)
-    descent = Descent(searched, objective, prior_precision=prior_precision, n_bytes=n_bytes)
-    attack = _PointAttack(x, objective, torch.ones(len(x), device=x.device))
-    return _search(descent, weights, attack, MiniBatches(train, torch.stack([*batches])), schedule)
-
-
-class _PointAttack(Attack):
+class PointAttack(Attack):
     """Compute ``L_adv`` of each model at its own test point, and record the predictions there."""
 
     def __init__(self, points: Tensor, objective: Objective, effort: Tensor):
@@ -260,10 +229,10 @@ class _PointAttack(Attack):
         return self.objective.attack(by_point)
 
 
-def _search(
+def run_searches(
     descent: Descent,
     weights: dict[str, Tensor],
-    attack: _PointAttack,
+    attack: PointAttack,
     batches: MiniBatches,
     schedule: Schedule,
 ) -> Trajectories:

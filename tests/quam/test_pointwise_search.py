@@ -13,11 +13,10 @@ from torch.nn.functional import cross_entropy
 
 from skuq._networks import MLP, TrainingSet, stack_parameters, training_batches
 from skuq.quam import PointwiseSearch, QUAMClassifier
-from skuq.quam import _gradient_search as gradient_module
-from skuq.quam._gradient_search import Descent, MiniBatches, Searched, penalty_schedule
+from skuq.quam import _gradient_search as gradients
+from skuq.quam import _pointwise_search as pointwise
 from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._objectives import Targeted
-from skuq.quam._pointwise_search import search_adversarial_models
 
 HYPER = {"c0": 2.0, "eta": 1.3, "learning_rate": 0.1}
 GAMMA = 0.05
@@ -38,15 +37,13 @@ def search(module, x, train, batches, *, parameters=None, prior_precision=0.0, *
     """The search for every class of every point, predictions as log-probabilities."""
     n_classes = module(x).shape[1]
     targets = torch.arange(n_classes).expand(len(x), -1)
-    found = search_adversarial_models(
-        module,
-        stack_parameters(module, len(x) * n_classes, parameters),
-        x,
-        train,
-        batches,
-        objective=Targeted(targets),
-        schedule=penalty_schedule(len(batches) - 1, update_every=1, decay=1.0, **hyper),
-        prior_precision=prior_precision,
+    weights, objective = stack_parameters(module, len(x) * n_classes, parameters), Targeted(targets)
+    searched = gradients.Searched.of(module, train, [*weights], float(train.weight.sum()))
+    descent = gradients.Descent(searched, objective, prior_precision=prior_precision, n_bytes=2**26)
+    schedule = gradients.penalty_schedule(len(batches) - 1, update_every=1, decay=1.0, **hyper)
+    attack, steps = pointwise.PointAttack(x, objective, torch.ones(len(x))), torch.stack([*batches])
+    found = pointwise.run_searches(
+        descent, weights, attack, gradients.MiniBatches(train, steps), schedule
     )
     return Trajectories(found.outputs.log_softmax(-1), found.excess_loss)
 
@@ -133,10 +130,10 @@ def test_weighted_posterior_is_that_of_the_laplace_approximation():
     step = 1e-3 * torch.randn(9, generator=torch.Generator().manual_seed(1)).double()
     both_ways = torch.stack([step, -step]).reshape(2, 3, 3)
     weight, bias = module.weight + both_ways[..., :2], module.bias + both_ways[..., 2]
-    searched = Searched.of(module, train, ["weight", "bias"], float(train.weight.sum()))
+    searched = gradients.Searched.of(module, train, ["weight", "bias"], float(train.weight.sum()))
     objective = Targeted(torch.arange(3)[None])
-    descent = Descent(searched, objective, prior_precision=7.0, n_bytes=2**20)
-    batch = MiniBatches(train, torch.arange(12)[None])[0]
+    descent = gradients.Descent(searched, objective, prior_precision=7.0, n_bytes=2**20)
+    batch = gradients.MiniBatches(train, torch.arange(12)[None])[0]
     moved = {"weight": weight, "bias": bias}
     excess = descent.excess_of_each(moved, batch) @ batch.weight + descent.prior(moved)
     posterior = train.weight.sum() * excess
@@ -176,8 +173,8 @@ def test_searches_of_a_point_one_after_the_other_find_the_same(
     together = model.predict_uncertainty(X[:3])
     found = model.adversarial_models(X[:3])
     bytes_of_a_tensor(-(-3 * 2 * sum(p.nbytes for p in net.parameters()) // 4))
-    spy = Mock(wraps=gradient_module.stack_parameters)
-    monkeypatch.setattr(gradient_module, "stack_parameters", spy)
+    spy = Mock(wraps=gradients.stack_parameters)
+    monkeypatch.setattr(gradients, "stack_parameters", spy)
     apart = model.predict_uncertainty(X[:3])
     stacks = [call.args[1] for call in spy.call_args_list]
     assert stacks == ([6, 6] if n_targets is None else [6, 3])

@@ -32,7 +32,6 @@ from skuq.quam import (
     QuadraticSearch,
     RefitSearch,
     _base,
-    _quadratic_search,
     _search,
     make_pool,
 )
@@ -113,7 +112,7 @@ def test_the_default_search_of_a_network_follows_from_its_size(iris, monkeypatch
     unsuitable = nn.Sequential(nn.LayerNorm(4), nn.AdaptiveAvgPool1d(3))
     assert type(QUAMClassifier(MLP(4, 3)).fit(X, y).search_) is PointwiseSearch
     assert type(QUAMClassifier(MLP(4, 3)).fit(X, y, X_pool=X).search_) is PoolSearch
-    monkeypatch.setattr(_quadratic_search, "_SMALL", 0)  # now, all networks are large
+    monkeypatch.setattr("skuq.quam._quadratic_search._SMALL", 0)  # now, all networks are large
     assert type(QUAMClassifier(MLP(4, 3)).fit(X, y).search_) is QuadraticSearch
     assert type(QUAMClassifier(unsuitable).fit(X, y).search_) is PoolSearch
 
