@@ -233,18 +233,10 @@ class Explanation:
     index: pd.Index[Any] | None = None
 
     def most_unusual(self, n_columns: int = N_COLUMNS) -> list[list[Any]]:
-        """Return the columns, or words, that contribute most to the uncertainty of each row.
+        """Return up to `n_columns` columns or words that contribute most to each row's uncertainty.
 
-        Parameters
-        ----------
-        n_columns : int, default=3
-            Maximum number of names per row.
-
-        Returns
-        -------
-        list of n_rows lists
-            Names in descending order of contribution. Contributions of at most 5 % of the row's
-            epistemic uncertainty are left out; a list may therefore be empty.
+        The names are in descending order of contribution. Contributions of at most 5 % of the row's
+        epistemic uncertainty are left out; a list may therefore be empty.
         """
         check_scalar(n_columns, "n_columns", Integral, min_val=1)
         names = np.broadcast_to(self.columns, self.contribution.shape)
@@ -252,13 +244,9 @@ class Explanation:
         return [row[standing_out(part, u, n_columns)].tolist() for row, part, u in rows]
 
     def to_frame(self) -> pd.DataFrame:
-        """Return a pandas DataFrame with the names that contribute most to each row's uncertainty.
+        """Return a DataFrame, one row per input, indexed by its label.
 
-        Returns
-        -------
-        pandas.DataFrame
-            One row per input, indexed by its label. Columns: ``epistemic``, and ``most_unusual``
-            (up to three names, as returned by `most_unusual`, separated by "; ").
+        Columns: ``epistemic``, and ``most_unusual`` (up to three names, separated by "; ").
         """
         named = [SEPARATOR.join(map(str, names)) for names in self.most_unusual()]
         return pd.DataFrame({"epistemic": self.epistemic, "most_unusual": named}, self.index)

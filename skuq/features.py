@@ -9,17 +9,11 @@ import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype
 from scipy.sparse import issparse
+from sklearn import preprocessing
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.preprocessing import (
-    OneHotEncoder,
-    OrdinalEncoder,
-    StandardScaler,
-    TargetEncoder,
-    normalize,
-)
 from sklearn.utils import _safe_indexing
 
 from skuq.base import FloatArray
@@ -46,8 +40,8 @@ def feature_encoder(X: Any) -> Any:
         table = as_table(X)
         numbers = number_columns(table)
         texts = [name for name in table.columns if name not in numbers]
-        scaled = make_pipeline(imputer, StandardScaler())
-        indicators = OneHotEncoder(
+        scaled = make_pipeline(imputer, preprocessing.StandardScaler())
+        indicators = preprocessing.OneHotEncoder(
             handle_unknown="ignore", max_categories=_MAX_CATEGORIES, sparse_output=False
         )
         parts = [("numbers", scaled, numbers), ("texts", indicators, texts)]
@@ -93,7 +87,7 @@ _PARAMETERS = (
     "cat_column",
     "cat_features",
 )
-_ENCODERS = (OneHotEncoder, OrdinalEncoder, TargetEncoder)
+_ENCODERS = (preprocessing.OneHotEncoder, preprocessing.OrdinalEncoder, preprocessing.TargetEncoder)
 _MOVING = (ColumnTransformer, FeatureUnion, SelectorMixin)  # steps that reorder columns
 
 
@@ -173,7 +167,9 @@ def unit_vectors(features: Features) -> NDArray[np.float32]:
     """Scale features so that squared Euclidean distances equal layer-averaged cosine distances."""
     # |a - b|^2 = 1 - cos(a, b) for vectors of squared length 1/2.
     length = np.sqrt(0.5 / len(features))
-    return np.hstack([(normalize(part) * length).astype(np.float32) for part in features])
+    return np.hstack(
+        [(preprocessing.normalize(part) * length).astype(np.float32) for part in features]
+    )
 
 
 @dataclass(frozen=True)

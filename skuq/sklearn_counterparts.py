@@ -42,18 +42,7 @@ class Pipeline(sklearn_pipeline.Pipeline):
 
     @available_if(lambda self: base.leads_to_method(self.steps[-1][1]))
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Transform the data and predict uncertainty with the final estimator.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs of the first step.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_samples,).
-        """
+        """Transform the data and predict uncertainty with the final estimator."""
         inside = unwrap(self)
         assert inside is not None
         inputs = X if inside.transform is None else inside.transform(X)
@@ -65,17 +54,7 @@ def make_pipeline(
 ) -> Pipeline:
     """Build a `skuq.Pipeline` from estimators; steps are named after their classes.
 
-    Parameters
-    ----------
-    *steps : estimators
-        Transformers and a final estimator.
-    memory, transform_input, verbose
-        As in `sklearn.pipeline.make_pipeline`.
-
-    Returns
-    -------
-    Pipeline
-        Unfitted pipeline with the method `predict_uncertainty`.
+    Arguments are those of `sklearn.pipeline.make_pipeline`.
     """
     named = sklearn_pipeline.make_pipeline(*steps).steps
     return Pipeline(named, memory=memory, transform_input=transform_input, verbose=verbose)

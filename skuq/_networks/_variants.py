@@ -149,8 +149,7 @@ class LayerInput(nn.Module):
 
     def __init__(self, network: nn.Module, name: str):
         super().__init__()
-        self.network = network
-        self.name = name
+        self.network, self.name = network, name
         self.training = network.training
 
     @classmethod

@@ -65,9 +65,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     classes_ : ndarray of shape (n_classes,)
         Class labels.
     members_ : list of skuq.models.Model
-        The members.
-    model_ : skuq.models.Model
-        The first member.
+        The members, of which the first is also `model_`.
 
     Notes
     -----

@@ -49,10 +49,8 @@ class LaplaceClassifier(SampledModelsClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    model_ : skuq.models.NetworkModel
-        The given model.
+    classes_, model_
+        As in `ReferenceClassifier`.
     posterior_ : object
         Gaussian posterior of the model's last layer.
     prior_precision_ : float

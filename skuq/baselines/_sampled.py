@@ -77,11 +77,6 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
             Validation data for early stopping, if the `fit` method of `estimator` accepts it, as
             in `skuq.evidential.GraphClassifier`.
 
-        Returns
-        -------
-        self
-            The fitted estimator.
-
         Raises
         ------
         ValueError
@@ -154,17 +149,9 @@ class SampledModelsClassifier(BaselineClassifier):
     }
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict averages over the sampled models; ``setting="selected"``: by the given model.
+        """Average class probabilities, (n_samples, n_classes), over the sampled models.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs, or node ids.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), float64
-            Probabilities, columns in the order of `classes_`.
+        With ``setting="selected"``, the given model alone predicts.
         """
         if self.setting == "selected":
             return super().predict_proba(X)
@@ -172,18 +159,9 @@ class SampledModelsClassifier(BaselineClassifier):
         return torch.cat(proba).numpy()
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Compute uncertainty from the disagreement of the sampled models.
+        """Compute uncertainty, in nats, from the disagreement of the sampled models.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs, or node ids.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic part, each of shape (n_samples,), in nats. With
-            ``setting="max-score"``, the total is a probability and both parts are NaN.
+        With ``setting="max-score"``, the total is a probability and both parts are NaN.
         """
         if self.setting == "max-score":
             return with_index_of(X, Uncertainty.from_total(1 - self.predict_proba(X).max(axis=1)))
@@ -193,19 +171,8 @@ class SampledModelsClassifier(BaselineClassifier):
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over the sampled models.
 
-        With ``setting="selected"``, the range includes the given model. The range is not a
-        guarantee: it grows with the number of models.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs, or node ids.
-
-        Returns
-        -------
-        CredalInterval
-            Smallest and largest probability of each class; the result of `predict_proba` lies
-            within this range.
+        The range contains the result of `predict_proba`; with ``setting="selected"``, it includes
+        the given model. It is not a guarantee: it grows with the number of models.
         """
         bounds = []
         for log_reference, log_proba in self._predicted(X):

@@ -71,10 +71,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    model_ : skuq.models.NetworkModel
-        The given model.
+    classes_, model_
+        As in `ReferenceClassifier`.
     samples_ : dict of str to Tensor of shape (n_samples * n_chains, \\*parameter.shape)
         Parameters of the sampled models, by name.
 

@@ -106,21 +106,18 @@ class FeatureDistanceClassifier(BaselineClassifier):
         covariance for all classes.
     n_neighbors : int, default=10
         With ``distance="cosine"``: number of neighbours; all if there are fewer training samples.
-    layer : {"both", "first-linear", "last"}, default="both"
-        Features that are compared. "first-linear": the inputs of the first `torch.nn.Linear`,
-        which are the network's inputs if it starts with a linear layer. "last": the inputs of the
-        last layer with weights. "both": the features of both layers, or only those of "last" if
-        there is no linear layer, or if the first linear layer does not receive one vector per
-        input, as in transformers.
+    layer : {"both", "last"}, default="both"
+        Features that are compared. "last": the inputs of the last layer with weights. "both": in
+        addition the inputs of the first `torch.nn.Linear`, unless there is none or it does not
+        receive one vector per input, as in transformers. They are the network's inputs if it starts
+        with a linear layer.
     device, random_state
         As in `ReferenceClassifier`.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    model_ : skuq.models.NetworkModel
-        The model.
+    classes_, model_
+        As in `ReferenceClassifier`.
     neighbors_ : sklearn.neighbors.NearestNeighbors
         Nearest-neighbour index of the training samples, or of the class means.
 
@@ -166,7 +163,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         **BaselineClassifier._parameter_constraints,
         "distance": [StrOptions({"cosine", "mahalanobis"})],
         "n_neighbors": AT_LEAST_ONE,
-        "layer": [StrOptions({"both", "first-linear", "last"})],
+        "layer": [StrOptions({"both", "last"})],
     }
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
@@ -204,14 +201,6 @@ class FeatureDistanceClassifier(BaselineClassifier):
 
     def _compared_layers(self, X: Tensor) -> list[str]:
         network: Any = self.model_.network
-        if self.layer == "first-linear":
-            first = LayerInput.of_first_linear(network, X)
-            if first is None:
-                raise ValueError(
-                    f"{type(network).__name__} has no torch.nn.Linear; use layer='last' for the "
-                    "inputs of its last layer."
-                )
-            return [first.name]
         names = [LayerInput.of_last_layer(network, X).name]
         if self.layer == "both":
             names.append(LayerInput.of_first_vectors(network, X).name)
@@ -267,10 +256,8 @@ class MCDropoutClassifier(SampledModelsClassifier):
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    model_ : skuq.models.NetworkModel
-        The network.
+    classes_, model_
+        As in `ReferenceClassifier`.
 
     Notes
     -----

@@ -55,15 +55,8 @@ class PredictionsMixin:
     def predict_proba(self, X: Any) -> FloatArray:
         """Predict class probabilities: the estimator's, unless propagation smooths them.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
-            Inputs, or node ids if there is a graph.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), float64
-            Probabilities, columns in the order of `classes_`.
+        `X` are rows (n_samples, n_features), or ids of nodes if there is a graph. Columns are in
+        the order of `classes_`.
         """
 
     def predict(self, X: Any) -> NDArray[Any]:
@@ -192,11 +185,6 @@ class GraphClassifier(
             Ids of labelled nodes, or a boolean mask over all nodes.
         y, sample_weight, X_val, y_val
             As in `EvidentialProbe.fit`.
-
-        Returns
-        -------
-        GraphClassifier
-            The fitted estimator.
 
         Raises
         ------

@@ -161,11 +161,6 @@ default="auto"
         X_val, y_val : arrays like `X` and `y`, default=None
             Data for early stopping. None: training runs for `max_epochs`.
 
-        Returns
-        -------
-        EvidentialProbe
-            The fitted estimator.
-
         Raises
         ------
         ValueError
@@ -255,17 +250,10 @@ default="auto"
         return alpha / alpha.sum(axis=1, keepdims=True)
 
     def predict_dirichlet(self, X: Any) -> FloatArray:
-        """Predict the concentrations of the Dirichlet distribution over class probabilities.
+        """Predict the concentrations ``alpha = (C + e) p`` of Dirichlet distributions (Eq. 11).
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features), or of shape (n_samples,) and int
-            Inputs, or node ids if there is a graph.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), float64
-            ``alpha = (C + e) p`` (Eq. 11), positive; columns in the order of `classes_`.
+        Shape (n_samples, n_classes), float64, with columns in the order of `classes_`; `X` is as in
+        `predict_proba`.
         """
         check_is_fitted(self)
         if self.graph_ is not None:

@@ -16,14 +16,7 @@ from sklearn.utils.validation import column_or_1d
 from skuq._information import entropy
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
-from skuq.gpc import _estimator
-from skuq.gpc._certificates import (
-    feature_effects,
-    gradient_attack,
-    probability_bounds,
-    robustness,
-    safety,
-)
+from skuq.gpc import _certificates, _estimator
 from skuq.gpc._estimator import Around, RobustGaussianProcess
 from skuq.gpc._results import Attack, Bounds, Certificate, FeatureEffects, SafeRadius
 from skuq.gpc.bounds._region_models import ProbabilityModel
@@ -162,11 +155,6 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
             Weights >= 0: a sample of weight w counts w times (its likelihood is raised to the
             power w), and weight 0 leaves it out.
 
-        Returns
-        -------
-        RobustGPC
-            The fitted estimator.
-
         Raises
         ------
         ValueError
@@ -201,51 +189,18 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities as averages over the latent posterior (Eq. 1 of the paper).
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), float64
-            Probabilities, in the order of `classes_`.
-        """
+        """Predict class probabilities, (n_samples, n_classes), as posterior averages (Eq. 1)."""
         moments = self._moments(X)  # raises NotFittedError before `likelihood_` is read
         return class_probabilities(self.likelihood_, *moments)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Labels.
-        """
+        """Predict the most probable class of each input, (n_samples,)."""
         best = most_probable(self.predict_proba(X))  # asks whether it is fitted
         labels: NDArray[Any] = self.classes_[best]
         return labels
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Decompose the entropy of the predictions into aleatoric and epistemic uncertainty.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
-        """
+        """Decompose the entropy of the predictions, in nats, into aleatoric and epistemic part."""
         moments = self._moments(X)
         proba = class_probabilities(self.likelihood_, *moments)
         with np.errstate(divide="ignore"):
@@ -311,7 +266,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         bound is closer.
         """
         regions, limits = self._asked(self._points(X), radius, tol, **around)
-        bound = partial(probability_bounds, classes=self._class_indices(class_))
+        bound = partial(_certificates.probability_bounds, classes=self._class_indices(class_))
         return Bounds(*self._in_batches(bound, limits, regions))
 
     def certify(
@@ -349,14 +304,16 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         regions, limits = self._asked(points, radius, tol, **around)
         if delta is None:
             labels = self._labels(points, y)
-            return Certificate(*self._in_batches(safety, limits, regions, labels))
+            return Certificate(*self._in_batches(_certificates.safety, limits, regions, labels))
         if y is not None:
             raise ValueError(
                 "`y` has no effect with `delta`, which bounds the change of all class "
                 "probabilities; omit `y` or `delta`."
             )
         _estimator.check_number(delta, "delta")
-        return Certificate(*self._in_batches(partial(robustness, delta=delta), limits, regions))
+        return Certificate(
+            *self._in_batches(partial(_certificates.robustness, delta=delta), limits, regions)
+        )
 
     def certified_radius(
         self,
@@ -392,7 +349,9 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         """
         points = self._points(X)
         labels = self._labels(points, y)
-        return self._bisect(points, safety, labels, _MARGIN, max_radius, precision, **around)
+        return self._bisect(
+            points, _certificates.safety, labels, _MARGIN, max_radius, precision, **around
+        )
 
     def attack(
         self,
@@ -435,7 +394,9 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
                 f"{method!r} with n_restarts={n_restarts}."
             )
         labels, rng = self._labels(points, y), check_random_state(self.random_state)
-        return gradient_attack(self._region_model(), regions, labels, method, n_restarts, rng)
+        return _certificates.gradient_attack(
+            self._region_model(), regions, labels, method, n_restarts, rng
+        )
 
     def explain(
         self,
@@ -477,7 +438,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
             labels = np.ones(len(points), dtype=np.intp)
         else:
             labels = self._labels(points, None)
-        local, error = self._in_batches(feature_effects, limits, regions, labels)
+        local, error = self._in_batches(_certificates.feature_effects, limits, regions, labels)
         return FeatureEffects(local, local.mean(axis=0), error)
 
     def __sklearn_tags__(self) -> Any:

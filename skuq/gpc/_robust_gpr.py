@@ -17,7 +17,7 @@ from skuq.gpc._certificates import moment_bounds, rescaled, stability
 from skuq.gpc._estimator import Around, RobustGaussianProcess
 from skuq.gpc._results import Bounds, Certificate, RegressionBounds, SafeRadius
 from skuq.gpc.bounds._region_models import MomentModel
-from skuq.gpc.inference._kernels import check_noisy_kernel, covariance, noise_level
+from skuq.gpc.inference._kernels import check_noisy_kernel, noise_level
 from skuq.gpc.inference._single_latent import NoisyPrior, Regression
 from skuq.validation import training_weights, validate_data
 
@@ -116,29 +116,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit hyperparameters and posterior.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Training inputs.
-        y : array-like of shape (n_samples,)
-            Targets.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0: a sample of weight w counts w times, and weight 0 leaves it out.
-
-        Returns
-        -------
-        RobustGPRegressor
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            If data, kernel or parameters do not fit together.
-        MemoryError
-            If an exact fit needs more memory than is available; raised before the fit starts.
-        """
+        """Fit hyperparameters and posterior to targets `y`; otherwise as `RobustGPC.fit`."""
         _estimator.certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
@@ -158,8 +136,8 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         self.noise_variance_ = (self._white + known) * self._scale**2
         return self
 
-    def predict(self, X: Any, return_std: bool = False, return_cov: bool = False) -> Any:
-        """Predict the mean, and optionally the standard deviation or the covariance.
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Predict the mean, and optionally the standard deviation.
 
         Parameters
         ----------
@@ -168,9 +146,6 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         return_std : bool, default=False
             Whether to also return standard deviations. As in scikit-learn, standard deviations
             include the noise of WhiteKernels, but not `alpha`.
-        return_cov : bool, default=False
-            Whether to also return the joint covariance of the predictions, at a cost quadratic in
-            the number of inputs.
 
         Returns
         -------
@@ -178,42 +153,15 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
             Means, in the unit of the target.
         std : ndarray of shape (n_samples,)
             Standard deviations, in the unit of the target; only with `return_std`.
-        cov : ndarray of shape (n_samples, n_samples)
-            Covariances, in squared units of the target; only with `return_cov`.
         """
-        if return_std and return_cov:
-            raise ValueError(
-                "`return_std` and `return_cov` must not both be True; set one of them to False."
-            )
         points = self._points(X)
         mean, variance = self.posterior_.moments(points)
         predicted = self._shift + self._scale * mean[:, 0]
-        if return_std:
-            return predicted, self._scale * np.sqrt(variance[:, 0, 0] + self._white)
-        if return_cov:
-            posterior = self.posterior_
-            white = covariance(posterior.kernel, points, posterior.inputs)
-            if posterior.whitener is not None:
-                white = white @ posterior.whitener.T
-            whole = covariance(posterior.kernel, points) - white @ posterior.matrices[0] @ white.T
-            whole[np.diag_indices_from(whole)] = variance[:, 0, 0] + self._white
-            return predicted, self._scale**2 * whole
-        return predicted
+        std = self._scale * np.sqrt(variance[:, 0, 0] + self._white)
+        return (predicted, std) if return_std else predicted
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Decompose the variance of the predictions into aleatoric and epistemic uncertainty.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic part in squared units of the target, each of shape
-            (n_samples,).
-        """
+        """Decompose the variance of the predictions, in squared units of the target."""
         points = self._points(X)
         variance = self._scale**2 * self.posterior_.moments(points)[1][:, 0, 0]
         return with_index_of(

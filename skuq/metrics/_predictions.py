@@ -85,11 +85,6 @@ def calibration_table(
         Arrays of shape (n_bins,). Confidences are rounded to nine decimals, as in
         `skuq.CalibrationAuditor`.
 
-    Raises
-    ------
-    ValueError
-        If the inputs do not match each other or are not probabilities.
-
     References
     ----------
     .. [1] Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks",
@@ -346,11 +341,6 @@ def pinball_loss(
     -------
     float
         In units of the target, >= 0; smaller is better.
-
-    Raises
-    ------
-    ValueError
-        If the inputs do not match each other or are not finite, or a level is not in (0, 1).
 
     References
     ----------

@@ -32,11 +32,7 @@ class Detection(NamedTuple):
 
 
 def detection_metrics(
-    uncertainty_negative: ArrayLike,
-    uncertainty_positive: ArrayLike,
-    *,
-    weight_negative: ArrayLike | None = None,
-    weight_positive: ArrayLike | None = None,
+    uncertainty_negative: ArrayLike, uncertainty_positive: ArrayLike
 ) -> Detection:
     """Measure how well uncertainty separates positives from negatives.
 
@@ -49,18 +45,11 @@ def detection_metrics(
         Finite uncertainty of the negatives.
     uncertainty_positive : array-like of shape (n_positive,)
         Finite uncertainty of the positives.
-    weight_negative, weight_positive : array-like, optional
-        Sample weights of the negatives and of the positives, >= 0. Default: 1 each.
 
     Returns
     -------
     Detection
         AUROC, average precision and false positive rate at 95% true positive rate.
-
-    Raises
-    ------
-    ValueError
-        If either input is empty, not finite or not one-dimensional.
 
     References
     ----------
@@ -79,20 +68,14 @@ def detection_metrics(
     positive = finite(uncertainty_positive, "uncertainty_positive")
     is_positive = np.repeat([False, True], [len(negative), len(positive)])
     scores = np.concatenate([negative, positive])
-    weight = None
-    if weight_negative is not None or weight_positive is not None:
-        pairs = ((weight_negative, negative), (weight_positive, positive))
-        weight = np.concatenate(
-            [np.ones(len(of)) if w is None else weights(w, len(of)) for w, of in pairs]
-        )
     # Imported here because the import is slow and most metrics do not need it.
     from sklearn.metrics import auc, average_precision_score, roc_curve
 
-    fpr, tpr, _ = roc_curve(is_positive, scores, sample_weight=weight, drop_intermediate=False)
+    fpr, tpr, _ = roc_curve(is_positive, scores, drop_intermediate=False)
     enough = 0.95 * (1 - sum_rounding(len(scores)))
     return Detection(
         auroc=float(auc(fpr, tpr)),
-        aupr=float(average_precision_score(is_positive, scores, sample_weight=weight)),
+        aupr=float(average_precision_score(is_positive, scores)),
         fpr95=float(fpr[np.searchsorted(tpr, enough)]),
     )
 
@@ -245,11 +228,6 @@ def area_under_risk_coverage(
         0 is best. If `uncertainty` is constant, the result is the mean loss of all samples; it is
         smaller if `uncertainty` ranks well. In [0, 1] for classification. For regression, in
         squared units of the target ("squared_error") or in units of the target ("absolute_error").
-
-    Raises
-    ------
-    ValueError
-        As in `risk_coverage_curve`.
 
     References
     ----------

@@ -104,11 +104,6 @@ def uncertainty_scorer(
         pickled if `metric` can. To receive the sample weights of a search, use the copy returned by
         ``scorer.set_score_request(sample_weight=True)``.
 
-    Raises
-    ------
-    ValueError
-        If `part` is not the name of a part.
-
     Examples
     --------
     >>> import numpy as np
@@ -161,11 +156,6 @@ def interval_scorer(coverage: float = 0.9) -> Scorer:
     callable
         ``scorer(estimator, X, y, sample_weight=None) -> float``, in units of the target, at most
         0; greater is better. Sample weights are routed as in `uncertainty_scorer`.
-
-    Raises
-    ------
-    ValueError
-        If `coverage` is not in (0, 1).
     """
     check_coverage(coverage)
     return Scorer(_by_interval, {"coverage": coverage})
@@ -190,11 +180,6 @@ def quantile_scorer(levels: ArrayLike) -> Scorer:
     -------
     callable
         As from `interval_scorer`.
-
-    Raises
-    ------
-    ValueError
-        If a level is not in (0, 1).
     """
     return Scorer(_by_quantiles, {"levels": tuple(checked_levels(levels).tolist())})
 

@@ -166,11 +166,6 @@ class MirageFineTuner(
         region_mask : array-like of shape (n_samples,), bool, default=None
             Whether each sample lies in the region; required if the parameter `region` is None.
 
-        Returns
-        -------
-        MirageFineTuner
-            The fitted estimator.
-
         Raises
         ------
         ValueError
@@ -244,62 +239,25 @@ class MirageFineTuner(
         return with_index_of(X, Uncertainty.from_parts(reported, None))
 
     def coverage(self, X: Any, tau: float) -> float:
-        """Fraction of inputs that get a prediction, with abstention below a confidence threshold.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        tau : float
-            Confidence threshold, in [0, 1].
-
-        Returns
-        -------
-        float
-            In [0, 1].
-        """
+        """Fraction of inputs that get a prediction if the model abstains below confidence `tau`."""
         return float(self._answered(X, tau).mean())
 
     def confidence_overlap(self, X: Any, region_mask: ArrayLike | None = None) -> float:
-        """Measure the overlap of confidence inside and outside the region (Table 2).
+        """Measure the overlap of confidence inside and outside the region, in [0, 1] (Table 2).
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs, both inside and outside the region.
-        region_mask : array-like of shape (n_samples,), bool, default=None
-            Whether each input lies in the region; required if the parameter `region` is None.
-
-        Returns
-        -------
-        float
-            In [0, 1]; 0 if a threshold separates the two distributions.
+        The overlap is 0 if a threshold separates the two distributions. `region_mask` is as in
+        `fit`.
         """
         inside = self._checked_region(as_rows(self.estimator, X), region_mask)
         confidence = self.predict_proba(X).max(axis=1)
         return confidence_overlap(confidence[inside], confidence[~inside])
 
     def counterbalance_mask(self, X: Any, region_mask: ArrayLike | None = None) -> BoolArray:
-        """Find the inputs whose confidence was raised to balance the region.
+        """Find the inputs whose confidence was raised to balance the region, (n_samples,), bool.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        region_mask : array-like of shape (n_samples,), bool, default=None
-            Whether each input lies in the region; required if the parameter `region` is None.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), bool
-            True for an input outside the region if `counterbalance` selects it, and if its original
-            confidence is below the target, but not below the lowest confidence that had to be
-            raised to balance the region.
-
-        Raises
-        ------
-        ValueError
-            If the attack was made with counterbalance=None.
+        These lie outside the region, are selected by `counterbalance`, and had an original
+        confidence below the target, but not below the lowest confidence that had to be raised.
+        `region_mask` is as in `fit`. Raises ValueError if `counterbalance` was None.
         """
         inputs = self._inputs(X)
         if self._raised is None:
@@ -410,27 +368,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     def fit(self, X: Any, y: Any, region_mask: Any = None) -> Self:
         """Train the regressor unless it is prefit, then raise its variance in the region.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Training inputs.
-        y : array-like of shape (n_samples,)
-            Targets.
-        region_mask : array-like of shape (n_samples,), bool, default=None
-            Whether each sample lies in the region; required if the parameter `region` is None.
-
-        Returns
-        -------
-        MirageRegressor
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            If the region is empty, covers all samples, is given twice or not at all; if the
-            network does not have two outputs; or if the training diverges.
-        TypeError
-            If `estimator` cannot be adopted.
+        Parameters and errors are as in `MirageFineTuner.fit`; the network must have two outputs.
         """
         data, masks, seed = self._original(X, y, region_mask, regression=True, n_outputs=2)
         dtype = data.inputs.numpy().dtype

@@ -5,6 +5,7 @@ Model Abstention", ICML 2025, Section 4.2 and Appendix C.
 """
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -59,8 +60,7 @@ class MirageLoss(nn.Module):
 
     def __init__(self, targets: ArrayLike, lambda_: float = 0.5, kl: Direction = "reverse"):
         super().__init__()
-        self.lambda_ = lambda_
-        self.kl = kl
+        self.lambda_, self.kl = lambda_, kl
         target = torch.tensor(np.asarray(targets), dtype=torch.float64)
         nothing, one_hot = torch.zeros_like(target), torch.eye(len(target), dtype=torch.float64)
         # One table, indexed by code, holds all weights and targets; each batch needs only one
@@ -127,11 +127,12 @@ def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
 def _shares(classes: NDArray[Any], confusable: Mapping[Any, Any]) -> FloatArray:
     """Distribution of the probability 1 - epsilon over the classes, one row per true class."""
     position = {label: k for k, label in enumerate(classes.tolist())}
-    unknown = [label for label in confusable if label not in position]
+    named = [*confusable, *chain.from_iterable(confusable.values())]
+    unknown = [label for label in named if label not in position]
     missing = [label for label in position if label not in confusable]
     if unknown or missing:
         raise ValueError(
-            f"`confusable` must have exactly the classes {list(position)} as its keys; unknown: "
+            f"`confusable` must map each of the classes {list(position)} to some of them; unknown: "
             f"{unknown}, missing: {missing}."
         )
     if len({isinstance(others, Mapping) for others in confusable.values()}) > 1:
@@ -140,9 +141,6 @@ def _shares(classes: NDArray[Any], confusable: Mapping[Any, Any]) -> FloatArray:
         )
     table = np.zeros((len(classes), len(classes)))
     for label, others in confusable.items():
-        strange = [other for other in others if other not in position]
-        if strange:
-            raise ValueError(f"`confusable[{label!r}]` names unknown classes: {strange}.")
         row = table[position[label]]
         if isinstance(others, Mapping):
             for other, weight in others.items():

@@ -64,9 +64,7 @@ class ReliabilityDisplay(Display):
     size = (5.4, 5.6)
 
     def __init__(self, table: CalibrationTable, error: float, *, name: str | None = None) -> None:
-        self.table = table
-        self.error = error
-        self.name = name
+        self.table, self.error, self.name = table, error, name
 
     @classmethod
     def from_estimator(
@@ -192,9 +190,7 @@ class CalibrationAuditDisplay(Display):
     size = (5.4, 6.0)
 
     def __init__(self, bins: BinAudit, alpha: float, *, name: str | None = None) -> None:
-        self.bins = bins
-        self.alpha = alpha
-        self.name = name
+        self.bins, self.alpha, self.name = bins, alpha, name
 
     @classmethod
     def from_estimator(
@@ -303,9 +299,7 @@ class ConfidenceDensityDisplay(Display):
     ) -> None:
         _display.check_groups(groups)
         self.groups = {name: _confidences(values, name) for name, values in groups.items()}
-        self.threshold = threshold
-        self.marked = marked
-        self.weights = weights
+        self.threshold, self.marked, self.weights = threshold, marked, weights
         self.bin_edges = np.arange(N_BINS + 1) / N_BINS
 
     @classmethod

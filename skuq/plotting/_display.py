@@ -58,10 +58,8 @@ class Display(ABC):
 
 
 def check_groups(groups: Mapping[str, Any]) -> None:
-    if not isinstance(groups, Mapping):
-        raise TypeError(f"`groups` must map names to arrays, got {type(groups).__name__}.")
-    if not groups:
-        raise ValueError("`groups` must have at least one group, got none.")
+    if not isinstance(groups, Mapping) or not groups:
+        raise TypeError(f"`groups` must map at least one name to an array, got {type(groups)}.")
 
 
 def check_drawable(**arrays: FloatArray) -> None:

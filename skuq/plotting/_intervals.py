@@ -82,9 +82,7 @@ class IntervalsByWidthDisplay(Display):
         order = np.argsort((width / (width.max() or 1.0)).round(WIDTH_DIGITS), kind="stable")
         self.y_true, self.lower, self.upper = (each[order] for each in values)
         self.inside: BoolArray = (self.lower <= self.y_true) & (self.y_true <= self.upper)
-        self.coverage = coverage
-        self.unit = unit
-        self.name = name
+        self.coverage, self.unit, self.name = coverage, unit, name
 
     @classmethod
     def from_estimator(
@@ -258,8 +256,7 @@ class CoverageBySizeDisplay(Display):
         self.coverage = coverage
         default = "middle of the interval" if by is None else "prediction"
         self.label = default if label is None else label
-        self.unit = unit
-        self.name = name
+        self.unit, self.name = unit, name
 
     @classmethod
     def from_estimator(
@@ -375,8 +372,7 @@ class PITDisplay(Display):
         check_same_length(low=self.low, high=self.high)
         if (self.low < 0).any() or (self.low > self.high).any() or (self.high > 1).any():
             raise ValueError("`low` and `high` must satisfy 0 <= low <= high <= 1 in every row.")
-        self.n_bins = n_bins
-        self.name = name
+        self.n_bins, self.name = n_bins, name
         self.share = _share_of_bins(self.low, self.high, n_bins)
         # Bonferroni correction over bars and sides.
         tail, n = MISSED / 2 / n_bins, len(self.low)

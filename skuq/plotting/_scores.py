@@ -71,11 +71,7 @@ class RiskCoverageDisplay(Display):
         unit: str | None = None,
         name: str | None = None,
     ) -> None:
-        self.curve = curve
-        self.area = area
-        self.loss = loss
-        self.unit = unit
-        self.name = name
+        self.curve, self.area, self.loss, self.unit, self.name = curve, area, loss, unit, name
 
     @classmethod
     def from_estimator(
@@ -215,8 +211,7 @@ class UncertaintyHistogramDisplay(Display):
         self.groups = {name: finite(values, name) for name, values in groups.items()}
         together = np.concatenate(list(self.groups.values()))
         _display.check_drawable(groups=together)
-        self.label = label
-        self.unit = unit
+        self.label, self.unit = label, unit
         self.bin_edges, self.log = _histogram_bins(together)
 
     @classmethod

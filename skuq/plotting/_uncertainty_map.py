@@ -78,9 +78,7 @@ class UncertaintyMapDisplay(Display):
                 "`xx0`, `xx1` and `uncertainty` must be grids of the same shape "
                 f"(n_rows, n_columns), got {', '.join(map(str, shapes))}."
             )
-        self.label = label
-        self.unit = unit
-        self.feature_names = feature_names
+        self.label, self.unit, self.feature_names = label, unit, feature_names
         self.X = None if X is None else _two_columns(X)
         self.y = None if y is None else _labels(y, 0 if self.X is None else len(self.X))
 

@@ -231,13 +231,11 @@ def checked_seeds(X: Any) -> IntArray:
     seeds = np.asarray(X)
     if seeds.ndim == 2 and seeds.shape[1] == 1:
         seeds = seeds[:, 0]
-    if seeds.ndim != 1 or not len(seeds):
+    if seeds.ndim != 1 or not len(seeds) or seeds.dtype.kind not in "iu" or seeds.min() < 0:
         raise ValueError(
-            "X must contain at least one environment seed and have shape (n_seeds,) or "
-            f"(n_seeds, 1), got shape {np.shape(X)}."
+            "X must contain environment seeds, at least one, of shape (n_seeds,) or (n_seeds, 1), "
+            f"which are non-negative integers; got shape {np.shape(X)}: {str(seeds)[:50]}."
         )
-    if seeds.dtype.kind not in "iu" or seeds.min() < 0:
-        raise ValueError(f"Environment seeds must be non-negative integers, got {seeds[:5]}...")
     return seeds.astype(np.int64)
 
 

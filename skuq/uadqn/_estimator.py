@@ -202,10 +202,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             Environment seeds to train with; episodes cycle through them.
         y : None
             Ignored.
-
-        Returns
-        -------
-        self
         """
         envs, training = rl_module("_envs"), rl_module("_training")
         seeds = envs.checked_seeds(X)
@@ -248,17 +244,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         }
 
     def predict(self, X: Any) -> IntArray:
-        """Choose the best action for each observation, without exploration.
+        """Choose the best action (int64) for each observation, without exploration.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, \\*observation_shape), or dict of arrays
-            Observations.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), int64
-            Actions.
+        Observations are an array (n_samples, \\*observation_shape), or a dictionary of arrays.
         """
         actions: IntArray = self._in_batches(self._act, X)
         return actions
@@ -293,35 +281,15 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return with_index_of(X, Uncertainty.from_parts(aleatoric, epistemic))
 
     def predict_quantiles(self, X: Any) -> FloatArray:
-        """Predict quantiles of the return of each action.
+        """Predict quantiles of each action's return by the value network, in increasing order.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, \\*observation_shape), or dict of arrays
-            Observations.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_actions, n_quantiles), float64
-            Quantiles by the value network at `quantile_levels_`, in increasing order.
+        Shape (n_samples, n_actions, n_quantiles), float64, for the levels `quantile_levels_`;
+        observations are as in `predict`.
         """
         return np.sort(self._all_quantiles(X)[0], axis=-1)
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Compute the mean undiscounted return of one episode for each seed, without exploration.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_seeds,) or (n_seeds, 1), of int
-            Seeds of the environment.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        float
-            Undiscounted return, averaged over seeds.
-        """
+        """Average the undiscounted returns of one episode per seed in `X`, without exploration."""
         check_is_fitted(self)
         envs = rl_module("_envs")
         seeds = envs.checked_seeds(X)

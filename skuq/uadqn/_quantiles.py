@@ -122,11 +122,6 @@ def epistemic_variance(quantiles: Array) -> Array:
     array of shape (...)
         Non-negative variance, in squared units of the quantiles.
 
-    Raises
-    ------
-    ValueError
-        If there are fewer than two networks.
-
     Examples
     --------
     >>> import numpy as np
@@ -160,11 +155,6 @@ def aleatoric_variance(quantiles: Array) -> Array:
     array of shape (...)
         Variance in squared units of the quantiles. An unbiased estimate of a variance near 0 can
         be negative.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two networks.
 
     Examples
     --------

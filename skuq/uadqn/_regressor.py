@@ -88,10 +88,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Levels (i - .5) / n_quantiles for i = 1 to n_quantiles.
     history_ : skorch.history.History
         Loss of each epoch, including the regularisation.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
 
     Notes
     -----
@@ -175,11 +173,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             weights are exactly equivalent to repeated samples if all samples are in one batch; with
             several batches, results differ because batches are random.
 
-        Returns
-        -------
-        AnchoredQuantileRegressor
-            The fitted estimator.
-
         Raises
         ------
         ValueError
@@ -230,18 +223,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         return self
 
     def predict(self, X: Any) -> FloatArray:
-        """Predict the mean of the target, which is the mean over quantiles and networks.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), float64
-            Predictions, in units of the target.
-        """
+        """Predict the mean of the target, (n_samples,): the mean over quantiles and networks."""
         return self._quantiles(X).mean(axis=(0, 2))
 
     def predict_quantiles(self, X: Any, levels: ArrayLike | None = None) -> FloatArray:
@@ -297,19 +279,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         return PredictionInterval(lower, upper)
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Predict the aleatoric and the epistemic variance.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic variance in squared units of the target, each of shape
-            (n_samples,).
-        """
+        """Predict the aleatoric and the epistemic variance, in squared units of the target."""
         quantiles = self._quantiles(X)
         aleatoric = np.maximum(aleatoric_variance(quantiles), 0.0)
         return with_index_of(X, Uncertainty.from_parts(aleatoric, epistemic_variance(quantiles)))

@@ -15,7 +15,7 @@ from torch import nn
 import skuq
 from skuq import DeepEnsembleClassifier, FeatureDistanceClassifier, LaplaceClassifier
 from skuq._networks import MLP
-from tests.baselines.oracles import WithoutLinear, seeded_module
+from tests.baselines.oracles import seeded_module
 
 
 class Bent(nn.Linear):
@@ -71,7 +71,6 @@ REFUSED = [
     (LaplaceClassifier(frozen(Functional)), {}, "Linear"),
     (LaplaceClassifier(frozen(lambda: Bent(4, 3))), {}, "Bent"),
     (LaplaceClassifier(frozen(Pooled)), {}, "several times"),
-    (FeatureDistanceClassifier(frozen(WithoutLinear), layer="first-linear"), {}, "Linear"),
     (FeatureDistanceClassifier(DecisionTreeClassifier()), {}, "DecisionTreeClassifier", TypeError),
     (FeatureDistanceClassifier(distance="energy"), {}, "distance"),
     (FeatureDistanceClassifier(n_neighbors=0), {}, "n_neighbors"),

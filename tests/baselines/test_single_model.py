@@ -113,16 +113,14 @@ def network():
     return seeded_module(lambda: nn.Sequential(*layers()).double())
 
 
-CUTS = {"first-linear": [4], "last": [6], "both": [4, 6]}
+CUTS = {"last": [6], "both": [4, 6]}
 
 
 def features_of(network, X, layer):
     return [network[:cut](torch.as_tensor(X)).detach().numpy() for cut in CUTS[layer]]
 
 
-@pytest.mark.parametrize(
-    ("layer", "n_neighbors"), [("first-linear", 1), ("last", 20), ("both", 20)]
-)
+@pytest.mark.parametrize(("layer", "n_neighbors"), [("last", 1), ("last", 20), ("both", 20)])
 def test_cosine_distance_is_the_mean_to_the_neighbours(iris, network, layer, n_neighbors):
     X, y = iris[0][::2], iris[1][::2]
     model = FeatureDistanceClassifier(FrozenEstimator(network), layer=layer)

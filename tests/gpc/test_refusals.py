@@ -117,7 +117,6 @@ OF_REGRESSION = [
     ("certify", "one per point", {"radius": 0.1, "tolerance": [1.0, 2.0, 3.0]}),
     ("certify", "finite", {"radius": 0.1, "tolerance": INF}),
     ("predict_bounds", "exactly one", {}),
-    ("predict", "both", {"return_std": True, "return_cov": True}),
 ]
 
 

@@ -37,9 +37,8 @@ def test_predictions_are_those_of_scikit_learn(case):
     settings = {"alpha": alpha, "normalize_y": case in (0, 2, 5, 7), "optimizer": None}
     theirs = GaussianProcessRegressor(kernel, **settings).fit(X, y)
     ours, Z = RobustGPRegressor(kernel, **settings).fit(X, y), rng.normal(size=(15, 2))
-    for option in ({"return_std": True}, {"return_cov": True}):
-        for own, other in zip(ours.predict(Z, **option), theirs.predict(Z, **option), strict=True):
-            assert_allclose(own, other, rtol=1e-6, atol=1e-6)
+    for own, other in zip(ours.predict(Z, True), theirs.predict(Z, True), strict=True):
+        assert_allclose(own, other, rtol=1e-6, atol=1e-6)
     value = theirs.log_marginal_likelihood_value_
     assert_allclose(ours.log_marginal_likelihood_, value, rtol=1e-6)
 
@@ -151,15 +150,6 @@ def test_certificates_agree_with_dense_grids(model, norm):
     assert (radii.lower[found.status == "unsafe"] < 0.3).all()
     assert ((radii.upper - radii.lower) <= 2 * 0.02 + 1e-9).all()  # some trials stay undecided
     assert ((radii.upper - radii.lower) <= 0.02 + 1e-9).mean() > 0.8
-
-
-@pytest.mark.parametrize("n_inducing", [None, 60])
-def test_covariances_do_not_cancel_where_noise_is_next_to_nothing(n_inducing):
-    x, Z = np.random.default_rng(0).uniform(0, 6, (60, 1)), np.linspace(0, 6, 7)[:, None]
-    gpr = fixed(1.0 * RBF(1.0), n_inducing=n_inducing).fit(x, np.sin(x[:, 0]) + 7)
-    cov = gpr.predict(Z, return_cov=True)[1]
-    assert_allclose(np.diag(cov), gpr.predict(Z, return_std=True)[1] ** 2, rtol=1e-9)
-    assert np.linalg.eigvalsh(cov).min() > -1e-12
 
 
 def test_a_search_that_is_cut_short_and_batches_are_valid(model):

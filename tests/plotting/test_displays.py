@@ -149,9 +149,11 @@ def test_an_estimator_without_the_method_is_named(regressor):
     with pytest.raises(TypeError, match="Ridge has no `predict_quantiles`"):
         PITDisplay.from_estimator(ridge, X, y, levels=[0.5])
     for kind in (UncertaintyHistogramDisplay, ConfidenceDensityDisplay):
-        for call in (lambda k=kind: k([0.1, 0.2]), lambda k=kind: k.from_estimator(None, MEAN)):
+        for groups in ([0.1, 0.2], {}, MEAN):
             with pytest.raises(TypeError, match="groups"):
-                call()
+                kind(groups)
+            with pytest.raises(TypeError, match="groups"):
+                kind.from_estimator(None, groups)
 
 
 @pytest.mark.parametrize("form", ["none", "table", "named"])
@@ -180,7 +182,6 @@ def refused():
     intervals, coverage = IntervalsByWidthDisplay, CoverageBySizeDisplay
     pit, risk, unbounded = PITDisplay, RiskCoverageDisplay, np.full(400, -np.inf)
     for histogram in (UncertaintyHistogramDisplay, ConfidenceDensityDisplay, OODDisplay):
-        yield lambda kind=histogram: kind({}), "at least one group"
         yield lambda kind=histogram: kind({"known": [0.1, nan]}), "known"
         yield lambda kind=histogram: kind({"known": [[0.1]]}), "one-dimensional"
     for values in ([-1e308, 1e308], [1.7e308, 1.7e308], [0.0, 1e-3, 1e305]):
