@@ -13,12 +13,14 @@ and values of the wrong type are rejected.
 """
 
 import dataclasses
+import glob
 import os
 import shutil
 import sys
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
@@ -31,6 +33,8 @@ from sklearn.base import BaseEstimator
 
 from skuq.imports import import_networks
 from skuq.wrappers import is_instance_of
+
+DAY = 24 * 3600  # seconds
 
 
 def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> Path:
@@ -55,6 +59,10 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         )
     if target.exists() and not target.is_file():  # such as a device
         raise OSError(f"{path} exists and is not a regular file.")
+    for left in target.parent.glob(f".{glob.escape(target.name)}.{12 * '?'}.partial"):
+        with suppress(OSError):  # what a process left that was killed more than a day ago
+            if left.is_file() and time.time() - left.stat().st_mtime > DAY:
+                left.unlink()
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.partial")
     try:
         yield partial

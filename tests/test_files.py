@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+import time
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -134,3 +135,13 @@ def test_files_that_belong_together_are_replaced_only_if_the_block_succeeds(old,
         1 / divisor
     whole = {"a.txt": b"new", "b": b"new"}
     assert contents(old.parent) == (whole if divisor else {"a.txt": b"old"})
+
+
+def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path):
+    for age, name in ((2, "old"), (0.1, "new")):
+        left = tmp_path / f".a[1].txt.{name:0>12}.partial"
+        left.touch()
+        os.utime(left, (time.time() - age * 24 * 3600,) * 2)
+    write_atomically(tmp_path / "a[1].txt", "text")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"a[1].txt", f".a[1].txt.{'new':0>12}.partial"}

@@ -1,7 +1,9 @@
 """Threads that share a fitted estimator, as in a web service, get the predictions of one thread."""
 
 import copy
+import os
 import pickle
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -119,3 +121,19 @@ def test_threads_predict_as_one_thread_on_nodes(make):
     model = GraphClassifier(data.graph, max_epochs=2, random_state=0)
     fitted = make(model, data.graph).fit(np.arange(60), data.labels[:60])
     assert_same_in_threads(fitted, np.arange(60, 60 + N_ROWS)[:, None])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes that fork")
+def test_a_forked_child_answers_as_its_parent_does():
+    code = """
+import os, numpy as np, torch, skuq
+torch.set_num_threads(2)
+X = np.random.default_rng(0).normal(size=(300, 3))
+model = skuq.RobustGPC().fit(X, X[:, 0] > 0)
+before, pid = model.predict_proba(X), os.fork()
+if pid:
+    os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+os._exit(0 if np.array_equal(model.predict_proba(X), before) else 1)
+"""
+    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120, env=environment)

@@ -1,10 +1,12 @@
 """Devices, seeds and memory, and the evaluation of a module in batches."""
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from itertools import chain
 from threading import Lock, get_ident
 from typing import Any, TypeVar
@@ -15,6 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skuq.validation import warn_user
+
+# A forked child has no copies of the parent's OpenMP threads, for which it would wait forever.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
 T = TypeVar("T")
 Module = TypeVar("Module", bound=nn.Module)

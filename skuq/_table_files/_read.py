@@ -22,6 +22,7 @@ from skuq._table_files._write import COMPRESSED, MARKED, PARQUET, plain_text, re
 from skuq.imports import import_optional
 from skuq.written_numbers import MISSING_WORDS
 
+LONGEST_LINE = 2**26  # bytes
 CHUNK_CELLS = 2**21  # values per chunk: 16 MiB as float64
 UNNAMED = "Unnamed: "  # prefix of the names of unnamed columns, as in pandas
 UNKNOWN = CsvFormat()
@@ -30,8 +31,27 @@ TextColumns = bool | Collection[str]
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
+class _Lines(io.RawIOBase):
+    """A stream whose lines are limited: two compressed megabytes may hold a line of gigabytes."""
+
+    def __init__(self, stream: BinaryIO):
+        self._stream, self._length = stream, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._stream.read(len(buffer))
+        buffer[: len(data)] = data
+        end = max(data.rfind(b"\n"), data.rfind(b"\r"))
+        self._length = len(data) - end - 1 + (self._length if end < 0 else 0)
+        if self._length > LONGEST_LINE:
+            raise TableFileError(f"A line has more than {LONGEST_LINE >> 20} MiB; is this a table?")
+        return len(data)
+
+
 @contextmanager
-def _opened(path: Path) -> Iterator[BinaryIO]:
+def _decompressed(path: Path) -> Iterator[BinaryIO]:
     ending = path.suffix.lower()
     if ending == ".zip":
         with zipfile.ZipFile(path) as archive:
@@ -47,6 +67,12 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
     else:
         with COMPRESSED.get(ending, open)(path, "rb") as stream:
             yield stream
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
+    with _decompressed(path) as stream:
+        yield io.BufferedReader(_Lines(stream), 2**20)
 
 
 class TableFile(ABC):

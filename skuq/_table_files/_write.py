@@ -3,7 +3,8 @@
 A spreadsheet evaluates a cell of a CSV file as a formula if it begins with a character of `STARTS`;
 some spreadsheets skip whitespace before this character. A cell that begins with an apostrophe is
 read as text. A text that already begins with apostrophes followed by such a character gets one more
-apostrophe, so that the reader can always remove exactly one.
+apostrophe, so that the reader can always remove exactly one. The same holds for each part of a text
+after a semicolon, tab or bar, at which spreadsheets of other locales split lines.
 """
 
 import bz2
@@ -31,31 +32,44 @@ NOT_WRITTEN = (".xlsx", ".xls", ".xlsm", ".ods", ".zip", ".zst")
 STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
 # A byte order mark may be whitespace. The dot is a further character: a sign is not a formula.
 _START = rf"[\s\ufeff]*[{re.escape(STARTS)}]."
-FORMULA, MARKED = re.compile(f"'*{_START}", re.DOTALL), re.compile(f"'+{_START}", re.DOTALL)
+_BEGINS = r"(?:\A|[;\t|])"
+FORMULA = re.compile(f"{_BEGINS}'*{_START}", re.DOTALL)
+MARKED = re.compile(f"{_BEGINS}'+{_START}", re.DOTALL)
+PARTS = re.compile(r"(?<=[;\t|])")
 # Signed numbers, such as -1,200.50 and +49 170 1234, are not evaluated as formulas.
 NUMBER = re.compile(r"[-+][\d.,'\s]*\d[\d.,'\s]*([eE][-+]?\d+)?\s*%?")
 
 
 def safe_text(text: str) -> str:
     """Prefix an apostrophe to text that a spreadsheet would evaluate as a formula."""
+    first, *rest = PARTS.split(text)
+    return _marked(first + "".join(map(_marked, rest)))
+
+
+def _marked(text: str) -> str:
     return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text.strip(" ")) else text
 
 
 def plain_text(text: str) -> str:
     """Undo `safe_text`."""
-    return text[1:] if MARKED.match(text) else text
+    first, *rest = PARTS.split(_unmarked(text))
+    return first + "".join(map(_unmarked, rest))
+
+
+def _unmarked(text: str) -> str:
+    return text[1:] if re.match(f"'+{_START}", text, re.DOTALL) else text
 
 
 def rewritten(
     frame: pd.DataFrame, pattern: re.Pattern[str], rewrite: Callable[[str], str]
 ) -> tuple[pd.DataFrame, int]:
-    """Apply `rewrite` to the texts whose beginning matches `pattern`; count the changed cells."""
+    """Apply `rewrite` to the texts in which `pattern` occurs; count the changed cells."""
     n_changed = 0
     for position, dtype in enumerate(frame.dtypes):
         if is_numeric_dtype(dtype) or dtype.kind in "mM":
             continue
         values = frame.iloc[:, position].astype(object).to_numpy(copy=True)
-        hits = [k for k, v in enumerate(values) if isinstance(v, str) and pattern.match(v)]
+        hits = [k for k, v in enumerate(values) if isinstance(v, str) and pattern.search(v)]
         before = values[hits].tolist()
         values[hits] = after = [rewrite(text) for text in before]
         if after != before:
@@ -127,7 +141,7 @@ def _write_csv(stream: TextIO, frame: pd.DataFrame, *, is_first: bool) -> int:
     text = frame.to_csv(**options)
     if "\r" in text:  # it ends a line, but the csv module does not quote it
         text = frame.to_csv(quoting=csv.QUOTE_NONNUMERIC, **options)
-    stream.write(text)
+    stream.write(text.replace("\0", "\N{REPLACEMENT CHARACTER}"))  # a file of text has no NUL
     return n_marked + n_cells
 
 

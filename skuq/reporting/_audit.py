@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,27 +62,34 @@ class AuditReport(Report):
 
     def json(self) -> str:
         """Return the data as JSON; NaN becomes null."""
-        return json.dumps(self.data, indent=1, allow_nan=False) + "\n"
+        return _as_json(self.data)
 
     def write(
         self, path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None
     ) -> Path:
         """Write the page and its data atomically, and return the path of the page.
 
-        By default, the data are written to `path` with the suffix ``.json``.
+        By default, the data are written to `path` with the suffix ``.json``. They name the SHA-256
+        of the page, so that a page and data of different audits are noticed.
         """
         path = Path(path)
         twin = path.with_suffix(".json") if json_path is None else Path(json_path)
         if path == twin:
             raise ValueError(f"`path` must differ from the path of the JSON file, got {path}.")
+        page = self.html().encode()
+        data = {**self.data, "report_sha256": hashlib.sha256(page).hexdigest()}
         with atomic_paths(twin, path) as (partial_twin, partial):
-            partial_twin.write_bytes(self.json().encode())
-            partial.write_bytes(self.html().encode())
+            partial_twin.write_text(_as_json(data), encoding="utf-8")
+            partial.write_bytes(page)
         return path
 
     def write_json(self, path: str | os.PathLike[str]) -> Path:
         """Write the data, without the page, to a JSON file atomically; return its path."""
         return write_atomically(path, self.json())
+
+
+def _as_json(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
 def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[str, Any]:

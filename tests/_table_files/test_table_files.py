@@ -308,11 +308,15 @@ def test_a_failure_on_the_way_leaves_what_was_there(path):
     ]
 
 
-FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "'=1", "''=1"]
+FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\r=1", "'=1", "''=1"]
 FORMULAS += [" =1", "\n=1", " \n@A1", "\u00a0=1", "\ufeff=1", "\uff1d1", "' =1"]
-FORMULAS += [" - 1 cup", "\nnote"]
+FORMULAS += [
+    " - 1 cup",
+    "\nnote",
+    *(INSIDE := {"\t=1": "'\t'=1", "a; =1": "a;' =1", "a|@b": "a|'@b"}),
+]
 HARMLESS = ["-5", "+1,200.50", "-1.5e-3", "+49 170 1234", "-7 %", "-", "a=b", "'s", "''", "", "x"]
-HARMLESS += [" -5", " a=b"]
+HARMLESS += [" -5", " a=b", "a;-5", "a;b"]
 
 
 def read_by_others(path):
@@ -328,7 +332,7 @@ def test_formulas_are_marked_and_read_back_as_they_were(tmp_path, kind):
     assert done == (n, len(FORMULAS) + 1)  # the name of the column, once
     assert f"{len(FORMULAS) + 1} texts begin with =" in done.note
     cells = read_by_others(path)
-    assert cells["'=a"].tolist() == [f"'{text}" for text in FORMULAS] + HARMLESS
+    assert cells["'=a"].tolist() == [INSIDE.get(each, f"'{each}") for each in FORMULAS] + HARMLESS
     assert cells["n"].tolist() == [str(value) for value in frame["n"]]
     table = open_table(path)
     assert table.columns == ["id", "=a", "n"]
@@ -339,3 +343,13 @@ def test_formulas_are_marked_and_read_back_as_they_were(tmp_path, kind):
     assert write_table(path, [frame]).marked == 1
     assert read_by_others(path)["mixed"].tolist() == ["'=1", "2", "", "-3.5", "True"]
     assert frame["mixed"].tolist()[0] == "=1"  # what was given is left alone
+
+
+def test_a_line_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("skuq._table_files._read.LONGEST_LINE", 2**21)
+    with gzip.open(tmp_path / "t.csv.gz", "wb") as file:
+        file.write(b"a,b\n" + 2**20 * b"1,2\n" + b"1," + 2**22 * b"x" + b"\n")
+    with pytest.raises(TableFileError, match="A line has more than 2 MiB"):
+        open_table(tmp_path / "t.csv.gz").read()
+    write_table(tmp_path / "nul.csv", [pd.DataFrame({"a": ["x\0", "y"]})])
+    assert open_table(tmp_path / "nul.csv").read()["a"].tolist() == ["x\ufffd", "y"]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from fractions import Fraction
+from hashlib import sha256
 
 import numpy as np
 import pandas as pd
@@ -162,9 +163,10 @@ def test_page_and_twin_are_written_together(faked, tmp_path):
     with pytest.raises(ValueError, match="path"):
         report.write(tmp_path / "audit.json")
     texts = {path.name: path.read_text(encoding="utf-8") for path in tmp_path.iterdir()}
-    assert texts == dict.fromkeys(["audit.html", "other.html"], report.html()) | dict.fromkeys(
-        ["audit.json", "figures.json"], report.json()
-    )
+    page, names = report.html(), ("audit.json", "figures.json")
+    data = json.loads(report.json()) | {"report_sha256": sha256(page.encode()).hexdigest()}
+    assert [json.loads(texts.pop(name)) for name in names] == [data] * 2
+    assert texts == dict.fromkeys(["audit.html", "other.html"], page)
 
 
 def test_a_write_that_fails_half_way_changes_neither_file(faked, tmp_path, monkeypatch):
