@@ -1,5 +1,6 @@
 """Class labels as text and as integer codes, and validation of class probabilities."""
 
+import re
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -32,6 +33,11 @@ def probability_columns(classes: NDArray[Any]) -> list[str]:
     return [f"p({as_text(label)})" for label in labels]
 
 
+def true_name(target: str) -> str:
+    """Name of the column of true values in results; `target` may be the name of a result."""
+    return f"{target} (true)"
+
+
 def classes_of_columns(names: Iterable[str]) -> dict[str, str]:
     """Map names of probability columns to the labels that they contain; skip other columns."""
     return {name: name[2:-1] for name in names if name.startswith("p(") and name.endswith(")")}
@@ -53,11 +59,9 @@ def column_names(table: Any) -> list[Any] | None:
 
 
 def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any] | None:
-    """Labels, (n_columns,), of columns named ``yes`` or ``p(yes)``; None if there are none.
-
-    Each of the `known` labels must have a column. None, too, if a name cannot be converted to the
-    type of the labels.
-    """
+    """Labels, (n_columns,), of columns named ``yes`` or ``p(yes)``; None if there are none. Each of
+    the `known` labels must have a column. None, too, if a name cannot be converted to the type of
+    the labels."""
     texts = list(map(as_text, names))
     of_text = {str(label): label for label in known.tolist()}
     of_text |= {as_text(label): label for label in known.tolist()}
@@ -81,6 +85,21 @@ def label_in_name(name: Any, own: str, labels: Sequence[str]) -> str:
     return max(endings, key=lambda text: (len(text), text == own), default="")
 
 
+def check_one_order(texts: Sequence[str]) -> None:
+    """Refuse to guess the order of labels such as g1, g2 and g10, which text does not keep."""
+
+    def as_numbers(text: str) -> list[tuple[float, str]]:
+        parts = re.split(r"(-?\d+(?:\.\d+)?)", text)
+        return [(float(p), "") if k % 2 else (-np.inf, p) for k, p in enumerate(parts)]
+
+    natural = sorted(texts, key=as_numbers)
+    if natural != [*texts]:
+        raise ValueError(
+            f"The columns may be in the order {', '.join(texts)} of their labels, or in the order "
+            f"{', '.join(natural)}: pass `classes`, or name each column after its label."
+        )
+
+
 def _spaced(text: str) -> str:
     return text.replace("_", " ").casefold()
 
@@ -97,7 +116,7 @@ def amount(number: float) -> str:
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
     """Positions of labels among distinct classes; ValueError, which says `name`, for others."""
-    codes = _positions(labels, classes)
+    codes = positions_of(labels, classes)
     unknown = labels[codes < 0]
     if len(unknown):
         distinct = list(dict.fromkeys(unknown.tolist()))
@@ -127,7 +146,20 @@ def proportional_order(
     return order[np.argsort(place, kind="stable")]
 
 
-def _positions(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
+def confidence_at(codes: IntArray, proba: NDArray[Any]) -> NDArray[Any]:
+    """Probability of each predicted class; 0 for the code -1 of rows that the model rejects."""
+    own = np.take_along_axis(proba, codes.clip(0)[:, None], axis=1)[:, 0]
+    return np.where(codes < 0, own.dtype.type(0), own)
+
+
+def decided_codes(estimator: Any, X: Any, proba: NDArray[Any], classes: NDArray[Any]) -> IntArray:
+    """Positions of the classes that an estimator predicts; see `positions_of`."""
+    if not hasattr(estimator, "predict"):  # such as a client of a served model
+        return proba.argmax(axis=1)
+    return positions_of(np.ravel(estimator.predict(X)), classes)
+
+
+def positions_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
     """Position of each label among the classes; -1 for unknown labels."""
     if _can_be_ordered(labels.dtype, classes.dtype):
         order = np.argsort(classes)
@@ -174,10 +206,8 @@ class LabelledProbabilities(NamedTuple):
 def columns_and_proba(
     y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None
 ) -> LabelledProbabilities:
-    """Validate probabilities and find the column of each true label.
-
-    Columns that are named after labels are matched by name and returned in the order of `classes`.
-    """
+    """Validate probabilities and find the column of each true label. Columns that are named after
+    labels are matched by name and returned in the order of `classes`."""
     labels = checked_labels(y_true, "y_true")
     values, named = _read_by_name(proba, _known_labels(labels, classes), stated=classes is not None)
     checked = _probabilities(values)
@@ -247,6 +277,8 @@ def _order_by_name(
 def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None:
     """Reject column names that contradict the labels assigned to the columns by position."""
     texts = list(map(as_text, known.tolist()))
+    if not stated and known.dtype.kind in "OU":
+        check_one_order(texts)
     for name, own in zip(names, texts, strict=True):
         if stated:  # names that are not labels do not contradict the order of `classes`
             found = as_text(name) if as_text(name) in texts else own

@@ -17,7 +17,7 @@ from sklearn.utils.validation import _num_samples, has_fit_parameter
 
 from skuq import base
 from skuq.base import FloatArray, IntArray, Uncertainty, predict_uncertainty, with_index_of
-from skuq.labels import codes_of, proba_of_classes
+from skuq.labels import codes_of, decided_codes, proba_of_classes
 from skuq.validation import group_codes
 from skuq.wrappers import unwrap
 
@@ -137,21 +137,20 @@ def cross_val_predict_proba(
     labels: NDArray[Any],
     cv: Any,
     params: Mapping[str, NDArray[Any]] | None = None,
-) -> FloatArray:
-    """Out-of-fold probabilities of each row, with columns in the order of `labels`.
-
-    scikit-learn's ``cross_val_predict(method="predict_proba")`` encodes the labels as 0, 1, ...,
-    and thus loses class weights keyed by label. `params` are arguments of `fit`, one value per row.
-    """
+) -> tuple[FloatArray, NDArray[np.int64]]:
+    """Out-of-fold probabilities and decisions of each row, in the order of `labels`. scikit-learn's
+    ``cross_val_predict(method="predict_proba")`` encodes the labels as 0, 1, ..., and thus loses
+    class weights keyed by label. `params` are arguments of `fit`, one value per row."""
     model = _PredictsProbabilities(estimator, labels)
     if not params:
-        return cross_val_predict(model, X, y, cv=cv)
-    proba = np.empty((len(y), len(labels)))
+        found = cross_val_predict(model, X, y, cv=cv)
+        return found[:, :-1], found[:, -1].astype(np.int64)
+    found = np.empty((len(y), len(labels) + 1))
     for train, test in cv.split(np.zeros(len(y)), y):
         given = {name: values[train] for name, values in params.items()}
         model.fit(_safe_indexing(X, train), y[train], **given)
-        proba[test] = model.predict(_safe_indexing(X, test))
-    return proba
+        found[test] = model.predict(_safe_indexing(X, test))
+    return found[:, :-1], found[:, -1].astype(np.int64)
 
 
 class _PredictsUncertainty(BaseEstimator):
@@ -176,7 +175,7 @@ class _PredictsUncertainty(BaseEstimator):
 
 
 class _PredictsProbabilities(_PredictsUncertainty):
-    """Estimator whose `predict` returns probabilities, with columns in the order of `labels`."""
+    """Estimator whose `predict` returns probabilities and codes of decisions, as `labels`."""
 
     def __init__(self, estimator: Any, labels: NDArray[Any]):
         super().__init__(estimator)
@@ -185,8 +184,9 @@ class _PredictsProbabilities(_PredictsUncertainty):
     def predict(self, X: Any) -> FloatArray:
         known = np.asarray(self.estimator_.classes_)
         reported = proba_of_classes(self.estimator_.predict_proba(X), known)
-        proba = np.zeros((len(reported), len(self.labels)), reported.dtype)
+        proba = np.zeros((len(reported), len(self.labels) + 1), reported.dtype)
         proba[:, codes_of(known, self.labels, "classes_")] = reported
+        proba[:, -1] = decided_codes(self.estimator_, X, proba[:, :-1], self.labels)
         return proba
 
 

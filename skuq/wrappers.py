@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from sklearn import get_config
 from sklearn.exceptions import NotFittedError
@@ -12,21 +12,19 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-if TYPE_CHECKING:
-    from sklearn.pipeline import Pipeline
-
 # Wrappers that delegate to their parameter ``estimator``, as pairs of module and class name. Names
 # avoid the import of the modules, which would be slow.
-_CALIBRATED = ("sklearn.calibration", "CalibratedClassifierCV")
-_FIXED = ("sklearn.model_selection", "FixedThresholdClassifier")
+CALIBRATED = ("sklearn.calibration", "CalibratedClassifierCV")
+FIXED = ("sklearn.model_selection", "FixedThresholdClassifier")
+TUNED = ("sklearn.model_selection", "TunedThresholdClassifierCV")
 _PIPELINE = ("sklearn.pipeline", "Pipeline")
 _RFE = ("sklearn.feature_selection", "RFE")
 _WRAPPERS = (
-    _CALIBRATED,
-    _FIXED,
+    CALIBRATED,
+    FIXED,
     _RFE,
     ("sklearn.frozen", "FrozenEstimator"),
-    ("sklearn.model_selection", "TunedThresholdClassifierCV"),
+    TUNED,
     ("sklearn.semi_supervised", "SelfTrainingClassifier"),
 )
 
@@ -70,10 +68,8 @@ def walk_to(
     estimator: Any, X: Any, has: Callable[[Any], bool], missing: Callable[[list[str]], str]
 ) -> tuple[Any, Any]:
     """Unwrap a fitted estimator until `has` is true for the estimator inside; transform `X` for it.
-
     `missing` returns the message of the error if there is none, given the names of the classes that
-    were visited.
-    """
+    were visited."""
     if isinstance(estimator, type):
         raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")
     path: list[str] = []
@@ -98,10 +94,10 @@ def _is_wrapper(estimator: Any) -> bool:
 def _fitted_inside(estimator: Any) -> Unwrapped | None:
     if is_instance_of(estimator, *_PIPELINE):
         check_is_fitted(estimator)
-        return Unwrapped(estimator.steps[-1][1], _transform_before_last_step(estimator))
+        return Unwrapped(estimator.steps[-1][1], transform_of(estimator.steps[:-1]))
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
-    if is_instance_of(estimator, *_FIXED):
+    if is_instance_of(estimator, *FIXED):
         # `estimator_` is missing before `fit`. Even then, a FixedThresholdClassifier can predict if
         # it wraps a fitted model.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
@@ -109,7 +105,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
         check_is_fitted(estimator)
         if is_instance_of(estimator, *_RFE):
             return Unwrapped(estimator.estimator_, estimator.transform)
-        if not is_instance_of(estimator, *_CALIBRATED):
+        if not is_instance_of(estimator, *CALIBRATED):
             return Unwrapped(estimator.estimator_)
         model, *others = estimator.calibrated_classifiers_
         if others:
@@ -130,8 +126,21 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
     return None
 
 
-def _transform_before_last_step(pipeline: Pipeline) -> Callable[[Any], Any] | None:
-    steps = [each for each in pipeline.steps[:-1] if each[1] not in (None, "passthrough")]
+def has_threshold(estimator: Any) -> bool:
+    """Whether this chooses between two classes by a threshold of its own."""
+    return is_instance_of(estimator, *FIXED) or is_instance_of(estimator, *TUNED)
+
+
+def first_sampler(estimator: Any) -> int | None:
+    """Position of a pipeline's first step that resamples rows, as in imbalanced-learn."""
+    steps = estimator.steps if is_instance_of(estimator, *_PIPELINE) else []
+    return next((k for k, (_, step) in enumerate(steps) if hasattr(step, "fit_resample")), None)
+
+
+def transform_of(steps: list[tuple[str, Any]]) -> Callable[[Any], Any] | None:
+    """Transformation by fitted steps of a pipeline; samplers change training rows only."""
+    none = None, "passthrough"
+    steps = [s for s in steps if s[1] not in none and not hasattr(s[1], "fit_resample")]
     if not steps:
         return None
     try:
@@ -154,7 +163,8 @@ def is_target_transformer(estimator: Any) -> bool:
 
 def is_search(estimator: Any) -> bool:
     """Whether this is a search such as `GridSearchCV` (not `LogisticRegressionCV`)."""
-    return all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
+    has_all = all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
+    return has_all and not is_instance_of(estimator, *TUNED)  # which tunes a threshold only
 
 
 def is_fitted(estimator: Any) -> bool:
@@ -186,11 +196,9 @@ def is_fitted(estimator: Any) -> bool:
 
 
 def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
-    """Whether a model is used as it is; any other model is cloned and trained.
-
-    A `FrozenEstimator` and a `torch.nn.Module` are used as they are. With `after_the_fact`, for
-    methods that work on fitted models by definition, every fitted estimator is.
-    """
+    """Whether a model is used as it is; any other model is cloned and trained. A `FrozenEstimator`
+    and a `torch.nn.Module` are used as they are. With `after_the_fact`, for methods that work on
+    fitted models by definition, every fitted estimator is."""
     frozen = isinstance(estimator, FrozenEstimator) or is_module(estimator)
     return frozen or (after_the_fact and estimator is not None and is_fitted(estimator))
 
@@ -220,11 +228,9 @@ def is_instance_of(estimator: Any, module: str, name: str) -> bool:
 
 
 def weight_params(estimator: Any, sample_weight: Any) -> dict[str, Any]:
-    """Arguments of `fit` that pass sample weights on to the learner inside a wrapper.
-
-    With metadata routing, the argument is `sample_weight`. Without metadata routing, its name
-    includes the path to the learner, such as "svc__sample_weight".
-    """
+    """Arguments of `fit` that pass sample weights on to the learner inside a wrapper. With metadata
+    routing, the argument is `sample_weight`. Without metadata routing, its name includes the path
+    to the learner, such as "svc__sample_weight"."""
     routes = get_config()["enable_metadata_routing"]
     return {f"{'' if routes else _path_to_learner(estimator)}sample_weight": sample_weight}
 

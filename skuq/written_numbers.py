@@ -6,7 +6,7 @@ Each distinct text of a column is parsed once.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from numbers import Real
@@ -132,12 +132,10 @@ class NumberFormat:
 
 
 def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat | None:
-    """Detect the number format of a column of text; None if too few texts are numbers.
-
-    `decimal` is the decimal mark of the file, for ambiguous numbers such as 1,234. Pass "" if the
-    file is ambiguous too. For a pandas table, pass None, which means ".". Columns whose texts all
-    consist of digits count as codes, because they were deliberately read as text.
-    """
+    """Detect the number format of a column of text; None if too few texts are numbers. `decimal` is
+    the decimal mark of the file, for ambiguous numbers such as 1,234. Pass "" if the file is
+    ambiguous too. For a pandas table, pass None, which means ".". Columns whose texts all consist
+    of digits count as codes, because they were deliberately read as text."""
     values = column.dropna()
     if not may_be_read(values):
         return None
@@ -166,6 +164,18 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     if numbers.sum() <= CATEGORIES and (counts[others] > 1).any():
         return None  # the column has categories, such as 0, 1, 2 and 3+
     return formats[mark]
+
+
+def common_mark(columns: Iterable[pd.Series]) -> str:
+    """Decimal mark of all columns of text that can only be read with one mark; "" without any."""
+    marks = set()
+    for column in columns:
+        texts = texts_of(column.dropna())[0]
+        format = number_format(column, "") if any("," in t or "." in t for t in texts) else None
+        if format is not None:
+            read = {m: (replace(format, decimal=m).read(texts)[1] == NUMBER).sum() for m in STYLES}
+            marks |= {format.decimal} if read["."] != read[","] else set()
+    return marks.pop() if len(marks) == 1 else ""
 
 
 def may_be_read(values: pd.Series) -> bool:

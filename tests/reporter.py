@@ -51,10 +51,8 @@ def slow_ece(confidence, correct, n_bins=10):
 
 
 def drawn_audit(shift=0.0, n=1500, groups=None, **params):
-    """Audit of labels drawn from probabilities; every third confidence is 0.55 for a lie.
-
-    A positive shift lowers, a negative one raises the confidence of all others.
-    """
+    """Audit of labels drawn from probabilities; every third confidence is 0.55 for a lie. A
+    positive shift lowers, a negative one raises the confidence of all others."""
     rng = np.random.default_rng(0)
     confidence = rng.uniform(0.5, 1, n)
     y = (rng.random(n) > confidence).astype(int)

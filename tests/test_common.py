@@ -63,10 +63,7 @@ QUICK = {
         {"max_epochs": 5},
         {"max_epochs": 20, "head": HEAD, "measure": "information"},
     ],
-    "FeatureDistanceClassifier": [
-        {"n_neighbors": 3},
-        {"distance": "mahalanobis", "layer": "last"},
-    ],
+    "FeatureDistanceClassifier": [{"n_neighbors": 3}, {"distance": "mahalanobis", "layer": "last"}],
     "LaplaceClassifier": [{}, {"prior_precision": 1.0, "n_samples": 10, "setting": "selected"}],
     "MCDropoutClassifier": [
         {"n_samples": 10},

@@ -3,14 +3,22 @@
 import warnings
 
 import numpy as np
+import pandas as pd
 import pytest
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import load_iris
 from sklearn.frozen import FrozenEstimator
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import FixedThresholdClassifier, TunedThresholdClassifierCV
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
 
 import skuq
+from skuq.models import unfitted
 from skuq.quam import PoolSearch
+from skuq.tables import TableModel
 
 # What trains clones and trains; what works after the fact uses any fitted model as it is.
 TRAIN = {
@@ -63,3 +71,90 @@ def test_a_frozen_model_and_any_model_after_the_fact_are_used_as_they_are(given,
     np.testing.assert_array_equal(given.predict_proba(X), before)
     if name not in OTHER_PREDICTIONS:
         np.testing.assert_array_equal(estimator.predict(X), given.predict(X))
+
+
+class Rejects(LogisticRegression):
+    """Classifier that answers only where it is sure."""
+
+    def predict(self, X):
+        return np.where(self.predict_proba(X).max(axis=1) > 0.6, super().predict(X), -1)
+
+
+LINEAR = LogisticRegression()
+MODELS = [FixedThresholdClassifier(LINEAR, threshold=0.1), Rejects()]
+MODELS += [TunedThresholdClassifierCV(LINEAR, scoring="recall")]
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_decision_of_a_given_model_is_its_own(model):
+    table, labels = pd.DataFrame(X[61:, :2]).add_prefix("x"), np.where(Y[61:] > 1, 1, 0)
+    own, proba = model.fit(table, labels).predict(table), model.predict_proba(table)
+    best = np.where(own < 0, proba.argmax(axis=1), own)  # rejections cannot evade an audit
+    assert 5 < (own != proba.argmax(axis=1)).sum() < 80
+    for wrapped in (skuq.QUAMClassifier, skuq.ReferenceClassifier, skuq.CalibrationAuditor):
+        found = wrapped(FrozenEstimator(model)).fit(table, labels)
+        np.testing.assert_array_equal(found.predict(table), own)
+    assert found.accuracy_ == np.mean(best == labels)
+    of_table = TableModel(model).fit(table, labels)
+    rows, held = of_table.predict(table), of_table.held_out_["prediction"]
+    np.testing.assert_array_equal(rows["prediction"], own)
+    np.testing.assert_array_equal(held, own[held.index])
+    stated = np.where(own < 0, 0, proba[np.arange(len(own)), best])
+    np.testing.assert_allclose(rows["confidence"], stated)
+    assert all(str(one) in s for one, s in zip(best, rows["prediction_set"], strict=True))
+
+
+class Sampler(BaseEstimator):
+    """Takes each row of the rare class several times, as samplers of imbalanced-learn do."""
+
+    n_calls = 0
+
+    def fit_resample(self, X, y):
+        Sampler.n_calls += 1
+        kept = np.repeat(np.arange(len(y)), np.where(y == 1, 5, 1))
+        return np.asarray(X)[kept], y[kept]
+
+
+class SamplingPipeline(Pipeline):
+    """Pipeline of a scaler, a sampler and a model; samplers are skipped in prediction."""
+
+    def _iter(self, *args, **options):
+        return (step for step in super()._iter(*args, **options) if step[1] != "sampler")
+
+    def fit(self, X, y):
+        *first, (_, sampler), (_, model) = self.steps
+        for _, scaler in first:  # without it in refits
+            X = scaler.fit_transform(X)
+        model.fit(*sampler.fit_resample(X, y))
+        return self
+
+
+@pytest.mark.parametrize("wrap", [FrozenEstimator, clone], ids=["frozen", "trained"])
+@pytest.mark.parametrize("last", [LINEAR, DecisionTreeClassifier(random_state=0)])
+def test_samplers_of_a_pipeline_work_in_training_only(last, wrap):
+    table, labels = pd.DataFrame(X).add_prefix("x"), np.where(Y > 1, 1, 0)
+    steps = [("scaler", StandardScaler()), ("sampler", Sampler()), ("model", last)]
+    model = SamplingPipeline(steps).fit(table, labels)
+    Sampler.n_calls = 0
+    with pytest.warns(UserWarning, match="not frequencies"):
+        quam = skuq.QUAMClassifier(wrap(model), random_state=0).fit(table, labels)
+    np.testing.assert_allclose(quam.predict_proba(table), model.predict_proba(table), atol=1e-6)
+    assert Sampler.n_calls >= 5  # once for each refit, too
+    skuq.OODDetector(wrap(model), random_state=0).fit(table, labels).predict(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        told = TableModel(model).fit(table, labels).warnings_
+    assert [note for note in told if "not frequencies" in note]
+
+
+BOOSTED = {"xgboost": "XGBClassifier", "lightgbm": "LGBMClassifier"}
+
+
+@pytest.mark.parametrize("library", BOOSTED)
+def test_refits_of_a_model_that_stopped_early_have_its_best_number_of_trees(library):
+    learner = getattr(pytest.importorskip(library), BOOSTED[library])
+    boosted = learner(n_estimators=99, early_stopping_rounds=3)
+    boosted.fit(X[::2], Y[::2], eval_set=[(X[1::2], Y[1::2])])
+    again = unfitted(boosted).fit(X[::2], Y[::2])
+    np.testing.assert_allclose(again.predict_proba(X), boosted.predict_proba(X), atol=1e-6)
+    skuq.QUAMClassifier(FrozenEstimator(boosted), random_state=0).fit(X[::2], Y[::2])

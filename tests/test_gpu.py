@@ -26,12 +26,7 @@ from torch import nn
 
 import skuq
 from skuq import OODDetector, QUAMClassifier, QUAMRegressor
-from skuq._networks import (
-    device_with_memory,
-    evaluate,
-    resolve_device,
-    within_memory,
-)
+from skuq._networks import device_with_memory, evaluate, resolve_device, within_memory
 from skuq.datasets import make_node_classes
 from skuq.evidential import GraphClassifier, NetworkHead
 from skuq.files import from_stored, to_stored

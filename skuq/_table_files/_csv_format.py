@@ -8,18 +8,20 @@ import codecs
 import csv
 import io
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pandas as pd
 
 from skuq.imports import shown
-from skuq.written_numbers import MISSING_WORDS, number_format
+from skuq.written_numbers import MISSING_WORDS, common_mark
 
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 SAMPLE, SAMPLE_ROWS = 2**20, 1000  # bytes and rows read to detect the format
+MOST_ABOVE = 100  # lines in which the line of names is looked for
 BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -49,6 +51,7 @@ class CsvFormat(NamedTuple):
     sep: str | None = None
     decimal: str | None = None  # "." or ","
     encoding: str | None = None  # by its name in Python
+    skip: int | None = None  # number of lines above the header
 
 
 class Sniffed(NamedTuple):
@@ -88,21 +91,65 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
     named = SEPARATOR_LINE.match(text)
     if named is not None:
         text = text[named.end() :]
-    sep = given.sep or (named[1] if named else _separator(path, text, is_cut))
+    stated = given.sep or (named[1] if named else None)
+    seps = [*SEPARATORS] if stated is None else [stated]
+    n_above = _lines_above(text, seps) if given.skip is None else given.skip
+    text = "".join(islice(io.StringIO(text, newline=""), n_above, None))
+    if given.sep == " ":  # as in columns of fixed width
+        text = "\n".join(map(str.strip, text.splitlines()))
+    sep = stated or _separator(path, text, is_cut)
     try:
-        header, *rows = _rows(text, sep, is_cut)
+        header, *rows = _rows(text, sep, is_cut) or [[]]
     except csv.Error as error:
         raise TableFileError(
             f"{path} cannot be read as CSV: {error}; check for unclosed quotation marks."
         ) from error
     if not rows and not is_cut:
         raise TableFileError(f"{path} has no rows.")
+    n_above += int(named is not None)
+    if rows and all(len(row) == len(header) + 1 and not row[-1].strip() for row in rows):
+        header.append("")  # every row ends with a separator
+    elif any(len(row) > len(header) for row in rows):
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
+        wide = next(row for row in reader if len(row) > len(header))
+        raise uneven(path, n_above + reader.line_num, len(wide), len(header))
     mark = given.decimal or _decimal(path, rows, sep)
     # In a file with semicolons, a point in later rows may separate thousands. With a decimal comma
     # such a number stays text, whose column decides.
-    found = CsvFormat(sep, mark or ("," if sep == ";" else "."), encoding)
-    note = "" if found == given else _note(path, found, mark, text)
-    return Sniffed(found, mark, header, note, _codes(rows), int(named is not None))
+    usual = "," if sep == ";" else "."
+    found = CsvFormat(sep, given.decimal or (usual if sep == "," else mark or usual), encoding)
+    note = _note(path, found, mark, text) if found[:3] != given[:3] else ""
+    if given.skip is None and n_above > int(named is not None):
+        note += f"{' ' if note else ''}The header of {path.name} was read from line {n_above + 1}."
+    return Sniffed(found, mark, header, note, _codes(rows), n_above)
+
+
+def _lines_above(text: str, seps: Sequence[str]) -> int:
+    """Number of lines with a title or comments above the line of names; 0 if there is a doubt."""
+    lines = [*islice(io.StringIO(text, newline=""), MOST_ABOVE)]
+    found = []
+    for sep in seps:
+        rows = [[*map(str.strip, line.split(sep))] for line in lines]
+        for k, row in enumerate(rows):
+            n_filled, is_comment = len([*filter(None, row)]), row[0].startswith("# ")
+            is_names = n_filled > 1 and not any(map(NUMBERS["."].fullmatch, row))
+            if is_names and not is_comment:
+                below = [each for each in rows[k + 1 :] if any(each)]
+                has_numbers = any(NUMBERS["."].match(v) for each in below for v in each)
+                if has_numbers and all(len(each) >= len(row) for each in below):
+                    found.append(k)
+                break
+            # A title may be followed by separators, as spreadsheets write it.
+            if not is_comment and n_filled and not (row[0] and n_filled == 1 and len(row) != 2):
+                break
+    return min(found, default=0)
+
+
+def uneven(path: Path, line: int, n_values: int, n_names: int) -> TableFileError:
+    return TableFileError(
+        f"{path} has {n_values} values in line {line}, but {n_names} names. Check separators "
+        f"and quotation marks; if line {line} has the names, pass `skip={line - 1}`."
+    )
 
 
 def _encoding(path: Path, sample: bytes) -> str:
@@ -133,7 +180,8 @@ def not_encoded(path: Path, encoding: str) -> TableFileError:
 
 def _rows(text: str, sep: str, is_cut: bool) -> list[list[str]]:
     """First rows that are not blank, without the last row of a sample, which may be cut off."""
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=sep)
+    options: Any = {"delimiter": sep, "skipinitialspace": sep == " "}
+    reader = csv.reader(io.StringIO(text, newline=""), **options)
     filled = (row for row in reader if len(row) > 1 or "".join(row).strip())
     rows = list(islice(filled, SAMPLE_ROWS + 1))
     return rows[:-1] if is_cut and 1 < len(rows) <= SAMPLE_ROWS else rows
@@ -145,7 +193,7 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
     for sep in SEPARATORS:
         with suppress(csv.Error):  # raised if quotation marks are invalid with this separator
             widths[sep] = [*map(len, _rows(text, sep, is_cut))]
-    dividing = [sep for sep, width in widths.items() if width[0] > 1]
+    dividing = [sep for sep, width in widths.items() if width and width[0] > 1]
     fitting = [sep for sep in dividing if len({*widths[sep]}) == 1]
     if len(fitting) == 1 or len(dividing) < 2:
         return [*fitting, *dividing, ","][0]
@@ -156,7 +204,12 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
 def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
     """Decimal mark of the numeric columns; "" if no number has decimals."""
     if sep == ",":
-        return "."
+        quoted = [column for column in _columns(rows) if any("," in value for value in column)]
+        for column in _columns(rows) if quoted else []:
+            values = [*filter(None, column)]
+            if any("." in v for v in values) and all(map(NUMBERS["."].fullmatch, values)):
+                return ""  # some column has points
+        return common_mark(pd.Series(each, dtype=object) for each in quoted)
     marked: dict[str, list[str]] = {",": [], ".": []}
     for column in _columns(rows):
         values = [value for value in column if value]
@@ -179,10 +232,7 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
     if commas or points:
         return mark
     # Numbers with units or thousands separators decide if all of their columns agree.
-    texts = [column for column in _columns(rows) if any("," in v or "." in v for v in column)]
-    formats = [number_format(pd.Series(column, dtype=object), "") for column in texts]
-    marks = {format.decimal for format in formats if format}
-    return marks.pop() if len(marks) == 1 else ""
+    return common_mark(pd.Series(column, dtype=object) for column in _columns(rows))
 
 
 def _codes(rows: list[list[str]]) -> list[int]:
@@ -202,7 +252,7 @@ def _columns(rows: list[list[str]]) -> list[tuple[str, ...]]:
 
 def _note(path: Path, found: CsvFormat, mark: str, text: str) -> str:
     """Sentence on an unusual format, with an example word that would reveal a wrong encoding."""
-    sep, _, encoding = found
+    sep, _, encoding, _ = found
     said = [f"{SEPARATORS.get(str(sep), repr(sep))} as separator"] if sep != "," else []
     said += ["a decimal comma"] if mark == "," else []
     if encoding == "utf-8-sig":

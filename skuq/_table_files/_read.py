@@ -4,6 +4,7 @@ import csv
 import difflib
 import io
 import lzma
+import re
 import warnings
 import zipfile
 import zlib
@@ -17,7 +18,8 @@ from typing import Any, BinaryIO
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
-from skuq._table_files._csv_format import SEPARATORS, CsvFormat, TableFileError, not_encoded, sniff
+from skuq._table_files import _csv_format
+from skuq._table_files._csv_format import SEPARATORS, CsvFormat, TableFileError, not_encoded
 from skuq._table_files._write import COMPRESSED, MARKED, PARQUET, plain_text, rewritten
 from skuq.imports import import_optional
 from skuq.written_numbers import MISSING_WORDS
@@ -28,6 +30,7 @@ UNNAMED = "Unnamed: "  # prefix of the names of unnamed columns, as in pandas
 UNKNOWN = CsvFormat()
 # Columns in which words such as "NA" are text and not missing values; True means all columns.
 TextColumns = bool | Collection[str]
+OUTER_BLANKS = re.compile(r"\s|.*\s\Z", re.DOTALL)
 DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
@@ -90,9 +93,10 @@ class TableFile(ABC):
     """
 
     # `attrs` of the tables that are read: the word for a row, and the number of the first row; for
-    # CSV also the decimal mark, or "" if the first rows do not show it.
+    # CSV also the decimal mark, or "" if the first rows do not show it, and the assumed mark.
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}
     _split = ""  # how a CSV file is split, in words
+    strips = True  # whether outer blanks of cells of a CSV file are removed
 
     def __init__(
         self, path: Path, columns: Sequence[str], note: str = "", codes: Sequence[int] = ()
@@ -114,7 +118,11 @@ class TableFile(ABC):
                 hint = f"It has {', '.join(self.columns[:10])}."
                 if len(self.columns) == 1 and self._split:
                     hint = f"It has a single column, {self.columns[0]!r}, if it is {self._split}."
+                    if " " in self.columns[0]:
+                        hint += " If blanks separate columns, pass `sep=' '`."
                 hint = f"Did you mean {near[0]!r}?" if near else hint
+                if number := next(filter(_csv_format.NUMBERS["."].fullmatch, self.columns), None):
+                    hint += f" {number} is not a name: the first line must have column names."
                 raise TableFileError(f"{self.path} has no column {name!r}. {hint}")
 
     def read(
@@ -171,12 +179,13 @@ class CsvFile(TableFile):
 
     def __init__(self, path: Path, given: CsvFormat) -> None:
         with _errors(path), _opened(path) as stream:
-            sniffed = sniff(path, stream, given)
+            sniffed = _csv_format.sniff(path, stream, given)
         names = [plain_text(name) for name in sniffed.header]
         super().__init__(path, names, sniffed.note, sniffed.codes)
         self.format, self._n_skipped = sniffed.format, sniffed.n_skipped
         self._split = f"split at {SEPARATORS.get(str(self.format.sep), repr(self.format.sep))}"
         self._attrs = {"decimal": sniffed.mark, "numbered": ("line", 2 + self._n_skipped)}
+        self._attrs |= {"assumed": "."} if self.format.sep == "," else {}
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
         # Values become numbers, booleans or text, depending on all values together.
@@ -198,11 +207,26 @@ class CsvFile(TableFile):
         options: dict[str, Any] = {"header": 0, "names": self.columns, "index_col": False}
         options |= {"skiprows": self._n_skipped, "keep_default_na": False, "low_memory": False}
         options["dtype"] = {name: kind for name, kind in dtype.items() if name in self.columns}
-        options |= {"na_values": missing, "chunksize": n_rows, **self.format._asdict()}
+        sep, decimal, encoding, _ = self.format
+        options |= {"sep": r"\s+" if sep == " " else sep, "decimal": decimal, "encoding": encoding}
+        options |= {"na_values": missing, "chunksize": n_rows}
         with _opened(self.path) as stream:
             read: Any = pd.read_csv(stream, **options)
             for frame in [read] if n_rows is None else read:
-                yield rewritten(frame, MARKED, plain_text)[0]
+                frame = rewritten(frame, MARKED, plain_text)[0]
+                yield _stripped(frame, missing, {*dtype}) if self.strips else frame
+
+
+def _stripped(frame: pd.DataFrame, missing: Mapping[str, Any], fixed: set[str]) -> pd.DataFrame:
+    """Remove outer blanks of cells, which make text of numbers unless their type is fixed."""
+    stripped, n_changed = rewritten(frame, OUTER_BLANKS, str.strip)
+    for name in map(str, frame if n_changed else ()):
+        if not stripped[name].equals(frame[name]):
+            column = stripped[name].where(~stripped[name].isin(missing[name]))
+            numbers = pd.to_numeric(column, errors="coerce")
+            is_text = name in fixed or (numbers.isna() & column.notna()).any()
+            stripped[name] = column if is_text else numbers
+    return stripped
 
 
 class ParquetFile(TableFile):
@@ -250,11 +274,15 @@ def _errors(path: Path) -> Iterator[None]:
             yield
     except TableFileError:
         raise
-    except pd.errors.ParserWarning as error:
-        raise TableFileError(
-            f"{path} has rows with more values than column names; check the separator and "
-            "quotation marks in these rows."
-        ) from error
+    except (pd.errors.ParserError, pd.errors.ParserWarning) as error:
+        reason = str(error)
+        if unclosed := re.search(r"EOF inside string starting at row (\d+)", reason):
+            reason = f"a quotation mark in line {int(unclosed[1]) + 1} is never closed."
+        problem = TableFileError(f"{path} cannot be read as CSV: {reason}")
+        if uneven := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", reason):
+            n_names, line, n_values = map(int, uneven.groups())
+            problem = _csv_format.uneven(path, line, n_values, n_names)
+        raise problem from error
     except UnicodeError as error:
         raise not_encoded(path, getattr(error, "encoding", "UTF-8")) from error
     except (*DAMAGED, ValueError) as error:  # parsers raise subclasses of ValueError

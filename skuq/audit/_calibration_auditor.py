@@ -17,9 +17,9 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 from skuq.audit import _prediction_audit
 from skuq.audit._prediction_audit import PredictionAudit, SensitiveFeatures
-from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
+from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.calibration import Strategy, top_label_predictions
-from skuq.labels import plain, proba_of_classes
+from skuq.labels import confidence_at, decided_codes, plain, proba_of_classes
 from skuq.metrics import expected_calibration_error
 from skuq.validation import MOST_BINS, checked_labels, validate_data
 from skuq.wrappers import is_module, is_prefit, weight_params
@@ -232,15 +232,17 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         grouping = _prediction_audit.distinct(columns + sensitive)
         if not hasattr(self.estimator, "predict_proba"):
             self.estimator_ = _module_classifier(self.estimator, X, y)
-            proba = self.estimator_.predict_proba(X)
+            proba, predicted = self.estimator_.predict_proba(X), None  # the most probable class
         elif is_prefit(self.estimator, after_the_fact=True):
             self.estimator_, proba = self.estimator, self._reported(X)
+            predicted = decided_codes(self.estimator, X, proba, np.asarray(self.estimator.classes_))
         else:
-            self.estimator_, proba = _trained_with_proba(self.estimator, X, y, weight)
+            self.estimator_, proba, predicted = _trained_with_proba(self.estimator, X, y, weight)
         self.classes_ = np.asarray(self.estimator_.classes_)
         if weight is not None:  # samples of weight 0 may have unknown labels
             y = np.where(weight > 0, y, self.classes_[0])
-        predictions = top_label_predictions(y, proba, classes=self.classes_)
+        options: dict[str, Any] = {"classes": self.classes_, "predicted": predicted}
+        predictions = top_label_predictions(y, proba, **options)
         self._audit(predictions, grouping, X if self._searches() else None, weight)
         return self
 
@@ -259,9 +261,11 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return proba_of_classes(self.estimator_.predict_proba(X), self.classes_)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class of each sample, shape (n_samples,)."""
+        """Predict the class of each sample with the audited classifier, shape (n_samples,)."""
         best = self.predict_proba(X).argmax(axis=1)  # first: it raises if there was no `fit`
-        return self.classes_[best]
+        if not hasattr(self.estimator_, "predict"):  # such as a client of a served model
+            return self.classes_[best]
+        return np.ravel(self.estimator_.predict(_as_rows(self.estimator, X)))
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Split the reported uncertainty into a supported and an unsupported part.
@@ -276,7 +280,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Uncertainty
             Probabilities, each of shape (n_samples,); see Notes of the class.
         """
-        confidence = np.asarray(self.predict_proba(X), np.float64).max(axis=1)
+        proba = np.asarray(self.predict_proba(X), np.float64)
+        rows = _as_rows(self.estimator, X)
+        codes = decided_codes(self.estimator_, rows, proba, self.classes_)
+        confidence = confidence_at(codes, proba)
         accuracy = self.bins_.accuracy[self.sums_.bin_of(confidence)]
         return with_index_of(X, Uncertainty(1 - confidence, 1 - accuracy, accuracy - confidence))
 
@@ -357,14 +364,12 @@ def _module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassif
 
 def _trained_with_proba(
     estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None
-) -> tuple[Any, FloatArray]:
-    """Return a clone trained on all samples, and out-of-fold probabilities of the samples.
-
-    Samples of weight 0 are not used for training; the clone predicts these samples.
-    """
+) -> tuple[Any, FloatArray, IntArray]:
+    """Return a clone trained on all samples, and out-of-fold probabilities and decisions. Samples
+    of weight 0 are not used for training; the clone predicts these samples."""
     if weight is None:
-        proba = _out_of_fold_proba(estimator, X, y, np.ones(len(y)), {})
-        return clone(estimator).fit(X, y), proba
+        found = _out_of_fold_proba(estimator, X, y, np.ones(len(y)), {})
+        return clone(estimator).fit(X, y), *found
     counted = np.flatnonzero(weight)
     (rows,) = indexable(X)
     rows, labels = _safe_indexing(rows, counted), y[counted]
@@ -374,14 +379,16 @@ def _trained_with_proba(
     params = {} if usable is None else weight_params(estimator, usable)
     fitted = clone(estimator).fit(rows, labels, **params)
     proba = np.array(fitted.predict_proba(X), np.float64)
-    proba[counted] = _out_of_fold_proba(estimator, rows, labels, weight[counted], params)
-    return fitted, proba
+    codes = decided_codes(fitted, X, proba, np.asarray(fitted.classes_))
+    found = _out_of_fold_proba(estimator, rows, labels, weight[counted], params)
+    proba[counted], codes[counted] = found
+    return fitted, proba, codes
 
 
 def _out_of_fold_proba(
     estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any], params: dict[str, Any]
-) -> FloatArray:
-    """Out-of-fold probabilities, with columns in the order of the sorted labels."""
+) -> tuple[FloatArray, IntArray]:
+    """Out-of-fold probabilities and decisions; columns and codes as the sorted labels."""
     labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     size = np.maximum(counts, np.bincount(codes, weights=weight))
     if len(labels) == 1:

@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq import calibration
 from skuq.base import FloatArray, IntArray
 from skuq.calibration import BinSums, Direction, Strategy, TopLabelPredictions, merged_sums
-from skuq.labels import as_text, labels_of_proba
+from skuq.labels import as_text, labels_of_proba, positions_of
 from skuq.validation import column_of, refuse_ineffective, training_weights
 
 if TYPE_CHECKING:
@@ -48,11 +48,9 @@ class Parts(NamedTuple):
 
 
 def named_groups(columns: Any) -> list[Grouping]:
-    """Divide samples by the values of each column; missing values form a separate group.
-
-    A Series keeps its name. An array is called "group", and columns of a two-dimensional array are
-    called "group_0", "group_1" and so on.
-    """
+    """Divide samples by the values of each column; missing values form a separate group. A Series
+    keeps its name. An array is called "group", and columns of a two-dimensional array are called
+    "group_0", "group_1" and so on."""
     named = [] if columns is None else _by_name(columns)
     return distinct([_grouping(str(name), values) for name, values in named])
 
@@ -344,6 +342,7 @@ class PredictionAudit(BaseEstimator):
         proba: ArrayLike,
         *,
         classes: ArrayLike | None = None,
+        predicted: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         sensitive_features: SensitiveFeatures | None = None,
         X: Any = None,
@@ -360,6 +359,9 @@ class PredictionAudit(BaseEstimator):
         classes : array-like of shape (n_classes,), default=None
             Labels in column order. `proba` and `classes` are as in
             `skuq.metrics.calibration_table`.
+        predicted : array-like of shape (n_samples,), default=None
+            Labels that the provider predicted, such as by a decision threshold. By default, the
+            most probable class.
         sample_weight, sensitive_features : array-like, default=None
             Weights and groups as in `fit`.
         X : DataFrame or array-like of shape (n_samples, n_features), default=None
@@ -385,12 +387,14 @@ class PredictionAudit(BaseEstimator):
         if (X is not None) != audit._searches():
             raise ValueError("`search_regions` searches the columns of `X`: pass both, or none.")
         grouping = named_groups(sensitive_features)
-        predictions = calibration.top_label_predictions(y, proba, classes=classes)
+        known = labels_of_proba(y, proba, classes)
+        codes = None if predicted is None else positions_of(np.asarray(predicted), known)
+        predictions = calibration.top_label_predictions(y, proba, classes=classes, predicted=codes)
         if X is not None:
             check_consistent_length(X, predictions.confidence)
         weight = audit_weights(sample_weight, len(predictions.confidence))
         audit._audit(predictions, grouping, X, weight)
-        audit.classes_ = labels_of_proba(y, proba, classes)
+        audit.classes_ = known
         return audit
 
     @classmethod

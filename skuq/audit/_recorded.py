@@ -28,7 +28,10 @@ from skuq.validation import LARGEST_SUM, warn_of_mean_weight
 if TYPE_CHECKING:
     import pandas as pd
 
-UNKNOWN = CsvFormat()
+UNKNOWN, PREDICTION = CsvFormat(), "prediction"
+# Pairs of labels of which the second one is usually the one whose probability is reported.
+CONVENTIONS = {("0", "1"), ("-1", "1"), ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t")}
+CONVENTIONS |= {("negative", "positive"), ("neg", "pos"), ("absent", "present")}
 Group = tuple[str, Any]  # a column name and one of its values as recorded; None if missing
 
 
@@ -58,13 +61,13 @@ def recorded_predictions(
         Column with the true label.
     proba : sequence of str, optional
         Columns with the reported probabilities, one per class. With two classes one column
-        is enough: the probability of the second class. Default: columns named like those of
+        is enough, that of the class in its name, or of 1 or yes. Default: columns named as those of
         `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
         Rows must sum to 1, but for rounding to two or more decimals; they are never rescaled.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`. With one column: both labels, with the label of
         this column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``,
-        or else the sorted labels of the table.
+        or else the sorted labels of the table, unless they may be sorted in two ways.
     weight : str, optional
         Column with the sample weights, as in `skuq.CalibrationAuditor.fit`.
 
@@ -87,6 +90,7 @@ def recorded_predictions(
     >>> recorded_predictions(table, "y", ["p_no", "p_yes"]).note
     'p_no -> no, p_yes -> yes'
     """
+    label = _label_in(table.columns, label)
     if proba is None:
         proba, classes = named_columns(table.columns, classes)
     check_columns(label, proba)
@@ -100,6 +104,12 @@ def recorded_predictions(
     note = "; ".join(filter(None, [note_on_columns(proba, order), on_sums]))
     given = None if weight is None else weights_of(table[weight])
     return RecordedPredictions(np.array(known)[codes], values, order, note, given)
+
+
+def _label_in(columns: Iterable[str], label: str) -> str:
+    """Column of true labels; in results of `skuq quantify`, its name says so."""
+    named, true = {*columns}, labels.true_name(label)
+    return true if label not in named and true in named else label
 
 
 def named_columns(
@@ -182,7 +192,7 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
     named = labels.labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
     if named is None:
         if classes is None and len(known) == max(2, len(proba)):
-            _check_names(proba, known)
+            return _order_of_one(proba[0], known) if len(proba) == 1 else _sorted(proba, known)
         return stated
     for name, own, text in zip(proba, named.tolist(), stated, strict=False):
         if classes is not None and own != text:
@@ -193,9 +203,24 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
     return named.tolist()
 
 
-def _check_names(proba: Sequence[str], order: list[str]) -> None:
-    """Refuse a column name that ends with a label other than the one assumed for it."""
-    for name, own in zip(proba, order[-len(proba) :], strict=True):
+def _order_of_one(name: str, known: list[str]) -> list[str]:
+    """Both labels, with that of the only column last, by its name or by a convention."""
+    first, second = known
+    named = labels.label_in_name(name, second, known)
+    is_usual = not named and (first.casefold(), second.casefold()) in CONVENTIONS
+    if named != second and not is_usual:  # the label in a name may be denied, as in "unhappy"
+        raise ValueError(
+            f"Column {name!r} may be the probability of {second!r} "
+            f"(`classes={f'{first},{second}'!r}`) or of {first!r} "
+            f"(`classes={f'{second},{first}'!r}`): state which."
+        )
+    return known
+
+
+def _sorted(proba: Sequence[str], order: list[str]) -> list[str]:
+    """The sorted labels; refuse a column name that ends with a label of another column."""
+    labels.check_one_order(order)
+    for name, own in zip(proba, order, strict=True):
         named = labels.label_in_name(name, own, order)
         if named not in (own, ""):
             raise ValueError(
@@ -203,6 +228,7 @@ def _check_names(proba: Sequence[str], order: list[str]) -> None:
                 f"assumed to be in the order of the sorted labels ({_brief(order)}), but its name "
                 f"contains the label {named!r}; state the order of the columns (`classes`)."
             )
+    return order
 
 
 def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) -> FloatArray:
@@ -359,8 +385,10 @@ def audit_files(
     if auditor._searches() and not features:
         raise ValueError("`search_regions` needs columns to search in; name them as `features`.")
     tables = [open_table(path, format) for path in paths]
+    label = _label_in(tables[0].columns, label)
     if proba is None:
         proba, classes = named_columns(tables[0].columns, classes)
+        classes = [*map(str.strip, classes)]  # as cells
     check_columns(label, proba)
     for table in tables:
         table.require([label, *proba, *groups, *features, *([] if weight is None else [weight])])
@@ -449,7 +477,8 @@ def _file_parts(table: TableFile, columns: _Columns, n_bins: int, keeps_rows: bo
             label = chunk[columns.label].astype("category")
             codes = _label_codes(table, label, columns.classes, start)
             proba = probabilities_of(chunk, columns.proba, start)
-            note = note_on_sums(proba, start) or note
+            found = [note_on_sums(proba, start), _note_on_decisions(chunk, proba, columns.classes)]
+            note = " ".join(filter(None, found)) or note
             grouping = [_grouping(chunk[name]) for name in columns.groups]
             weight = None if columns.weight is None else weights_of(chunk[columns.weight], start)
         predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
@@ -462,6 +491,20 @@ def _file_parts(table: TableFile, columns: _Columns, n_bins: int, keeps_rows: bo
     joined = TopLabelPredictions(*map(np.concatenate, zip(*kept, strict=True)))
     row_weight = np.concatenate(weights) if weights else None
     return _FileParts(parts[0], joined, row_weight, n_weighed, note)
+
+
+def _note_on_decisions(chunk: pd.DataFrame, proba: FloatArray, classes: list[str]) -> str:
+    """Remark on other decisions beside the probabilities; a sender could choose them freely."""
+    if PREDICTION not in chunk:
+        return ""
+    texts, known = chunk[PREDICTION].map(as_text).to_numpy(str), np.array(classes)
+    other = texts != known[proba.argmax(axis=1)]
+    if not other.any() or not np.isin(texts, known).all():
+        return ""
+    return (
+        f"The column {PREDICTION!r} is not always the most probable class, whose confidence is "
+        f"audited: first in {_row(int(chunk.index[0]) + int(other.argmax()))}."
+    )
 
 
 def _label_codes(

@@ -151,12 +151,18 @@ class BinSums(NamedTuple):
 
 
 def top_label_predictions(
-    y_true: ArrayLike, proba: ArrayLike, *, classes: ArrayLike | None = None
+    y_true: ArrayLike,
+    proba: ArrayLike,
+    *,
+    classes: ArrayLike | None = None,
+    predicted: IntArray | None = None,
 ) -> TopLabelPredictions:
     """Reduce probabilities to the confidence and correctness of the most probable class.
 
     Arguments are those of `skuq.metrics.calibration_table`. If several classes have the largest
-    probability, the first of these classes is the prediction.
+    probability, the first of these classes is the prediction. `predicted` are the positions of
+    other predictions; -1, a rejection, stands for the most probable class, as nobody may evade an
+    audit by rejections.
     """
     column, checked, _ = columns_and_proba(y_true, proba, classes)
     confidence, correct = np.empty(len(column), np.int32), np.empty(len(column), bool)
@@ -164,6 +170,8 @@ def top_label_predictions(
         rows = slice(start, start + CHUNK)
         # Line 8. The maximum is looked up at argmax, which avoids a second pass over wide rows.
         best = checked[rows].argmax(axis=1)
+        if predicted is not None:
+            best = np.where(predicted[rows] < 0, best, predicted[rows])
         top = np.take_along_axis(checked[rows], best[:, None], axis=1)[:, 0]
         confidence[rows] = in_units(top)
         correct[rows] = best == column[rows]
@@ -183,10 +191,8 @@ def bin_edges(
     weight: FloatArray | None = None,
 ) -> IntArray:
     """Edges of the confidence bins in units of ``1 / SCALE``, shape (n_bins + 1,), int64.
-
     "uniform": equal width on [0, 1]. "quantile": equal numbers of predictions (or sums of positive
-    weights), except that equal confidences always share a bin.
-    """
+    weights), except that equal confidences always share a bin."""
     check_n_bins(n_bins)
     if strategy not in get_args(Strategy):
         raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
@@ -217,11 +223,9 @@ def bin_sums(
     n_groups: int = 1,
     weight: FloatArray | None = None,
 ) -> list[BinSums]:
-    """Sums of predictions per bin, for each group (Algorithm 1, step 2).
-
-    `groups` holds the group of each sample, from 0 to n_groups - 1. A prediction of weight 2 counts
-    as two; sums of integer weights are exact.
-    """
+    """Sums of predictions per bin, for each group (Algorithm 1, step 2). `groups` holds the group
+    of each sample, from 0 to n_groups - 1. A prediction of weight 2 counts as two; sums of integer
+    weights are exact."""
     n_bins = len(edges) - 1
     length = n_groups * n_bins
     is_exact = weight is None or weight.dtype.kind == "i"
@@ -294,10 +298,8 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
 
 
 def whole_sums(sums: BinSums) -> BinSums:
-    """Replace weighted sums by sums of the effective number of predictions.
-
-    Each bin keeps its accuracy and mean confidence. Unweighted sums are returned unchanged.
-    """
+    """Replace weighted sums by sums of the effective number of predictions. Each bin keeps its
+    accuracy and mean confidence. Unweighted sums are returned unchanged."""
     if sums.count.dtype.kind != "f":
         return sums
     count, size = sums.effective_count, np.where(sums.count > 0, sums.count, 1.0)

@@ -112,17 +112,11 @@ def audit(ctx: click.Context, /, **options: Any) -> None:
     The options are for an audit of recorded predictions. The subcommands prove and verify an audit
     without revealing the model.
     """
-    if ctx.invoked_subcommand is not None:
-        _check_unused(ctx)
-        return
-    exit_with_verdict(ctx, partial(_passes, **options))
-
-
-def _check_unused(ctx: click.Context) -> None:
-    """Refuse options before the name of a subcommand, because they would be ignored."""
+    if ctx.invoked_subcommand is None:
+        exit_with_verdict(ctx, partial(_passes, **options))
     for param in ctx.command.params:
         if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(
+            raise click.UsageError(  # the option would be ignored
                 f"{param.opts[0]} precedes {ctx.invoked_subcommand!r}; write the options of a "
                 "subcommand after its name.",
                 ctx,
@@ -190,7 +184,13 @@ def _passes(
     if not quiet:
         for note in notes:
             say(note)
-        _show(data)
+        verdict = data["verdict"]
+        color = ("green" if verdict["conclusive"] else "yellow") if verdict["passed"] else "red"
+        say("", verdict["headline"], "", bold=True, fg=color)
+        _io.say_bins(data["bins"])
+        say("")
+        for sentence in verdict["sentences"]:
+            say(f"- {sentence}")
         for what, path in (("Report", report), ("Figures", json_path)):
             if path is not None:
                 say(f"{what}: {path}")
@@ -235,13 +235,3 @@ def _write(
         elif json_path is not None:
             page.write_json(json_path)
     return page.data
-
-
-def _show(data: dict[str, Any]) -> None:
-    verdict = data["verdict"]
-    color = ("green" if verdict["conclusive"] else "yellow") if verdict["passed"] else "red"
-    say("", verdict["headline"], "", bold=True, fg=color)
-    _io.say_bins(data["bins"])
-    say("")
-    for sentence in verdict["sentences"]:
-        say(f"- {sentence}")

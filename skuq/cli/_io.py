@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from skuq._table_files import TableFile
 
-CsvOptions = tuple[str | None, str | None, str | None]  # fields of `CsvFormat`
+CsvOptions = tuple[str | None, str | None, str | None, int | None]  # fields of `CsvFormat`
 READABLE = click.Path(exists=True, dir_okay=False, path_type=Path)
 WRITABLE = click.Path(dir_okay=False, path_type=Path)
 NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
@@ -43,7 +43,8 @@ OPTIONS = {
 }
 for _name in (
     *("absent_classes", "challenge", "classes", "decimal", "drop", "encoding", "held_out", "keys"),
-    *("out", "proba", "regions", "sep", "srs", "strict", "task", "trust", "verdict_samples"),
+    *("out", "proba", "regions", "sep", "skip", "srs", "strict", "task", "trust"),
+    "verdict_samples",
 ):
     OPTIONS[_name] = f"--{_name.replace('_', '-')}"
 PARAMETER = re.compile(rf"`({'|'.join(map(re.escape, OPTIONS))})(?:=([^`]+))?`")
@@ -58,10 +59,8 @@ def one_line(error: BaseException) -> str:
 
 
 def as_options(message: str) -> str:
-    """Replace Python parameters in a message by command-line options.
-
-    For example, `` `drop=['x']` `` becomes `--drop x`; a parameter that is True becomes a flag.
-    """
+    """Replace Python parameters in a message by command-line options, such as `` `drop=['x']` `` by
+    `--drop x`; a parameter that is True becomes a flag."""
 
     def as_option(match: re.Match[str]) -> str:
         name, value = OPTIONS[match[1]], match[2]
@@ -122,14 +121,15 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Decorator with the options of the CSV format, passed to the command as `csv_format`."""
 
     @wraps(command)
-    def with_format(
-        *args: Any, sep: str | None, decimal: str | None, encoding: str | None, **options: Any
-    ) -> Any:
+    def with_format(*args: Any, sep: str | None, **options: Any) -> Any:
         # Pass a plain tuple: an instance of `CsvFormat` would require the import of pandas, which
         # is too slow for a help page.
-        csv_format = (SEPARATORS.get(str(sep).lower(), sep), decimal, encoding)
+        others = (options.pop(name) for name in ("decimal", "encoding", "skip"))
+        csv_format = (SEPARATORS.get(str(sep).lower(), sep), *others)
         return command(*args, csv_format=csv_format, **options)
 
+    skipped = "Lines above the names in CSV files, such as titles.  [default: detected]"
+    with_format = option("--skip", skipped, click.IntRange(0))(with_format)
     for name, what in (
         ("--encoding", "Encoding of CSV files, such as cp1252.  [default: detected]"),
         ("--decimal", "Decimal mark in CSV files, '.' or ','.  [default: detected]"),
@@ -254,10 +254,8 @@ def read_csv(
     needed: list[str] | None = None,
     label: str | None = None,
 ) -> pd.DataFrame:
-    """Read a CSV table with commas and decimal points; text columns of `like` are read as text.
-
-    In column `label`, words such as "NA" and "None" are labels, unless the column is numeric.
-    """
+    """Read a CSV table with commas and decimal points; text columns of `like` are read as text. In
+    column `label`, words such as "NA" and "None" are labels, unless the column is numeric."""
     from pandas.api.types import is_numeric_dtype
 
     from skuq._table_files import CsvFormat, open_table

@@ -13,7 +13,7 @@ import click
 from skuq.cli import _io
 from skuq.cli._io import READABLE, SHARE, WRITABLE, InputError, one_line, option, say
 from skuq.cli._main import GUESSING
-from skuq.imports import Plugin, discover
+from skuq.imports import discover
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -114,8 +114,12 @@ def quantify(
         if load is not None:  # the notes of the model were printed when it was trained
             model = TableModel.load(load, trust=trust)
         else:
-            if new is not None:
-                _check_common_columns(tables["train"], new, training["target"])
+            names = {*tables["train"].columns} - {training["target"]}
+            if new is not None and not names & {*new.columns}:
+                raise InputError(
+                    f"--predict: {new.path.name} has none of the columns of the training table "
+                    f"({', '.join(tables['train'].columns[:5])}, ...); is it the right file?"
+                )
             model = _trained(tables, save, trust, quiet, **training)
             first = [*model.warnings_, *weak_class_notes(model, coverage)]
             last = model.notes_[len(model.warnings_) :]
@@ -166,15 +170,6 @@ def _check_options(context: click.Context) -> None:
     raise InputError(wrong)
 
 
-def _check_common_columns(train: TableFile, new: TableFile, target: str) -> None:
-    """Before training, refuse a table for prediction that has none of the training columns."""
-    if not ({*train.columns} - {target}) & {*new.columns}:
-        raise InputError(
-            f"--predict: {new.path.name} has none of the columns of the training table "
-            f"({', '.join(train.columns[:5])}, ...); is it the right file?"
-        )
-
-
 @contextmanager
 def _refused() -> Iterator[None]:
     """Convert input errors to a message of one line, with exit code 2."""
@@ -220,6 +215,8 @@ def _trained(
     # Columns of codes with leading zeros are read as text, unless the user passed a fitted model,
     # because it was fitted on numbers.
     texts = {*names} if is_fitted else {*names, *train.codes}
+    for table in tables.values():
+        table.strips = not is_fitted
     if task == "regression":
         texts.discard(target)
     known = train.read(dtype=dict.fromkeys(texts, str), text_columns=names)
@@ -253,9 +250,10 @@ def _scored(
     import pandas as pd
 
     from skuq._table_files import write_table
+    from skuq.labels import true_name
     from skuq.tables import NewValuesWarning, coverage_notes, table_notes
 
-    kinds = columns_as_text(model)
+    kinds, table.strips = columns_as_text(model), model.columns_.read_text
     # The target is copied to the output, because an audit of the output needs it.
     has_truth = model.target_ in table.columns
     if has_truth:
@@ -265,19 +263,21 @@ def _scored(
     total: Any = 0  # counts of all chunks so far
     kept: list[pd.DataFrame] = []
     pages: list[Report] = []
-    n_unread, is_copied = 0, has_truth
+    n_unread, first_unread = 0, ""
 
     def results() -> Iterator[pd.DataFrame]:
-        nonlocal n_unread, total, is_copied
+        nonlocal n_unread, first_unread, total
         for chunk in table.chunks(dtype=kinds, text_columns=names):
             with warnings.catch_warnings():  # one note on all chunks replaces these warnings
                 warnings.simplefilter("ignore", NewValuesWarning)
                 rows = model.predict(chunk, coverage=coverage, strict=strict)
             total = total + model.count(chunk)
-            n_unread += int(rows["prediction"].isna().sum())
-            is_copied = has_truth and model.target_ not in rows
-            if is_copied:
-                rows.insert(len(names), model.target_, chunk[model.target_].to_numpy())
+            unread = rows["reasons"][rows["prediction"].isna()]
+            first_unread = first_unread or next(iter(unread), "")
+            n_unread += len(unread)
+            if has_truth:
+                truth = chunk[model.target_].to_numpy()
+                rows.insert(len(names), true_name(model.target_), truth)
             if report is not None:
                 kept.append(rows)
             yield rows
@@ -294,12 +294,7 @@ def _scored(
         pages[0].write(report)
     said = [*table_notes(total), *coverage_notes(len(model.held_out_), coverage)]
     said += [written.note] if written.note else []
-    if has_truth and not is_copied:
-        said.append(
-            f"The true values of {model.target_!r} were not copied, since the results have a "
-            "column of that name; rename the column in the tables to include them."
-        )
-    first = [] if n_unread == 0 else [f"{n_unread} of {written.rows} rows not scored.", said.pop(0)]
+    first = [] if n_unread == 0 else [f"{n_unread} of {written.rows} rows {first_unread}."]
     return first, [*said, f"{written.rows - n_unread} rows were predicted."]
 
 
@@ -326,7 +321,7 @@ def _given(model: str, trust: bool) -> Any:
 
 def _estimator(method: str, params: dict[str, Any]) -> Any:
     """Create the estimator with this long or short name, using the parameters that it accepts."""
-    plugins = {_short_name(plugin): plugin for plugin in discover()}
+    plugins = {each.name.lower().removesuffix("classifier"): each for each in discover()}
     plugin = plugins.get(method.lower().removesuffix("classifier"))
     if plugin is None or plugin.estimator is None:
         known = ", ".join(sorted(name for name, p in plugins.items() if p.estimator is not None))
@@ -342,7 +337,3 @@ def _estimator(method: str, params: dict[str, Any]) -> Any:
         raise InputError(f"Estimator {method!r} does not predict class probabilities.")
     accepted = estimator.get_params()
     return estimator.set_params(**{k: v for k, v in params.items() if k in accepted})
-
-
-def _short_name(plugin: Plugin) -> str:
-    return plugin.name.lower().removesuffix("classifier")

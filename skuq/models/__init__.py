@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from skuq.files import stored_in
 from skuq.imports import import_networks, lazy_names
+from skuq.models._given import RESAMPLED as RESAMPLED
 from skuq.models._given import Given as Given
 from skuq.models._given import as_rows
 from skuq.models._given import check_is_estimator as check_is_estimator
@@ -17,6 +18,7 @@ from skuq.models._given import takes_weights as takes_weights
 from skuq.models._model import LearnerModel as LearnerModel
 from skuq.models._model import Model
 from skuq.models._model import classes_of_logits as classes_of_logits
+from skuq.models._model import unfitted as unfitted
 from skuq.models._resolve import ModelClassifierMixin as ModelClassifierMixin
 from skuq.models._resolve import ModelMixin as ModelMixin
 from skuq.models._resolve import ModuleClassifier as ModuleClassifier

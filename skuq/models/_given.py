@@ -14,6 +14,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array, check_consistent_length, column_or_1d, get_tags, indexable
 from sklearn.utils.validation import has_fit_parameter
 
+from skuq import wrappers
 from skuq.base import FloatArray
 from skuq.files import stored
 from skuq.labels import labels_in_mask, plain
@@ -44,6 +45,13 @@ TEXT_FIELDS = ("input_ids", "attention_mask", "token_type_ids")
 _INSIDE = ("estimator", "final_estimator", "regressor")  # parameters that contain models
 
 
+RESAMPLED = (
+    "A sampler changed the class frequencies of the training rows: probabilities of the model, and "
+    "uncertainty computed from them, are not frequencies. If you need frequencies, train without a "
+    "sampler, or calibrate the model (`CalibratedClassifierCV`)."
+)
+
+
 @dataclass(frozen=True)
 class Given:
     """An estimator and the models inside its wrappers."""
@@ -55,11 +63,15 @@ class Given:
     trained: Any
     preprocesses: bool  # whether a pipeline around the learner preprocesses inputs
     takes_ids: bool  # whether inputs are ids, such as node ids of a graph
+    resamples: bool = False  # whether a pipeline changes the class frequencies of training rows
+    decides: bool = False  # whether a threshold, or code of the user, chooses among the classes
 
     @property
     def is_network(self) -> bool:
         """Whether the learner is a network, which has gradients."""
         learner = self.learner
+        if self.decides:
+            return False
         if learner is None or is_skorch_net(learner) or not hasattr(learner, "fit"):
             return True
         return is_module(learner) or isinstance(learner, MLPClassifier | MLPRegressor)
@@ -99,16 +111,14 @@ class Given:
     @property
     def has_gradients(self) -> bool:
         """Whether `adopt` can convert the learner to a network."""
-        linear = isinstance(self.learner, LogisticRegression)
+        linear = isinstance(self.learner, LogisticRegression) and not self.decides
         return self.is_network or linear or hasattr(self.learner, "as_model")
 
     @property
     def is_naturally_network(self) -> bool:
-        """Whether `adopt` can convert the learner, and only plain wrappers surround it.
-
-        Plain wrappers are pipelines, searches and `FrozenEstimator`. Other wrappers, such as
-        `CalibratedClassifierCV`, can be converted in some settings only.
-        """
+        """Whether `adopt` can convert the learner, and only plain wrappers surround it. Plain
+        wrappers are pipelines, searches and `FrozenEstimator`. Other wrappers, such as
+        `CalibratedClassifierCV`, can be converted in some settings only."""
         return self.has_gradients and (self.trained is self.learner or is_module(self.trained))
 
     @property
@@ -163,7 +173,7 @@ def takes_weights(learner: Any) -> bool:
 def look_at(estimator: Any) -> Given:
     """Determine the type of an estimator and the models inside its wrappers."""
     learner = trained = estimator
-    preprocesses = takes_ids = False
+    preprocesses = takes_ids = resamples = calibrates = decides = False
     while learner is not None:
         if not preprocesses and hasattr(learner, "as_model"):
             takes_ids = bool(get_tags(learner).input_tags.one_d_array)
@@ -172,11 +182,16 @@ def look_at(estimator: Any) -> Given:
         if inside is None:
             break
         preprocesses = preprocesses or isinstance(learner, Pipeline)
+        decides = decides or wrappers.has_threshold(learner)
+        calibrates = calibrates or is_instance_of(learner, *wrappers.CALIBRATED)
+        resamples |= not calibrates and wrappers.first_sampler(learner) is not None
         delegates = isinstance(learner, FrozenEstimator | Pipeline) or is_search(learner)
         if trained is learner and delegates:
             trained = inside.estimator
         learner = inside.estimator
-    return Given(estimator, learner, trained, preprocesses, takes_ids)
+    if isinstance(learner, LogisticRegression | MLPClassifier):
+        decides = decides or not type(learner).predict.__module__.startswith("sklearn")
+    return Given(estimator, learner, trained, preprocesses, takes_ids, resamples, decides)
 
 
 def check_is_estimator(estimator: Any) -> None:
@@ -282,10 +297,8 @@ class Rows(Inputs):
 @stored("models.table")
 @dataclass(frozen=True)
 class Table(Inputs):
-    """Inputs for a model with its own preprocessing, such as tables with text columns, or texts.
-
-    A learner of scikit-learn receives a table, an array or texts, and handles NaN itself.
-    """
+    """Inputs for a model with its own preprocessing, such as tables with text columns, or texts. A
+    learner of scikit-learn receives a table, an array or texts, and handles NaN itself."""
 
     reaches_preprocessing: ClassVar[bool] = True
     learner: bool = False

@@ -21,7 +21,7 @@ from sklearn.exceptions import UnsetMetadataPassedError
 from skuq._information import array_namespace, log_softmax
 from skuq.base import FloatArray
 from skuq.files import stored
-from skuq.labels import codes_of, proba_of_classes
+from skuq.labels import codes_of, positions_of, proba_of_classes
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.validation import as_pandas, to_dense, warn_user, with_names
 from skuq.wrappers import weight_params
@@ -95,6 +95,11 @@ class Model(ABC):
         """Predict log-probabilities, (n_samples, n_classes), float64, like `outputs`."""
         return log_softmax(in_float64(self.outputs(inputs, device)))
 
+    def decisions(self, inputs: Any, device: torch.device | str = "cpu") -> NDArray[Any]:
+        """Predict labels: the most probable class, unless the model itself decides otherwise."""
+        assert self.classes is not None
+        return self.classes[np.asarray(self.log_proba(inputs, device)).argmax(axis=1)]
+
     def losses(
         self, inputs: Any, codes: NDArray[np.int64], device: torch.device | str = "cpu"
     ) -> FloatArray:
@@ -167,6 +172,14 @@ class LearnerModel(Model):
             fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
         return replace(self, estimator=fitted)
 
+    def decisions(self, inputs: Any, device: torch.device | str = "cpu") -> NDArray[Any]:
+        # A decision threshold or costs decide against the most probable class.
+        if self.classes is None or not hasattr(self.estimator, "predict"):
+            return super().decisions(inputs, device)
+        labels = np.asarray(self.estimator.predict(inputs)).reshape(len(inputs))
+        codes = positions_of(labels, self.classes)
+        return labels if (codes < 0).any() else self.classes[codes]
+
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
         if self.classes is None:
             means = np.array(self.estimator.predict(inputs), dtype=np.float64)
@@ -189,11 +202,9 @@ class LearnerModel(Model):
 
 def for_learner(estimator: Any, X: Any, *, preprocesses: bool) -> Any:
     """Convert inputs for a learner: sparse to dense, and tables of other libraries to DataFrames.
-
     Tables for a pipeline are not converted, because the first step of the pipeline may select
     columns with the API of the table's library. An array gets the column names of the estimator;
-    without names, the estimator would warn in each call.
-    """
+    without names, the estimator would warn in each call."""
     return with_names(estimator, to_dense(X if preprocesses else as_pandas(X)))
 
 
@@ -210,6 +221,32 @@ UNCONVERTED = (
 )
 
 
+# Parameters of XGBoost and LightGBM that stop early, and of these and CatBoost for the number.
+_STOPPING = ("early_stopping_round", "early_stopping_rounds", "n_iter_no_change")
+_N_TREES = ("n_estimators", "iterations", "num_boost_round", "num_trees")
+
+
+def unfitted(estimator: Any) -> Any:
+    """Clone; boosting that was stopped early gets its best number of trees and needs no rows."""
+    twin = clone(estimator)
+    copies = twin.get_params()
+    for name, part in {"": estimator, **estimator.get_params()}.items():
+        best = getattr(part, "best_iteration", None)  # of XGBoost, from 0
+        n_trees = getattr(part, "best_iteration_", None) if best is None else best + 1
+        if n_trees is None or copies.get(name) is part:  # a frozen model stays fitted
+            continue
+        given, prefix = part.get_params(deep=False), f"{name}__" if name else ""
+        if hasattr(part, "tree_count_"):  # CatBoost, which chose the rate by the number of trees
+            n_trees = part.tree_count_
+            new = {"learning_rate": part.learning_rate_, "use_best_model": False}
+        else:
+            new = {each: None for each in _STOPPING if given.get(each) is not None}
+        named = next((each for each in _N_TREES if each in given), _N_TREES[0])
+        new |= {named: n_trees} if n_trees else {}
+        twin.set_params(**{prefix + each: value for each, value in new.items()})
+    return twin
+
+
 def fit_clone(
     estimator: Any,
     X: Any,
@@ -220,12 +257,10 @@ def fit_clone(
     **fit_params: Any,
 ) -> Any:
     """Fit a clone of a scikit-learn model, with `seed` for each `random_state` that is None.
-
     Weights are passed to the learner inside pipelines and searches. Without metadata routing, they
     are passed by parameter names; with metadata routing, as the model's parts request them.
-    `fit_params` are further arguments of `fit`.
-    """
-    twin = clone(estimator)
+    `fit_params` are further arguments of `fit`."""
+    twin = unfitted(estimator)
     unset = [name for name, value in twin.get_params().items() if value is None]
     seeded = [name for name in unset if name.split("__")[-1] == "random_state"]
     twin.set_params(**dict.fromkeys(seeded, seed))
@@ -293,11 +328,9 @@ def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
 
 
 def _warn_of_probabilities(logits: Any) -> None:
-    """Warn, at the user's line, if outputs that should be logits are probabilities.
-
-    Outputs count as probabilities if all values are in [0, 1] and each of several rows sums to 1,
-    which practically never happens with logits.
-    """
+    """Warn, at the user's line, if outputs that should be logits are probabilities. Outputs count
+    as probabilities if all values are in [0, 1] and each of several rows sums to 1, which
+    practically never happens with logits."""
     inside = len(logits) > 1 and bool(((logits >= 0) & (logits <= 1)).all())
     if inside and bool((abs(in_float64(logits).sum(-1) - 1) < _ROW_SUM_TOLERANCE).all()):
         warn_user(

@@ -31,7 +31,7 @@ from skuq.models._given import (
 )
 from skuq.models._model import N_EXAMPLES, LearnerModel, Model, fit_clone, for_learner, in_float64
 from skuq.validation import check_targets_are_classes, is_texts, training_weights
-from skuq.wrappers import unwrap
+from skuq.wrappers import first_sampler, transform_of, unwrap
 
 if TYPE_CHECKING:
     import torch
@@ -249,6 +249,9 @@ def _learner(
 
 def _learner_model(fitted: Any) -> LearnerModel:
     """Model of the estimator inside pipelines and searches; includes pipelines' transformers."""
+    if (sampler := first_sampler(fitted)) is not None:  # refits have to resample, too
+        model = LearnerModel(estimator=fitted[sampler:], classes=np.asarray(fitted.classes_))
+        return model.behind(transform_of(fitted.steps[:sampler]))
     if isinstance(fitted, FrozenEstimator | Pipeline) or hasattr(fitted, "best_estimator_"):
         inside = unwrap(fitted)
         assert inside is not None
@@ -337,7 +340,10 @@ class ModelClassifierMixin(ModelMixin):
         return proba
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Predict the most probable class.
+        """Predict the class of each input.
+
+        A scikit-learn estimator that was passed decides itself, such as by a threshold or by costs;
+        any other model predicts the most probable class.
 
         Parameters
         ----------
@@ -349,8 +355,11 @@ class ModelClassifierMixin(ModelMixin):
         ndarray of shape (n_samples,)
             Class labels.
         """
-        best = self.predict_proba(X).argmax(axis=1)  # asks whether it is fitted
-        return self.classes_[best]
+        if type(self).predict_proba is not ModelClassifierMixin.predict_proba:
+            best = self.predict_proba(X).argmax(axis=1)  # asks whether it is fitted
+            return self.classes_[best]
+        inputs = self._inputs(X)
+        return self.model_.decisions(inputs, self.device)
 
     def _log_proba(self, inputs: Any) -> Any:
         return self.model_.log_proba(inputs, self.device)

@@ -527,13 +527,12 @@ def _reduced(
 
 def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
     """Whether the learner is a logistic regression whose refits cost more than a gradient search.
-
     The cost of a refit grows with rows * features * classes; the cost of a gradient search grows
-    with features * classes.
-    """
+    with features * classes."""
     learner = given.trained
     shape: tuple[int, ...] = getattr(X, "shape", ())
-    is_softmax = isinstance(learner, LogisticRegression) and learner.solver != "liblinear"
+    is_logistic = isinstance(learner, LogisticRegression) and not given.decides
+    is_softmax = is_logistic and learner.solver != "liblinear"
     # Class weights and L1 penalties have an effect on refits only, not on gradient searches.
     equivalent = is_softmax and not given.class_weights and not getattr(learner, "l1_ratio", None)
     if not equivalent or len(shape) != 2 or find_spec("torch") is None:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
 from skuq.files import stored
-from skuq.models import Given, ModelClassifierMixin
+from skuq.models import RESAMPLED, Given, ModelClassifierMixin
 from skuq.quam._base import KEPT, PARAMETERS, QUAMBase
 from skuq.quam._importance_sampling import AdversarialModels
 from skuq.quam._search import Classification, Found, Setup, mean_loss
@@ -231,7 +231,8 @@ class QUAMClassifier(
         Warns
         -----
         UserWarning
-            If the model's loss on the training data is larger than the loss of guessing; if the
+            If the model was trained on resampled rows, whose class frequencies it predicts; if its
+            loss on the training data is larger than the loss of guessing; if the
             first steps indicate that the search takes more than five minutes; or if only some of
             the classes are searched, because not all models fit into memory.
         """
@@ -242,7 +243,9 @@ class QUAMClassifier(
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
         # Class weights change the class frequencies that the model learns.
-        if not data.given.class_weights:
+        if data.given.resamples:
+            warn_user(RESAMPLED)
+        elif not data.given.class_weights:
             warn_if_worse_than_guessing(
                 self.reference_loss_, data.codes, self.classes_, data.weight
             )

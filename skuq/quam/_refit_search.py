@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import _safe_indexing
@@ -26,7 +27,7 @@ from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray
 from skuq.files import stored
-from skuq.models import Given, LearnerModel, TrainingData, class_weights, takes_weights
+from skuq.models import Given, LearnerModel, TrainingData, class_weights, takes_weights, unfitted
 from skuq.quam._search import (
     MAX_MEMORY,
     Found,
@@ -162,11 +163,9 @@ class RefitSearch(Search):
 @stored("quam.refitted")
 @dataclass(frozen=True)
 class Refitted(Found):
-    """Variants of a learner, (n_searches, n_kept).
-
-    If the given model memorises its samples, `limited` is the learner with a minimum number of
-    samples in each leaf, fitted without a pool.
-    """
+    """Variants of a learner, (n_searches, n_kept). If the given model memorises its samples,
+    `limited` is the learner with a minimum number of samples in each leaf, fitted without a
+    pool."""
 
     models: tuple[tuple[LearnerModel, ...], ...]
     limited: LearnerModel | None
@@ -202,10 +201,8 @@ class RefitProblem(Problem):
 
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
     """Pool rows whose predictions leave the targets' range by at most `_REACH` times its width.
-
     Targets derived from the huge predictions of models with powers or exponentials would outweigh
-    all other samples in a refit.
-    """
+    all other samples in a refit."""
     y = problem.y
     beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
     near = np.flatnonzero(beyond <= _REACH * np.ptp(y))
@@ -298,10 +295,8 @@ def _refit_data(
     seed: int,
 ) -> Iterator[_Rows]:
     """Yield training rows and the whole pool, whose weight is a share of the training weight.
-
     Without weights, yield training rows and some pool rows: a share of their number, at least 1.
-    All searches use the same pool rows; rows are repeated if the pool has too few.
-    """
+    All searches use the same pool rows; rows are repeated if the pool has too few."""
     n_rows = len(pool) + (0 if weight is None else len(y))
     order = np.random.default_rng(seed).permutation(n_rows)  # the same for all refits
     joined = None if weight is None else _safe_indexing(stacked_rows(X, pool), order)
@@ -403,10 +398,8 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
     """Unfitted copy whose trees cannot memorise single samples, and whether the original could.
-
-    Fully grown trees put each pool input into a separate leaf, even if its weight is tiny.
-    """
-    learner = clone(estimator)
+    Fully grown trees put each pool input into a separate leaf, even if its weight is tiny."""
+    learner = unfitted(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(
         estimator, "do_early_stopping_"
     ):
@@ -417,6 +410,10 @@ def _limited(estimator: Any) -> tuple[Any, bool]:
         tree = DecisionTreeClassifier if is_classifier(learner) else DecisionTreeRegressor
         member, memorises = _limited(tree() if learner.estimator is None else learner.estimator)
         return learner.set_params(estimator=member), memorises
+    if isinstance(learner, Pipeline):  # with samplers
+        name, last = estimator.steps[-1]
+        last, memorises = _limited(last)
+        return learner.set_params(**{name: last}), memorises
     params = learner.get_params(deep=False)
     grown = {"min_samples_leaf": 1, "max_depth": None, "max_leaf_nodes": None}
     if any(name not in params or params[name] != value for name, value in grown.items()):

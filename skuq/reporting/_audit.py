@@ -44,9 +44,7 @@ Row = Mapping[str, Any]  # one of its bins
 
 class AuditReport(Report):
     """Report on an audit; the attribute ``data`` holds its numbers as plain Python objects.
-
-    `audit_report` makes it with plots, the class itself without. Added sections come last.
-    """
+    `audit_report` makes it with plots, the class itself without. Added sections come last."""
 
     def __init__(
         self, title: str, data: dict[str, Any], *, created: datetime | None = None
@@ -67,11 +65,9 @@ class AuditReport(Report):
     def write(
         self, path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None
     ) -> Path:
-        """Write the page and its data atomically, and return the path of the page.
-
-        By default, the data are written to `path` with the suffix ``.json``. They name the SHA-256
-        of the page, so that a page and data of different audits are noticed.
-        """
+        """Write the page and its data atomically, and return the path of the page. By default, the
+        data are written to `path` with the suffix ``.json``. They name the SHA-256 of the page, so
+        that a page and data of different audits are noticed."""
         path = Path(path)
         twin = path.with_suffix(".json") if json_path is None else Path(json_path)
         if path == twin:
@@ -294,14 +290,6 @@ def _numbers(row: Row) -> dict[str, str]:
     }
 
 
-def _bin_table(rows: Iterable[Row]) -> pd.DataFrame:
-    return pd.DataFrame(
-        {"bin": _range(row), **_numbers(row), "finding": bin_finding(row)}
-        for row in rows
-        if row["count"]
-    )
-
-
 def _group_table(groups: Iterable[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(
         {
@@ -363,7 +351,13 @@ def _contents(data: Figures) -> dict[str, Any]:
         "findings": texts["findings"] or [nothing],
         "meaning": texts["meaning"],
         "power": texts["power"],
-        "bins": cells(_bin_table(data["bins"])),
+        "bins": cells(
+            pd.DataFrame(
+                {"bin": _range(row), **_numbers(row), "finding": bin_finding(row)}
+                for row in data["bins"]
+                if row["count"]
+            )
+        ),
         "groups": cells(_group_table(data["groups"])) if data["groups"] else None,
         "regions": cells(_region_table(regions["found"])) if regions and regions["found"] else None,
         "smallest": cells(_power_table(data["bins"])),

@@ -165,23 +165,28 @@ def _audited(model: TableModel) -> str:
         return ""
     from skuq.audit import CalibrationAuditor
 
+    label, predicted = (model.held_out_[name].to_numpy() for name in ("label", "prediction"))
     audit = CalibrationAuditor.from_predictions(
-        model.held_out_["label"].to_numpy(), model.held_out_proba_, classes=model.classes_
+        label, model.held_out_proba_, classes=model.classes_, predicted=predicted
     )
     return " ".join(sentences(audit_data(audit))["verdict"])
 
 
 def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
-    measured = model.measured_by_class(coverage)
+    measured, few = model.measured_by_class(coverage), model.unmeasured_classes()
+    measured = measured.drop(index=few.index, errors="ignore")
     if len(measured) > SHOWN_CLASSES:
         measured = measured.nsmallest(SHOWN_CLASSES, "coverage")
-    return pd.DataFrame(
+    shown = pd.DataFrame(
         {
             "held-out rows": measured["rows"],
             "right predictions": measured["accuracy"].map(SHARE),
             "coverage": measured["coverage"].map(lambda share: _measured(share, SHARE)),
         }
     )
+    unknown = dict.fromkeys(shown.columns[1:], "cannot be measured")
+    rows = few.rename_axis("class").to_frame("held-out rows").assign(**unknown)
+    return pd.concat([shown, rows.head(SHOWN_CLASSES)])
 
 
 def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:

@@ -36,13 +36,17 @@ EMPTY = "Columns without values were dropped"
 NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
 OF_NAMES = "Text columns with a different value in nearly every row, such as names, were dropped"
 NAMES = 0.9  # a text column with a larger share of distinct values contains names or free text
-# Distinct integers are row numbers if their range is smaller than DENSE times the number of rows.
-DENSE = 2
+# Distinct integers are row numbers if their range is smaller than DENSE times the number of rows,
+# or if so many pairs of equal numbers were expected in a random sample of this range.
+DENSE, REPEATED = 2, 10
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 BOOLEANS = {"True": True, "False": False}
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEAN_TEXTS |= {"1": "True", "0": "False"}
 INTEGER, DATE = "integer", "date"
+# A number may mark missing values if at least this share, and this number, of the cells have it,
+# and if the others have at least so many distinct values.
+MARKED, FEWEST_MARKED, FEWEST_OTHERS = 0.01, 3, 5
 
 stored("tables.number-format")(NumberFormat)
 
@@ -111,6 +115,17 @@ def place(table: pd.DataFrame, position: int) -> str:
     if numbered is None or not types.is_integer(label):
         return f"row {label}"
     return f"{numbered[0]} {label + numbered[1]}"
+
+
+def decimal_mark(table: pd.DataFrame) -> str | None:
+    """Decimal mark for ambiguous numbers in text, which the other columns of the table show."""
+    mark: str | None = table.attrs.get("decimal")  # set by `open_table`
+    if mark is not None:
+        return mark or table.attrs.get("assumed", "")
+    if (table.select_dtypes("float") % 1 > 0).any(axis=None):  # these had a point
+        return None
+    texts = (table[name] for name in table if types.infer_dtype(table[name]) == "string")
+    return written_numbers.common_mark(texts) or None
 
 
 # --- dates -----------------------------------------------------------------------------------
@@ -254,7 +269,8 @@ class Cleaned(NamedTuple):
 
     def unread(self, table: pd.DataFrame) -> dict[int, str]:
         """Map the positions of rows with unreadable cells to a description of these cells."""
-        found: dict[int, list[str]] = {}
+        empty = np.flatnonzero(table.isna().all(axis=1)).tolist()
+        found: dict[int, list[str]] = {row: ["no values"] for row in empty}
         for each in self.cells:
             for row, text in zip(each.rows.tolist(), each.texts, strict=True):
                 if not each.read:
@@ -301,7 +317,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
         """Learn the names and types of the columns."""
-        self.decimal_: str | None = X.attrs.get("decimal")  # decimal mark found by `open_table`
+        self.decimal_: str | None = X.attrs.get("decimal")
         self.dates_: dict[str, DateColumn] = {}  # each is replaced by several numeric columns
         self.formats_: dict[str, NumberFormat] = {}  # of text columns parsed as numbers
         self.others_: dict[str, list[str]] = {}  # unparsable training texts, which count as missing
@@ -404,10 +420,8 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Convert clean rows back to the column types and names of the training table.
-
-        Requires ``read_text=False``: parsed text cannot be restored.
-        """
+        """Convert clean rows back to the column types and names of the training table. Requires
+        ``read_text=False``: parsed text cannot be restored."""
         stored = {name: _of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:
@@ -516,7 +530,42 @@ def _numbers_rows(name: str, values: pd.Series) -> bool:
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False
     # A stored index has no name, and counts even if most of its numbers are missing.
-    return name.startswith(UNNAMED) or values.max() - values.min() < DENSE * len(values)
+    width = values.max() - values.min()
+    is_dense = width < max(DENSE * len(values), len(values) ** 2 / (2 * REPEATED))
+    return name.startswith(UNNAMED) or bool(is_dense)
+
+
+def doubts(name: str, column: pd.Series, *, is_number: bool) -> list[str]:
+    """Warn of texts that differ only by case or blanks, and of numbers that may mark no value."""
+    if is_number:
+        return _marks_warning(name, column)
+    counts = column.dropna().map(as_text).value_counts()
+    alike = counts.groupby(counts.index.str.split().str.join(" ").str.casefold(), sort=False)
+    groups = [", ".join(f"{t!r} ({n})" for t, n in g.items()) for _, g in alike if len(g) > 1]
+    if not groups:
+        return []
+    more = f", and {len(groups) - 3} more such values" if len(groups) > 3 else ""
+    return [
+        f"Values of {shown(name)} differ only by case or blanks: {'; '.join(groups[:3])}{more}. If "
+        "they mean the same, write them alike."
+    ]
+
+
+def _marks_warning(name: str, values: pd.Series) -> list[str]:
+    """Warning of a number that many cells have and that is far from all others, such as -999."""
+    counts = values.dropna().value_counts()
+    ends = {counts.index.min(), counts.index.max()} if len(counts) > FEWEST_OTHERS else set()
+    frequent = [end for end in ends if counts[end] >= max(FEWEST_MARKED, MARKED * counts.sum())]
+    inner = counts.index.difference(frequent)  # there may be marks at both ends
+    low, high = inner.min(), inner.max()
+    marks = [end for end in frequent if max(low - end, end - high) > high - low]
+    others = counts.index.difference(marks)
+    return [
+        f"{shown(name)} is {mark:g} in {counts[mark]} of {counts.sum()} rows, and from "
+        f"{others.min():g} to {others.max():g} elsewhere. If {mark:g} marks missing values, leave "
+        "these cells empty."
+        for mark in sorted(marks)
+    ]
 
 
 def format_note(column: pd.Series, format: NumberFormat) -> str:
@@ -524,7 +573,10 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
     texts = pd.Series(written_numbers.texts_of(column)[0], dtype=object)
     words = texts.str.lower().isin(WORDS)
     written = texts[~words & pd.to_numeric(texts, errors="coerce").isna()]
-    such = f", such as {written.iloc[0]!r}" if len(written) else ""
+    such = ""
+    if len(written):
+        value = format.read([written.iloc[0]])[0].tolist()[0]
+        such = f", such as {written.iloc[0]!r} (read as {value:.10g})"
     if words.any():
         such += f" ({texts[words].iloc[0] or 'blank'} where a number is missing)"
     return f"Column {shown(column.name)} contains {format.form('s')}{such}; it is numeric."

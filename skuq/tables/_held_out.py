@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LinearRegression
 from sklearn.model_selection import train_test_split
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from skuq.base import BoolArray, FloatArray, IntArray, PredictionInterval
 from skuq.calibration import conformal_limit
-from skuq.labels import as_text, codes_of, proportional_order
+from skuq.labels import as_text, codes_of, positions_of, proportional_order
 from skuq.metrics import negative_log_likelihood
 from skuq.tables._columns import TableError
 from skuq.tables._training import as_codes
@@ -26,9 +29,11 @@ MAX_HELD_OUT = 2000  # rows held out for calibration, unless a fifth of the tabl
 FEWEST_DIFFERENT, OFTEN = 0.25, 3
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
 # A log loss is suspiciously low up to this share of the log loss of predicting class frequencies.
-SURE = 0.05
-MOST_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
+# Quantities: the mean squared error, and that of the mean; or of one column alone.
+SURE, NEARLY_NO_ERROR = 0.05, 0.01
+MAX_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 MOST_GROUPS, N_TENTHS = 20, 10
+FEWEST_OF_CLASS, ENOUGH_HELD = 3, 20  # held-out rows
 PREDICTION, TARGET = "prediction", "(target)"
 SMALLEST = "The smallest possible p-value is {:.2g}."
 # A whole number. It may end in ".0", because pandas stores integers as floats if some are missing.
@@ -192,41 +197,48 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
 
 
 def leaking_columns(
-    parts: Parts,
-    scores: FloatArray,  # one minus the probability of the true class, (n_held_out,)
-    right: BoolArray,  # whether the prediction is correct, (n_held_out,)
-    numbers: Sequence[str],
+    parts: Parts, losses: tuple[float, float], right: Any, numbers: Sequence[str]
 ) -> list[str]:
-    """Columns that predict the class on their own; none unless the log loss is suspiciously low."""
-    share = np.unique(parts.y_held, return_counts=True)[1] / len(right)
-    loss = -np.log(np.maximum(1 - scores, 1e-12)).mean()
-    if len(right) < FEWEST_TO_SUSPECT or loss > SURE * -(share * np.log(share)).sum():
+    """Columns that predict the target on their own; none unless the loss is suspiciously low.
+
+    `losses` are those of the model and of guessing; `right`, (n_held_out,), is None for quantities.
+    """
+    loss, guessing = losses
+    if len(parts.y_held) < FEWEST_TO_SUSPECT or loss > SURE * guessing:
         return []
-    some = np.random.default_rng(0).permutation(len(parts.y))[:MOST_TO_SUSPECT]
+    some = np.random.default_rng(0).permutation(len(parts.y))[:MAX_TO_SUSPECT]
     y, found = parts.y[some], []
+    # A leaked column determines a class by a simple rule, so a small tree is enough.
+    models: list[Any] = [DecisionTreeRegressor(min_samples_leaf=2, random_state=0)]
+    models += [make_pipeline(SimpleImputer(), LinearRegression())]
+    if right is not None:
+        models = [DecisionTreeClassifier(max_leaf_nodes=2 * len(np.unique(y)), random_state=0)]
     for name in parts.X.columns:
         X = parts.X[[name]].iloc[some]
         encoder = as_codes(X, [name] if name in numbers else []).fit(X)
-        # A leaked column determines the class by a simple rule, so a small tree is enough.
-        tree = DecisionTreeClassifier(max_leaf_nodes=2 * len(np.unique(y)), random_state=0)
         codes, new = (encoder.transform(each[[name]]) for each in (X, parts.X_held))
-        if (tree.fit(codes, y).predict(new) == parts.y_held).mean() >= right.mean():
-            found.append(name)
+        predicted = [model.fit(codes, y).predict(new) for model in models]
+        if right is not None:
+            leaks = (predicted[0] == parts.y_held).mean() >= right.mean()
+        else:
+            errors = [((each - parts.y_held) ** 2).mean() for each in predicted]
+            leaks = min(errors) <= max(loss, NEARLY_NO_ERROR * guessing)
+        found += [name] if leaks else []
     return found
 
 
 # --- sets and groups -----------------------------------------------------------------------------
 
 
-def prediction_sets(proba: FloatArray, limit: float) -> BoolArray:
-    """Mask of classes with a score up to `limit`, and the most probable class; (n_rows, n_classes).
-
-    The score is one minus the probability of the class (Sadinle, Lei, Wasserman, "Least Ambiguous
+def prediction_sets(proba: FloatArray, limit: float, predicted: IntArray) -> BoolArray:
+    """Mask of classes with a score up to `limit`, the most probable and the predicted class. The
+    score is one minus the probability of the class (Sadinle, Lei, Wasserman, "Least Ambiguous
     Set-Valued Classifiers with Bounded Error Levels", Journal of the American Statistical
-    Association 114, 2019).
-    """
+    Association 114, 2019)."""
     inside: BoolArray = 1 - proba <= limit
-    inside[np.arange(len(proba)), proba.argmax(axis=1)] = True
+    best = proba.argmax(axis=1)
+    for codes in (best, np.where(predicted < 0, best, predicted)):  # -1: the model rejects the row
+        inside[np.arange(len(proba)), codes] = True
     return inside
 
 
@@ -259,6 +271,8 @@ class HeldOutMixin:
     _held_out_quantiles: Any
     _held_out_groups: pd.DataFrame
     held_out_: pd.DataFrame
+    comparison_: Any
+    name_: str
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
@@ -271,7 +285,8 @@ class HeldOutMixin:
             error = ((label - self.held_out_[PREDICTION]) ** 2).mean()
             return float(error), float(label.var(ddof=0))
         proba, share = self.held_out_proba_, label.value_counts(normalize=True)
-        loss = negative_log_likelihood(label.to_numpy(), proba, classes=self.classes_)
+        codes = codes_of(label.to_numpy(), self.classes_, "label")  # the metric refuses dates
+        loss = negative_log_likelihood(codes, proba, classes=np.arange(len(self.classes_)))
         return loss, float(-(share * np.log(share)).sum())
 
     def measured_coverage(self, coverage: float = 0.9, *, by: str | None = None) -> Any:
@@ -323,6 +338,11 @@ class HeldOutMixin:
         if self.classes_ is None:
             found["lowest"], found["highest"] = grouped[PREDICTION].min(), grouped[PREDICTION].max()
         return found
+
+    def unmeasured_classes(self) -> pd.Series:
+        """Number of held-out rows of each class with too few, if there are enough in total."""
+        counts = self.held_out_["label"].value_counts().reindex(self.classes_, fill_value=0)
+        return counts[(counts < FEWEST_OF_CLASS) & (counts.sum() >= ENOUGH_HELD)]
 
     @property
     def held_out_groups_(self) -> list[str]:
@@ -381,8 +401,10 @@ class HeldOutMixin:
             covered = np.where(np.isnan(lower), np.nan, (lower <= labels) & (labels <= upper))
             return covered, upper - lower
         covered, size = np.full((2, len(labels)), np.nan)
+        predicted = positions_of(self.held_out_[PREDICTION].to_numpy(), self.classes_)
         for calibrate, measure in self._halves(coverage):
-            sets = prediction_sets(self.held_out_proba_[measure], self._limit(coverage, calibrate))
+            limit = self._limit(coverage, calibrate)
+            sets = prediction_sets(self.held_out_proba_[measure], limit, predicted[measure])
             codes = codes_of(labels[measure], self.classes_, "label")
             covered[measure] = sets[np.arange(len(sets)), codes]
             size[measure] = sets.sum(axis=1)

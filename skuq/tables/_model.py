@@ -17,11 +17,11 @@ from sklearn.utils.metadata_routing import UNUSED
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from skuq import base
+from skuq import base, labels
 from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
 from skuq.explanations import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.files import stored
-from skuq.labels import as_text, classes_of_columns, probability_columns
+from skuq.labels import as_text, classes_of_columns, positions_of, probability_columns
 from skuq.ood import Combination
 from skuq.quantities import checked_levels
 from skuq.residuals import LEVELS, interpolated
@@ -31,7 +31,7 @@ from skuq.tables._columns import CleanColumns, Cleaned, NewValuesWarning, TableE
 from skuq.tables._held_out import HeldOutMixin, Parts, check_share
 from skuq.tables._storage import StorageMixin
 from skuq.tables._target import Quantities, TargetScale
-from skuq.tables._training import Comparison, table_errors
+from skuq.tables._training import LABELS, Comparison, table_errors
 from skuq.validation import as_table_of, warn_user
 from skuq.written_numbers import FEW
 
@@ -205,10 +205,14 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         TableError
             If the tables, the target or the estimator cannot be used. It is a `ValueError`.
         """
+        from skuq.models import RESAMPLED, look_at
+
         self._validate_params()
         train, target = _target.with_target(as_frame(train, TRAINING), target, TRAINING)
         features = _target.feature_names(train, target, drop, id_column)
-        if id_column in OUTPUTS or classes_of_columns([id_column or ""]):
+        if id_column in OUTPUTS + (labels.true_name(target),) or classes_of_columns(
+            [str(id_column)]
+        ):
             raise TableError(
                 f"The id column {id_column!r} has the same name as a column of the results; rename "
                 "the id column."
@@ -217,7 +221,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         known = isinstance(self.estimator, str)
         regression = _training.checked_task(self.estimator, self.task, train[target])
         task = self.task if known else "regression" if regression else "classification"
-        own = train.attrs.get("decimal")
+        train = train.copy(deep=False)
+        own = train.attrs["decimal"] = _columns.decimal_mark(train)
         format = _target.target_format(train[target], task, own)
         found = [] if format is None else [_columns.format_note(train[target], format)]
         train, warned = _target.rows_with_target(train, target, format, TRAINING, own)
@@ -226,6 +231,9 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             held_out, told = _target.rows_with_target(held_out, target, format, HELD_OUT, own)
             warned += told
         regression = _training.checked_task(self.estimator, self.task, train[target])
+        if not regression:
+            train, told = _target.without_lone_rows(train, target)
+            warned += told
         y = _target.target_values(train[target], regression, TRAINING)
         # Clean rows.
         given = _training.is_given(self.estimator)
@@ -237,7 +245,10 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         X = cleaned.X
         _refuse_large(cleaned, given)
         columns.accept(cleaned.cells)
+        warned += _target.target_warnings(train, target, regression)
         warned += notes.cell_notes(cleaned.cells, train) + columns.warnings_
+        for name, column in X.items():
+            warned += _columns.doubts(str(name), column, is_number=name in columns.numbers_)
         found += notes.missing_notes(X.isna().sum(), TRAINING)
         found += [] if given else columns.notes_
         if regression and self.task == "auto" and known:
@@ -269,6 +280,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             self.classes_ = _target.classes_as_given(
                 np.asarray(self.estimator_.classes_), train[target]
             )
+        if not known and look_at(self.estimator).resamples:
+            warned.append(RESAMPLED)
         found += notes.class_notes(self.classes_)
         found += notes.choice_notes(self.comparison_, self.name_, regression)
         found += [] if scale is None else scale.notes(target)
@@ -282,7 +295,10 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         self._calibrate(parts.X_held, held, scale)
         self.held_out_.index = parts.labels
         # Put warnings about leaking columns first: a leak makes all other numbers meaningless.
-        self.warnings_ = notes.leakage_warnings(self._leaking_columns(parts)) + warned
+        right = None if regression else self.held_out_["prediction"] == self.held_out_["label"]
+        leaking = _held_out.leaking_columns(parts, self.measured_loss(), right, columns.numbers_)
+        leaking = list(dict.fromkeys(map(columns.original, leaking)))
+        self.warnings_ = notes.leakage_warnings(leaking) + warned
         self.notes_ = self.warnings_ + found
         return self
 
@@ -314,7 +330,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             (pandas for an array), with its index. Lists in a cell are separated by "; ". Columns:
 
             - the id column, if there is one;
-            - ``prediction``, and for classification ``confidence``, the largest probability;
+            - ``prediction``, that of a given model itself, and for classification ``confidence``,
+              its probability (0 if the given model rejects the row);
             - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. For regression, these are
               variances in squared units of the target, and ``std`` is the square root of the total;
             - ``conformal_p_value``, the share of rows that are at least as unusual as the row,
@@ -353,7 +370,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         scores = _scores(unsupported.sum(axis=1), disagreement)
         p_values = self.combination_.p_values(self.combination_.statistic(scores))
         scored["conformal_p_value"] = p_values
-        scored = scored.assign(**self._regions(outputs, coverage))
+        scored = scored.assign(**self._regions(outputs, scored, coverage))
         unseen = self.training_values_.unseen(X)
         out_of_range = self.training_values_.out_of_range(X)
         scored["unseen"], scored["out_of_range"] = marked_names(unseen), marked_names(out_of_range)
@@ -477,16 +494,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         parts = Parts(X, y, cleaned.without(unread), y_held, [], table.index)
         return _held_out.drop_overlap(parts, ids), notes.unread_notes(unread, HELD_OUT)
 
-    def _leaking_columns(self, parts: Parts) -> list[str]:
-        """Columns of the training table that predict the class on their own."""
-        if self.task_ == "regression":
-            return []
-        right = (self.held_out_["prediction"] == self.held_out_["label"]).to_numpy()
-        columns = _held_out.leaking_columns(
-            parts, self._set_scores(), right, self.columns_.numbers_
-        )
-        return list(dict.fromkeys(self.columns_.original(name) for name in columns))
-
     def _calibrate(self, X: pd.DataFrame, y: NDArray[Any], scale: TargetScale | None) -> None:
         self.quantities_ = None if scale is None else Quantities(scale)
         if scale is not None and (
@@ -550,19 +557,28 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
                 return self.quantities_.predict(self.estimator_, inputs, held_out=held_out)
             uncertainty = predict_uncertainty(self.estimator_, inputs)
             proba = self.estimator_.predict_proba(inputs)
+            codes = proba.argmax(axis=1)
+            predicted = self.classes_[codes]
+            if self.name_ not in LABELS:  # the given model decides, such as by a threshold
+                answer = np.asarray(self.estimator_.predict(inputs))
+                codes = positions_of(answer, np.asarray(self.estimator_.classes_))
+                predicted = answer if (codes < 0).any() else self.classes_[codes]
         frame = uncertainty.to_frame()
-        frame.insert(0, "prediction", self.classes_[proba.argmax(axis=1)])
-        frame.insert(1, "confidence", proba.max(axis=1))
+        frame.insert(0, "prediction", predicted)
+        frame.insert(1, "confidence", labels.confidence_at(codes, proba))
         return frame, proba, uncertainty.part_or_total("epistemic")
 
-    def _regions(self, outputs: FloatArray, coverage: float) -> dict[str, Any]:
+    def _regions(
+        self, outputs: FloatArray, scored: pd.DataFrame, coverage: float
+    ) -> dict[str, Any]:
         limit = self._limit(coverage)
         if self.quantities_ is not None:
             lower, upper = self.quantities_.interval(outputs, coverage, limit)
             return {"lower": lower, "upper": upper}
+        codes = positions_of(scored["prediction"].to_numpy(), self.classes_)
         # `pd.Index` makes the texts of the labels equal to those in written files.
         names = [str(label) for label in pd.Index(self.classes_)]
-        sets = pd.DataFrame(_held_out.prediction_sets(outputs, limit), columns=names)
+        sets = pd.DataFrame(_held_out.prediction_sets(outputs, limit, codes), columns=names)
         return {"prediction_set": marked_names(sets)}
 
 
@@ -573,10 +589,8 @@ def _scores(n_unsupported: pd.Series, disagreement: FloatArray) -> dict[str, Flo
 
 
 def _refuse_large(cleaned: Cleaned, given: bool) -> None:
-    """Refuse training columns in which more than a few numbers are infinite or too large.
-
-    A given estimator gets the columns as they are stored, so one such number is refused.
-    """
+    """Refuse training columns in which more than a few numbers are infinite or too large. A given
+    estimator gets the columns as they are stored, so one such number is refused."""
     for each in cleaned.cells:
         if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):
             raise TableError(

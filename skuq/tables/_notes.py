@@ -17,6 +17,7 @@ from skuq.tables._training import LABELS, Comparison
 
 MISTAKEN = 0.05  # probability of at least one false warning about a class
 SHOWN_CLASSES = 5
+PILED_UP = 0.25  # share of equal targets for which the coverage of the others is stated
 # A column is new if a larger share of at least FEWEST_ROWS rows has a new value in it.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
 # End of the name of a numeric column that was made from a date column.
@@ -139,10 +140,8 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
 
 
 def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
-    """Advise to leave out columns whose values are new in nearly all rows, such as dates.
-
-    `counts` are numbers of new values by clean column, and by the own names of columns of dates.
-    """
+    """Advise to leave out columns whose values are new in nearly all rows, such as dates. `counts`
+    are numbers of new values by clean column, and by the own names of columns of dates."""
     if n_rows < FEWEST_ROWS:
         return []
     names = [str(name) for name in counts.index[counts > NEARLY_ALL * n_rows]]
@@ -163,8 +162,14 @@ def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
 
 
 def guessing_note(model: HeldOutMixin) -> str:
-    """Warn of a model that is not better than a constant prediction on the held-out rows."""
+    """Warn of a model that is not better than a constant prediction on folds and held-out rows."""
     loss, guessing = model.measured_loss()
+    folds, n_held = model.comparison_, len(model.held_out_)
+    if model.name_ in folds.losses:  # quantities: relative to the variance
+        unit = guessing if model.classes_ is None else 1.0
+        weight = folds.n_rows / (folds.n_rows + n_held)
+        loss = (1 - weight) * loss + weight * unit * folds.losses[model.name_]
+        guessing = (1 - weight) * guessing + weight * unit * folds.guessing
     # If all held-out targets are equal, a constant prediction has a loss of 0.
     if loss < guessing or model.held_out_["label"].nunique() == 1:
         return ""
@@ -177,20 +182,25 @@ def guessing_note(model: HeldOutMixin) -> str:
 
 
 def weak_class_notes(model: HeldOutMixin, coverage: float) -> list[str]:
-    """Warn of classes whose accuracy or coverage is much lower than the average suggests.
-
-    Named are classes with less than half of the accuracy over all held-out rows, and classes that
-    prediction sets miss more than twice as often as `coverage` allows; both significantly, by exact
-    binomial limits that hold jointly for all classes.
-    """
+    """Warn of classes whose accuracy or coverage is much lower than the average suggests. Named are
+    classes with less than half of the accuracy over all held-out rows, and classes that prediction
+    sets miss more than twice as often as `coverage` allows; both significantly, by exact binomial
+    limits that hold jointly for all classes."""
     if model.classes_ is None:
-        return []
+        return _piled_up_notes(model, coverage)
     measured, label = model.measured_by_class(coverage), model.held_out_["label"]
     tail = MISTAKEN / (2 * len(measured))  # two tests of each class
     rows = measured["rows"].to_numpy()
     right = float((model.held_out_["prediction"] == label).mean())
     found = measured["accuracy"].to_numpy()
-    notes = []
+    notes, few = [], [f"{shown(as_text(c))} ({n})" for c, n in model.unmeasured_classes().items()]
+    if few:
+        more = f" and {len(few) - SHOWN_CLASSES} more" if len(few) > SHOWN_CLASSES else ""
+        notes.append(
+            f"Too few of the {len(label)} held-out rows have the classes "
+            f"{', '.join(few[:SHOWN_CLASSES])}{more}: their probabilities and prediction sets "
+            "cannot be measured."
+        )
     weak = measured[clopper_pearson(np.rint(found * rows), rows, tail)[1] < right / 2]
     if len(weak):
         notes.append(
@@ -210,6 +220,22 @@ def weak_class_notes(model: HeldOutMixin, coverage: float) -> list[str]:
             f"{_shares(missed, 'coverage')}."
         )
     return notes
+
+
+def _piled_up_notes(model: HeldOutMixin, coverage: float) -> list[str]:
+    """State the coverage of the other held-out rows if many targets are equal, such as 0."""
+    label = model.held_out_["label"].to_numpy()
+    values, counts = np.unique(label, return_counts=True)
+    value, others = values[counts.argmax()], label != values[counts.argmax()]
+    lower, upper = model.measured_intervals(coverage)
+    inside = ((lower <= label) & (label <= upper))[others]
+    if counts.max() < PILED_UP * len(label) or np.isnan(lower).any() or not others.any():
+        return []
+    return [
+        f"{counts.max() / len(label):.0%} of the held-out targets are {value:g}. Intervals contain "
+        f"{inside.mean():.0%} of the {len(inside)} others; {coverage:.4g} is the coverage of all "
+        "rows together."
+    ]
 
 
 def _shares(measured: pd.DataFrame, name: str) -> str:

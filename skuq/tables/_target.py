@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
@@ -19,10 +20,11 @@ from skuq.files import stored
 from skuq.imports import shown
 from skuq.labels import as_text, counted
 from skuq.residuals import LEVELS, RowNoise, central_interval, interval_scores, mean_and_variance
-from skuq.tables._columns import TableError, is_number, place, require
+from skuq.tables._columns import TableError, doubts, is_number, place, require
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 
 TARGET = "target"  # column name of a target passed as values without a name
+TOTAL = re.compile(r"(grand |sub)?(totals?|sum|summe|gesamt)( .*)?:?", re.IGNORECASE)
 MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
 OFTEN = 10  # with as many rows per distinct integer, it is doubtful that these are quantities
 SKEWED = 1.0  # smallest skewness for which other scales are tried
@@ -114,10 +116,8 @@ def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFo
 def rows_with_target(
     table: pd.DataFrame, target: str, format: NumberFormat | None, which: str, decimal: str | None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows with a target, and warnings about the other rows.
-
-    Text is parsed with `format`, which was detected in a file with the decimal mark `decimal`.
-    """
+    """Return the rows with a target, and warnings about the other rows. Text is parsed with
+    `format`, which was detected in a file with the decimal mark `decimal`."""
     require(table, target, which)
     warned = []
     column = table[target]
@@ -149,13 +149,38 @@ def rows_with_target(
     return table[~missing], warned
 
 
+def target_warnings(table: pd.DataFrame, target: str, regression: bool) -> list[str]:
+    """Warnings of marks for missing values, variants of classes, and a last row of totals."""
+    warned = doubts(target, table[target], is_number=regression)
+    for name, value in table.iloc[-1].items():
+        is_total = isinstance(value, str) and TOTAL.fullmatch(value.strip())
+        if is_total and (table[name] == value).sum() == 1:
+            return [
+                *warned,
+                f"The last row ({place(table, len(table) - 1)}) has {value!r} in column "
+                f"{shown(name)}: if it sums up the other rows, remove it.",
+            ]
+    return warned
+
+
+def without_lone_rows(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
+    """Drop classes of one row, which cannot be learnt and measured as well; return a warning."""
+    texts = table[target].map(as_text)
+    counts = texts.value_counts()
+    lone = texts.isin(counts.index[counts == 1]).to_numpy()
+    n_classes = len(counts) - lone.sum()
+    if not lone.any() or n_classes < 2 or 2 * lone.sum() > len(table):
+        return table, []
+    named = [f"{shown(texts.iloc[k])} ({place(table, k)})" for k in np.flatnonzero(lone)[:5]]
+    more = " and others" if lone.sum() > 5 else ""
+    return table[~lone], [f"Classes with one row only were dropped: {', '.join(named)}{more}."]
+
+
 def target_values(
     column: pd.Series, regression: bool, which: str, known: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the checked target of each row: floats for regression, else class labels.
-
-    Classes that are not among the `known` training targets are refused.
-    """
+    """Return the checked target of each row: floats for regression, else class labels. Classes that
+    are not among the `known` training targets are refused."""
     target, column = str(column.name), column.infer_objects()
     if regression:
         return _quantities(column, target, which)

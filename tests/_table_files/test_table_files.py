@@ -86,8 +86,11 @@ def test_compressed_files_are_decompressed_by_their_ending(tmp_path):
         ("", {}, "is empty"),
         ("\n \n", {}, "is empty"),
         ("a,b\n", {}, "has no rows"),
-        ("a,b\n1,2\n1,2,3\n", {}, "cannot be read as CSV"),
-        ("a,b\n1,2,3\n4,5,6\n", {}, "more values than column names"),
+        ("a,b\n1,2\n\n1,2,3\n", {}, "3 values in line 4, but 2 names.*`skip=3`"),
+        ("a,b\n1,2,3\n4,5,6\n", {}, "3 values in line 2, but 2 names"),
+        ("Sales, 2020\n\na,b,c\n1,2,3\n", {}, "3 values in line 3, .*`skip=2`"),
+        ("a,b\n1,x\n2,'y\n3,z\n".replace("'", '"'), {}, "quotation mark in line 3"),
+        ("a,b\n1,2\n", {"skip": 5}, "has no rows"),
         ("a,b,a \n1,2,3\n4,5,6\n", {}, "more than one column named 'a'"),
         (b"\x89PNG\r\n\x1a\n\x00\x00\xff\xfe", {}, "not a text file"),
         (b"a,b\n\x81\x8d,1\n", {}, "`encoding`"),
@@ -131,7 +134,9 @@ def test_numbers_are_read_with_the_mark_of_all_or_as_stated(tmp_path, content, f
 @pytest.mark.parametrize(
     ("content", "decimal"),
     [
-        (b"a,b\n1,2\n", "."),
+        (b"a,b\n1,2\n", ""),
+        (b'a,b\n"2,6","7,578"\n', ","),
+        (b'a,b\n2.6,"7,578"\n', ""),
         (b"a;b\n1,5;2\n", ","),
         (b"a;b\n1.5;2\n", "."),
         (b"a;b\n1;2\n", ""),
@@ -143,7 +148,8 @@ def test_numbers_are_read_with_the_mark_of_all_or_as_stated(tmp_path, content, f
 )
 def test_the_mark_that_a_file_shows_goes_with_its_table(tmp_path, content, decimal):
     table = open_table(written(tmp_path, content)).read()
-    assert table.attrs == {"decimal": decimal, "numbered": ("line", 2)}
+    assumed = {"assumed": "."} if content[1:2] == b"," else {}
+    assert table.attrs == {"decimal": decimal, "numbered": ("line", 2)} | assumed
     table = next(open_table(written(tmp_path, b"sep=%c\n" % content[1] + content)).chunks())
     assert table.attrs["numbered"] == ("line", 3)
 
@@ -154,7 +160,7 @@ def test_damage_far_behind_the_first_rows_is_named(tmp_path):
     for name, content, words in (
         ("t.csv", b"a,b\n" + lines + "1,é\n".encode("cp1252"), r"utf-8; .*`encoding`"),
         ("t.csv.gz", cut, "damaged"),
-        ("t.csv", b"a,b\n" + lines + b"1,2,3\n", "cannot be read as CSV"),
+        ("t.csv", b"a,b\n" + lines + b"1,2,3\n", "3 values in line 120002"),
     ):
         with pytest.raises(TableFileError, match=words):
             list(open_table(written(tmp_path, content, name)).chunks())
@@ -338,7 +344,7 @@ def test_formulas_are_marked_and_read_back_as_they_were(tmp_path, kind):
     assert table.columns == ["id", "=a", "n"]
     for frames in ([table.read(dtype={"=a": kind}, text_columns=True)], table.chunks(n_rows=4)):
         read = pd.concat([each["=a"].astype(object) for each in frames]).fillna("")
-        assert read.tolist() == texts
+        assert read.tolist() == [*map(str.strip, texts)]
     frame = pd.DataFrame({"mixed": ["=1", 2, None, -3.5, True], "day": pd.Timestamp("2020-01-01")})
     assert write_table(path, [frame]).marked == 1
     assert read_by_others(path)["mixed"].tolist() == ["'=1", "2", "", "-3.5", "True"]
@@ -353,3 +359,25 @@ def test_a_line_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
         open_table(tmp_path / "t.csv.gz").read()
     write_table(tmp_path / "nul.csv", [pd.DataFrame({"a": ["x\0", "y"]})])
     assert open_table(tmp_path / "nul.csv").read()["a"].tolist() == ["x\ufffd", "y"]
+
+
+ABOVE = [
+    ("Report of 2020\n\na;b\n1,5;x\n", {}, 4, {"a": [1.5], "b": ["x"]}),
+    ("Report,,\n,,\na,b,c\n1,2,x\n", {}, 4, {"a": [1], "b": [2], "c": ["x"]}),
+    ("# by hand\n# today\na,b\n1,2\n", {}, 4, {"a": [1], "b": [2]}),
+    ("#a,b\n1,2\n", {}, 2, {"#a": [1], "b": [2]}),
+    ("Sales, 2020\n\na,b,c\n1,2,3\n", {"skip": 2}, 4, {"a": [1], "b": [2], "c": [3]}),
+    (",b\n0,5\n", {}, 2, {"Unnamed: 0": [0], "b": [5]}),
+    ("a,b\n1,2,\n3,4,\n", {}, 2, {"a": [1, 3], "b": [2, 4], "Unnamed: 2": [None] * 2}),
+    ("  a   b\n 1   x\n20   y\n", {"sep": " "}, 2, {"a": [1, 20], "b": ["x", "y"]}),
+    ("a,b\n 1, x\n ,y \n2,NA \n", {}, 2, {"a": [1, None, 2], "b": ["x", "y", None]}),
+]
+
+
+@pytest.mark.parametrize(("content", "format", "line", "columns"), ABOVE)
+def test_what_surrounds_a_table_or_a_value_is_left_out(tmp_path, content, format, line, columns):
+    table = open_table(written(tmp_path, content.encode()), CsvFormat(**format))
+    frame, expected = table.read(), pd.DataFrame(columns).fillna(np.nan)
+    pd.testing.assert_frame_equal(frame, expected, check_dtype=False)
+    assert frame.attrs["numbered"] == ("line", line)
+    assert ("read from line 3." in table.note) == (line > 2 and not format)

@@ -55,11 +55,9 @@ def held_out_of_the_rare_class(n_rare, n=95, n_held=19):
 
 
 def share_flagged(share, level, held_out=held_out_of_the_rare_class, n=95, n_held=19):
-    """Probability of a p-value of `level` or less for a new row, when all is enumerated.
-
-    The worst case: each row of a class, of which `share` are, is more unusual than all others.
-    The table has no class of a single row, which is refused.
-    """
+    """Probability of a p-value of `level` or less for a new row, when all is enumerated. The worst
+    case: each row of a class, of which `share` are, is more unusual than all others. The table has
+    no class of a single row, which is refused."""
     rank = round(level * (n_held + 1))
     numbers = np.setdiff1d(np.arange(n + 1), [1, n - 1])
     weights = binom.pmf(numbers, n, share)

@@ -115,9 +115,7 @@ def test_batched_search_equals_algorithm_1(make, shape, batch_size, prior_precis
 
 def test_weighted_posterior_is_that_of_the_laplace_approximation():
     """Near any weights, the negative log posterior curves as the precision of Laplace's Gaussian.
-
-    Both are those of a linear layer with a softmax, where the curvature is exact.
-    """
+    Both are those of a linear layer with a softmax, where the curvature is exact."""
     module = nn.Linear(2, 3).double().requires_grad_(False)
     _, train = make_problem(module, (2,), 3)
     phi = torch.cat([train.X, torch.ones(12, 1)], dim=1).double()

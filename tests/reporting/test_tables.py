@@ -2,6 +2,7 @@
 
 import re
 from html import unescape
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,11 +12,14 @@ from skuq.tables import TableModel, guessing_note, table_notes
 from tests.reporting.conftest import QUOTES, SCRIPT
 from tests.reporting.pages import Page
 
+FOLDS = {"losses": {}, "guessing": 1.0, "n_rows": 60}
 
-def measured(labels, proba=None, classes=None, **outputs):
+
+def measured(labels, proba=None, classes=None, folds=FOLDS, **outputs):
     model = TableModel()
     model.held_out_ = pd.DataFrame({"label": labels, **outputs})
     model.held_out_proba_, model.classes_ = proba, classes
+    model.name_, model.comparison_ = "logistic", SimpleNamespace(**FOLDS | folds)
     return model
 
 
@@ -34,6 +38,10 @@ def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used():
         assert ("explains" in told) == bool(explained)
         assert ("no better than always predicting the mean" in note) == useless
         assert told.startswith(note)
+    # Folds and held-out rows count together.
+    for loss, useless in ((1.1, True), (0.9, False)):
+        model = measured(three, prediction=[1.0, 2.0, 3.1], folds={"losses": {"logistic": loss}})
+        assert bool(guessing_note(model)) == useless
     for sure, labels, useless in ((0.8, "ab", 0), (0.5, "ab", 1), (0.3, "ab", 1), (0.9, "aa", 0)):
         proba = [[sure, 1 - sure] if label == "a" else [1 - sure, sure] for label in labels]
         model = measured([*labels], np.array(proba), np.array(["a", "b"]))

@@ -136,10 +136,14 @@ def test_a_column_that_was_written_after_the_outcome_is_told():
     date = [f"20{20 + k % 5}-{m}-{1 + k % 28:02}" for k, m in enumerate(month)]
     (warning,) = warnings(date)  # of which a part tells; it is named as in the table
     assert "`drop=['told']`" in warning
+    parts_of_sum = X.assign(tax=(X["a"] + X["b"]).round(2), total=21 * (X["a"] + X["b"]))
+    (warning,) = TableModel("logistic").fit(parts_of_sum, "total").warnings_
+    assert "`drop=['tax']`" in warning
+    assert TableModel("logistic").fit(parts_of_sum.drop(columns="tax"), "total").warnings_ == []
     # A model that needs several columns is not suspected.
     X, y = X[["a", "b"]], np.where(X["a"] + X["b"] > 0, "yes", "no")
     parts = Parts(X[:400], y[:400], X[400:], y[400:], [], X.index[400:])
-    assert leaking_columns(parts, np.full(200, 1e-4), np.full(200, True), ["a", "b"]) == []
+    assert leaking_columns(parts, (1e-4, 0.7), np.full(200, True), ["a", "b"]) == []
 
 
 def drawn(n, seed):
@@ -159,7 +163,9 @@ def given_proba():
 def test_sets_are_those_of_mapie(coverage):
     mapie = pytest.importorskip("mapie.classification")
     (proba, y), (new, _) = drawn(150, 0), drawn(60, 1)
-    ours = prediction_sets(new, conformal_limit(1 - proba[np.arange(len(y)), y], coverage))
+    ours = prediction_sets(
+        new, conformal_limit(1 - proba[np.arange(len(y)), y], coverage), new.argmax(1)
+    )
     settings = {"confidence_level": coverage, "conformity_score": "lac", "prefit": True}
     peer = mapie.SplitConformalClassifier(given_proba(), **settings)
     theirs = peer.conformalize(proba, y).predict_set(new)[1][:, :, 0]

@@ -1,5 +1,7 @@
 """Tables as users have them: what is made of their columns, and what is said about them."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,7 +15,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEnc
 
 from skuq.ood import Combination
 from skuq.tables import TableError, TableModel, weak_class_notes
-from tests.tables.toy import Toy, quantify
+from tests.tables.toy import Toy, ToyRegressor, made, quantify
 
 NUMBERS = ["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
 COLUMNS = ["prediction", *NUMBERS, "prediction_set", "unseen", "out_of_range", "reasons"]
@@ -521,3 +523,52 @@ def test_coverage_of_too_few_rows_is_not_measured(regression):
         assert weak_class_notes(model, 0.9) == []
     else:
         assert model.measured_by_class(0.9)["coverage"].isna().all()
+
+
+MANY = np.arange(60) % 12 + 0.5
+FAR = ["size is -99 in 5 of 60 rows, and from 0.5 to 11.5 else", "size is 999 in 5"]
+DOUBTS = {
+    "case": ({"colour": [*"aaAb"] * 15}, ["colour differ .* 'a' .30., 'A' .15."]),
+    "blanks": ({"kind": ["a", "b  c", "b c"] * 20}, ["kind differ .* 'b  c' .20., 'b c' .20."]),
+    "one": ({"size": [*MANY[:55], *[-200] * 5]}, ["is -200 in 5 of 60 rows, and from 0.5 to 11.5"]),
+    "two": ({"size": [*MANY[:50], *[-99] * 5, *[999] * 5]}, FAR),
+    "total": ({"colour": [*"ab"] * 29 + ["a", "Total"]}, ["last row .row 59. has 'Total'"]),
+    "lone": ({"kind": [*"ab"] * 29 + ["x", "y"]}, ["dropped: x .row 58., y .row 59."]),
+    "none": ({"new": [0, 1] * 30, "size": [3, 4, 5, 6, 7, 9] * 10}, []),
+}
+
+
+@pytest.mark.parametrize("name", DOUBTS)
+def test_values_that_may_mean_something_else_are_named(name):
+    columns, words = DOUBTS[name]
+    warned = TableModel(Toy()).fit(made().assign(**columns), "kind").warnings_
+    assert len(warned) == len(words)
+    assert all(map(re.search, words, warned)), warned
+
+
+def test_marks_of_other_columns_decide_and_row_numbers_of_a_sample_are_no_feature():
+    texts = [f"{k:.3f}".replace(".", ",") for k in np.linspace(1, 9, 60)]
+    number = np.random.default_rng(0).permutation(150)[:60]
+    table = made().assign(size=[f"{k},5" for k in range(60)], hum=texts, nr=number)
+    model = TableModel(ToyRegressor(), task="regression").fit(table.drop(columns="kind"), "hum")
+    assert model.held_out_["label"].max() < 9.01
+    assert "nr" not in model.columns_.feature_names_in_
+    marked = table.assign(hum=np.where(np.arange(60) % 9, np.linspace(0, 7, 60), -200.0))
+    assert "hum is -200 in 7 of" in TableModel("logistic").fit(marked, "hum").warnings_[0]
+
+
+def test_what_is_too_rare_to_be_measured_is_said(plain, table):
+    size = np.random.default_rng(0).normal(size=400)
+    rare = pd.DataFrame({"size": size, "kind": np.where(size > 0, "a", "b")})
+    rare.loc[[3, 9], "kind"] = "theft"
+    (told,) = weak_class_notes(TableModel("logistic").fit(rare, "kind"), 0.9)
+    assert re.search(r"theft \(\d\): their .* cannot be measured", told)
+    piled = rare.assign(kind=np.where(np.arange(400) % 4, 0, 9 + size))
+    held = (model := TableModel("hgb").fit(piled, "kind")).held_out_["label"]
+    lower, upper = model.measured_intervals(0.9)
+    share = ((lower <= held) & (held <= upper))[held != 0].mean()
+    (told,) = weak_class_notes(model, 0.9)
+    assert f"are 0. Intervals contain {share:.0%} of the {(held != 0).sum()} others" in told
+    empty = table.astype({"new": object})
+    empty.iloc[2] = np.nan
+    assert plain.of(empty).rows["reasons"][2] == "not scored: row 2: no values"

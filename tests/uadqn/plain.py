@@ -104,10 +104,8 @@ def squared_distance(network, anchors):
 
 
 def backward(loss, parameters):
-    """Gradients, and a note where they are so small that rounding decides their sign.
-
-    A step of Adam is then anywhere within the learning rate.
-    """
+    """Gradients, and a note where they are so small that rounding decides their sign. A step of
+    Adam is then anywhere within the learning rate."""
     loss.backward()
     for parameter in parameters:
         small = (parameter.grad != 0) & (parameter.grad.abs() < 1e-6)

@@ -231,10 +231,8 @@ def test_observations_of_any_kind(space, policy):
 
 
 class Bandit(gym.Env):
-    """One step: action 0 pays 0.5 for certain, action 1 pays 1 on average, plus or minus 3.
-
-    The observation is always (1, 0, 0).
-    """
+    """One step: action 0 pays 0.5 for certain, action 1 pays 1 on average, plus or minus 3. The
+    observation is always (1, 0, 0)."""
 
     observation_space, action_space = spaces.Box(0, 1, (3,), np.float32), spaces.Discrete(2)
 

@@ -34,11 +34,9 @@ PROFILES = {
 
 
 def exact_norms(line, order):
-    """Norms of linear part, quadratic part and rest at 1, for the kernel ``line(x - y)``.
-
-    Inner products of derivatives of ``k(x, .)`` are derivatives of the line function. It is
-    smooth on either side of zero, and there as far as the order needs.
-    """
+    """Norms of linear part, quadratic part and rest at 1, for the kernel ``line(x - y)``. Inner
+    products of derivatives of ``k(x, .)`` are derivatives of the line function. It is smooth on
+    either side of zero, and there as far as the order needs."""
     degrees = range(order + 1)
     at_zero = [mpmath.diff(line, 0, n, direction=1) * (n % 2 == 0) for n in range(2 * order + 1)]
     at_one = [mpmath.diff(line, 1, n) for n in degrees]

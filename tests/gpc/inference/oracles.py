@@ -52,10 +52,8 @@ def gaussian_average(function, mean, sd):
 
 def exact_posterior(K, likelihood, n_nodes=80, width=9.0):
     """Log-evidence, means and variances under N(0, K), by a sum over a grid of n axes.
-
-    ``likelihood(f)`` takes latent values (n, ...) and returns likelihoods (...). The
-    trapezoidal rule of a smooth density that vanishes at the ends is exact up to rounding.
-    """
+    ``likelihood(f)`` takes latent values (n, ...) and returns likelihoods (...). The trapezoidal
+    rule of a smooth density that vanishes at the ends is exact up to rounding."""
     axis = np.linspace(-width, width, n_nodes)
     z = np.stack(np.meshgrid(*[axis] * len(K), indexing="ij"))
     f = np.tensordot(np.linalg.cholesky(K), z, 1)
