@@ -468,7 +468,7 @@ def test_results_of_labelled_rows_are_audited_as_they_are(folder, names):
     quantify("--id", "id", *METHOD, target="kind", train="new.csv")
     audited = ["--predictions", "out.csv", "--label", "kind"]
     result = run("audit", *audited, "--tolerance", "0.2", "--json", "a.json")
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == 12, result.output  # few rows
     assert f"p({names[0]}) -> {names[0]}" in result.output
     rows = pd.read_csv("out.csv", dtype={"kind (true)": str, "prediction": str})
     assert list(rows)[:3] == ["id", "kind (true)", "prediction"]
