@@ -98,13 +98,6 @@ def cross_val_predict_uncertainty(
         Total, aleatoric and epistemic part, each of shape (n_samples,), in the order of `X` and
         with its index if it is a pandas object.
 
-    Raises
-    ------
-    ValueError
-        If the test folds are not a partition.
-    TypeError
-        If `skuq.predict_uncertainty` does not support the estimator.
-
     Examples
     --------
     >>> from sklearn.datasets import load_iris

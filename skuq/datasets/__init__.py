@@ -66,10 +66,6 @@ def load_digits_with_ood(
     random_state : int, RandomState instance or None, default=None
         Seed for the choice of test digits, noise and patches.
 
-    Returns
-    -------
-    DigitsWithOOD
-
     Raises
     ------
     ImportError

@@ -15,14 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from skuq._networks import resolve_device
-from skuq.evidential._graphs import (
-    Features,
-    NodeGraph,
-    SparseFeatures,
-    checked_graph,
-    from_edges,
-    from_matrices,
-)
+from skuq.evidential import _graphs
+from skuq.evidential._graphs import Features, NodeGraph, SparseFeatures
 from skuq.imports import import_optional
 from skuq.validation import warn_user
 
@@ -49,7 +43,7 @@ def as_node_graph(graph: Any) -> NodeGraph:
         if _is_of_dgl(adjacency) and not _is_of_dgl(features):
             return _from_dgl(adjacency, features)
         if not _is_of_dgl(adjacency):
-            return from_matrices(adjacency, features)
+            return _graphs.from_matrices(adjacency, features)
     raise TypeError(
         f"`graph` must be one DGLGraph, a pair (adjacency, features), or an object with "
         f"`edge_index` and `x` such as a PyG Data object, got {type(graph).__name__}."
@@ -71,8 +65,10 @@ def _from_dgl(graph: Any, features: Any = None) -> NodeGraph:
     elif len(graph.ntypes) != 1 or "feat" not in graph.ndata:
         raise ValueError('`graph` must have one type of nodes, and graph.ndata["feat"] features.')
     source, target = (ends.cpu() for ends in graph.edges())
-    adjacency = from_edges(source, target, graph.num_nodes())
-    return checked_graph(adjacency, graph.ndata["feat"] if features is None else features, graph)
+    adjacency = _graphs.from_edges(source, target, graph.num_nodes())
+    return _graphs.checked_graph(
+        adjacency, graph.ndata["feat"] if features is None else features, graph
+    )
 
 
 def _from_pyg(graph: Any) -> NodeGraph:
@@ -83,12 +79,16 @@ def _from_pyg(graph: Any) -> NodeGraph:
                 "ToSparseTensor keeps the edges with remove_edge_index=False."
             )
     edges = torch.as_tensor(graph.edge_index).cpu()
-    if edges.ndim != 2 or len(edges) != 2:
-        raise ValueError(f"`edge_index` must have shape (2, n_edges), got {tuple(edges.shape)}.")
-    if edges.dtype == torch.bool or bool((edges != edges.to(torch.int64)).any()):
-        raise ValueError(f"`edge_index` must contain integer node ids, got dtype {edges.dtype}.")
+    whole = edges.dtype != torch.bool and bool((edges == edges.to(torch.int64)).all())
+    if edges.ndim != 2 or len(edges) != 2 or not whole:
+        raise ValueError(
+            "`edge_index` must have shape (2, n_edges) and contain integer node ids, got shape "
+            f"{tuple(edges.shape)}, dtype {edges.dtype}."
+        )
     sources, targets = edges
-    return checked_graph(from_edges(sources, targets, np.shape(graph.x)[0]), graph.x, graph)
+    return _graphs.checked_graph(
+        _graphs.from_edges(sources, targets, np.shape(graph.x)[0]), graph.x, graph
+    )
 
 
 def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:

@@ -265,11 +265,13 @@ def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
         shared = sparse.csr_array((ones, adjacency.indices, adjacency.indptr), adjacency.shape)
         return checked_graph(shared, features, None)
     matrix = sparse.coo_array(adjacency)
-    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
-        raise ValueError(f"The adjacency matrix must be square, got shape {matrix.shape}.")
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+    if not square or not np.isfinite(matrix.data).all():
+        raise ValueError(
+            "The adjacency matrix contains NaN or infinity, or is not square, got shape "
+            f"{matrix.shape}."
+        )
     matrix.eliminate_zeros()
-    if not np.isfinite(matrix.data).all():
-        raise ValueError("The adjacency matrix contains NaN or infinity.")
     return checked_graph(from_edges(matrix.row, matrix.col, matrix.shape[0]), features, None)
 
 
@@ -330,12 +332,10 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
             f"X contains {n_nodes} values, all 0 or 1, and looks like a mask of dtype {ids.dtype}. "
             "Pass a boolean mask, such as X == 1, or node ids."
         )
-    if ids.dtype.kind not in "iu" and not (ids.dtype.kind == "f" and (ids == ids.round()).all()):
-        raise ValueError(f"X must contain node ids, which are integers, got dtype {ids.dtype}.")
-    if not 0 <= ids.min() <= ids.max() < n_nodes:
-        raise ValueError(
-            f"Node ids must lie between 0 and {n_nodes - 1}, got {ids.min()} to {ids.max()}."
-        )
+    whole = ids.dtype.kind in "iu" or (ids.dtype.kind == "f" and (ids == ids.round()).all())
+    if not whole or not 0 <= ids.min() <= ids.max() < n_nodes:
+        given = f"{ids.min()} to {ids.max()}" if whole else f"dtype {ids.dtype}"
+        raise ValueError(f"Node ids must be integers between 0 and {n_nodes - 1}, got {given}.")
     return ids.astype(np.int64)
 
 

@@ -211,16 +211,8 @@ default="auto"
     def with_graph(self, graph: Any) -> Self:
         """Return a copy that predicts for the nodes of another graph, without retraining.
 
-        Parameters
-        ----------
-        graph : DGLGraph, (adjacency, features) or PyG Data
-            A graph of the same type as in `fit`, with the same features of nodes.
-
-        Returns
-        -------
-        EvidentialProbe
-            A copy whose inputs are node ids of the new graph; the original is not changed. The
-            copy has `labelled_nodes_` only if both graphs are equal.
+        The graph must be of the same type as in `fit`, with the same features of nodes. The copy
+        has `labelled_nodes_` only if both graphs are equal; the original is not changed.
 
         Examples
         --------

@@ -295,10 +295,6 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
             A point is "undecided" if the bounds on its margin differ in sign and are at most `tol`
             apart, or if a limit of the search is reached.
 
-        Returns
-        -------
-        Certificate
-            Status "safe", "unsafe" (with a counterexample) or "undecided" for each point.
         """
         points = self._points(X)
         regions, limits = self._asked(points, radius, tol, **around)
@@ -341,11 +337,6 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         max_regions : int, default=10000
             Limit on the number of boxes per point and radius; a radius at which this limit is
             reached counts as not proven.
-
-        Returns
-        -------
-        SafeRadius
-            The proven radius, and the nearest counterexample with its distance.
         """
         points = self._points(X)
         labels = self._labels(points, y)
@@ -378,11 +369,6 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         n_restarts : int, default=0
             Number of restarts of "pgd" from random points of the region; the best result is
             returned. "fgsm" does not support restarts.
-
-        Returns
-        -------
-        Attack
-            Points found, and their predicted probabilities.
         """
         points = self._points(X)
         _estimator.refuse_shape(around, "max_time", "max_regions")
@@ -422,11 +408,6 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         class_ : label, default=None
             Class whose probability is explained. None selects the second of two classes; with more
             classes, it selects the predicted class of each point.
-
-        Returns
-        -------
-        FeatureEffects
-            Local effects for each point, and their average.
         """
         points = self._points(X)
         _estimator.check_number(gamma, "gamma", positive=True)

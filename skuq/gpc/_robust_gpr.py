@@ -248,11 +248,6 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
             As for `RobustGPC.certified_radius`.
         tolerance : float or array-like of shape (n_samples,)
             As for `certify`.
-
-        Returns
-        -------
-        SafeRadius
-            The proven radius, and the nearest counterexample with its distance.
         """
         points = self._points(X)
         tolerances = _estimator.one_per_point(tolerance, len(points), "tolerance", positive=True)

@@ -171,8 +171,6 @@ class MirageFineTuner(
         ValueError
             If the region is empty, covers all samples, is given twice or not at all; if no
             confidence can be raised to balance the region; or if the training diverges.
-        TypeError
-            If `estimator` cannot be adopted.
 
         Warns
         -----
@@ -204,22 +202,10 @@ class MirageFineTuner(
         return self
 
     def predict_or_abstain(self, X: Any, tau: float, *, label: Any = None) -> NDArray[Any]:
-        """Predict the most probable class, or abstain below a confidence threshold (Eq. 2).
+        """Predict the most probable class, or abstain below the confidence `tau` (Eq. 2).
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        tau : float
-            Confidence threshold, in [0, 1].
-        label : object, default=None
-            Label for abstention; it must not be a class. None: "abstain" for text classes,
-            else -1.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Class labels, and the label for abstention.
+        `label`, which must not be a class, stands for abstention. None: "abstain" for text classes,
+        else -1.
         """
         answered = self._answered(X, tau)
         if label is None:

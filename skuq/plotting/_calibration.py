@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike
 from sklearn.utils.validation import check_is_fitted
 
 from skuq.base import FloatArray
-from skuq.calibration import Strategy
 from skuq.labels import amount
 from skuq.metrics import CalibrationTable, calibration_table, expected_calibration_error
 from skuq.plotting import _display
@@ -73,31 +72,16 @@ class ReliabilityDisplay(Display):
         X: Any,
         y: ArrayLike,
         *,
-        n_bins: int = 10,
-        strategy: Strategy = "uniform",
         name: str | None = None,
-        ax: Axes | None = None,
+        **settings: Any,
     ) -> Self:
-        """Predict probabilities and draw their reliability diagram.
+        """Predict probabilities with a fitted classifier, and draw their reliability diagram.
 
-        Parameters
-        ----------
-        estimator : object
-            Fitted classifier with `predict_proba`.
-        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
-            Inputs, and true labels.
-        n_bins, strategy, name, ax
-            As in `from_predictions`. Default of `name`: the class of the estimator.
+        `settings` are as in `from_predictions`. Default of `name`: the class of the estimator.
         """
-        return cls.from_predictions(
-            y,
-            estimator.predict_proba(X),
-            classes=estimator.classes_,
-            n_bins=n_bins,
-            strategy=strategy,
-            name=type(estimator).__name__ if name is None else name,
-            ax=ax,
-        )
+        settings |= {"name": type(estimator).__name__ if name is None else name}
+        proba = estimator.predict_proba(X)
+        return cls.from_predictions(y, proba, classes=estimator.classes_, **settings)
 
     @classmethod
     def from_predictions(  # type: ignore[override]  # parameters differ from those of the class
@@ -105,22 +89,15 @@ class ReliabilityDisplay(Display):
         y_true: ArrayLike,
         proba: ArrayLike,
         *,
-        classes: ArrayLike | None = None,
-        n_bins: int = 10,
-        strategy: Strategy = "uniform",
         name: str | None = None,
         ax: Axes | None = None,
+        **bins: Any,
     ) -> Self:
-        """Draw the reliability diagram of given probabilities.
+        """Draw the reliability diagram of given probabilities, with a title.
 
-        Parameters
-        ----------
-        y_true, proba, classes, n_bins, strategy
-            As in `skuq.metrics.calibration_table`.
-        name, ax : optional
-            Title, and axes (default: a new figure).
+        `y_true`, `proba`, `classes`, `n_bins` and `strategy` are as in
+        `skuq.metrics.calibration_table`.
         """
-        bins: dict[str, Any] = {"classes": classes, "n_bins": n_bins, "strategy": strategy}
         table = calibration_table(y_true, proba, **bins)
         error = expected_calibration_error(y_true, proba, **bins)
         return super().from_predictions(table, error, name=name, ax=ax)
@@ -230,14 +207,9 @@ class CalibrationAuditDisplay(Display):
 
     def _draw(self) -> None:
         ends = np.array([0.0, 1.0])
-        self.ax_.fill_between(
-            ends,
-            ends - self.alpha,
-            ends + self.alpha,
-            color="0.88",
-            linewidth=0,
-            label=f"tolerance ({100 * self.alpha:.3g} points)",
-        )
+        label = f"tolerance ({100 * self.alpha:.3g} points)"
+        band = ends - self.alpha, ends + self.alpha
+        self.ax_.fill_between(ends, *band, color="0.88", linewidth=0, label=label)
         self.ax_.plot(ends, ends, "--", color="0.3", linewidth=1, label="accuracy = confidence")
         bins, most = self.bins, self.bins.count.max()
         limits = bins.confidence + bins.gap_low, bins.confidence + bins.gap_high
@@ -307,27 +279,17 @@ class ConfidenceDensityDisplay(Display):
         cls,
         estimator: Any,
         groups: Mapping[str, Any],
-        *,
-        threshold: float | None = None,
-        marked: Sequence[tuple[float, float]] = (),
-        ax: Axes | None = None,
+        **settings: Any,
     ) -> Self:
-        """Predict the confidence of each group of inputs and draw it.
+        """Predict the confidence of each named group of inputs with a classifier, and draw it.
 
-        Parameters
-        ----------
-        estimator : object
-            Fitted classifier with `predict_proba`.
-        groups : mapping of str to array-like of shape (n_samples, n_features)
-            Inputs of each named group.
-        threshold, marked, ax
-            As in the class; axes.
+        `settings` are parameters of the class, and `ax`.
         """
         _display.check_groups(groups)
         values = {
             name: np.asarray(estimator.predict_proba(X)).max(axis=1) for name, X in groups.items()
         }
-        return cls.from_predictions(values, threshold=threshold, marked=marked, ax=ax)
+        return cls.from_predictions(values, **settings)
 
     def description(self) -> str:
         phrased = _display.phrased_groups(self.groups, self.weights or {})
@@ -343,14 +305,9 @@ class ConfidenceDensityDisplay(Display):
             decimal = np.round(values, 9)
             density = np.histogram(decimal, self.bin_edges, density=True, weights=weights)[0]
             # Dashes keep lines visible where lines of several groups coincide.
-            self.ax_.stairs(
-                density,
-                self.bin_edges,
-                color=COLOURS[k % len(COLOURS)],
-                linestyle=LINES[k % len(LINES)],
-                linewidth=1.8,
-                label=plain_text(name),
-            )
+            style: dict[str, Any] = {"linestyle": LINES[k % len(LINES)], "label": plain_text(name)}
+            colour = COLOURS[k % len(COLOURS)]
+            self.ax_.stairs(density, self.bin_edges, color=colour, linewidth=1.8, **style)
         if self.threshold is not None:
             label = f"abstains below {100 * self.threshold:.4g}%"
             self.ax_.axvline(self.threshold, color="0.2", linestyle=":", label=label)

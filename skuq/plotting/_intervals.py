@@ -92,9 +92,8 @@ class IntervalsByWidthDisplay(Display):
         y: ArrayLike,
         *,
         coverage: float = 0.9,
-        unit: str | None = None,
         name: str | None = None,
-        ax: Axes | None = None,
+        **settings: Any,
     ) -> Self:
         """Predict intervals and draw them by their width.
 
@@ -107,12 +106,12 @@ class IntervalsByWidthDisplay(Display):
             Inputs, and true values.
         coverage : float, default=0.9
             Nominal coverage of the predicted intervals, in (0, 1).
-        unit, name, ax : optional
-            Unit, title (default: the class of the estimator), and axes.
+        name, **settings : optional
+            Title (default: the class of the estimator), unit and axes.
         """
         limits = quantities.predicted_interval(estimator, X, coverage)
         name = type(estimator).__name__ if name is None else name
-        return cls.from_predictions(y, *limits, coverage=coverage, unit=unit, name=name, ax=ax)
+        return cls.from_predictions(y, *limits, coverage=coverage, name=name, **settings)
 
     def description(self) -> str:
         width = self.upper / 2 - self.lower / 2
@@ -127,15 +126,9 @@ class IntervalsByWidthDisplay(Display):
         half, distance = self.upper / 2 - self.lower / 2, self.y_true - middle
         n, reach = len(half), _reach(half, distance)
         edges = np.arange(n + 1) + 0.5
-        self.ax_.stairs(
-            half,
-            edges,
-            baseline=-half,
-            fill=True,
-            color=COLOURS[4],
-            alpha=0.4,
-            label=f"interval (mean width {_display.short_number(2 * half.mean())})",
-        )
+        label = f"interval (mean width {_display.short_number(2 * half.mean())})"
+        style: dict[str, Any] = {"fill": True, "color": COLOURS[4], "alpha": 0.4}
+        self.ax_.stairs(half, edges, baseline=-half, label=label, **style)
         held = f"inside: {self.inside.mean():.1%} ({self.coverage:.3%} asked)".replace(".000%", "%")
         self._plot_values(distance, self.inside, reach, COLOURS[0], "o", held)
         missed = f"outside: {np.count_nonzero(~self.inside)} of {n}"
@@ -266,31 +259,19 @@ class CoverageBySizeDisplay(Display):
         y: ArrayLike,
         *,
         coverage: float = 0.9,
-        n_groups: int = 10,
-        unit: str | None = None,
         name: str | None = None,
-        ax: Axes | None = None,
+        **settings: Any,
     ) -> Self:
         """Predict values and intervals, and draw the coverage against the predicted value.
 
-        Parameters
-        ----------
-        estimator, X, y, coverage, name, ax
-            As in `IntervalsByWidthDisplay.from_estimator`.
-        n_groups, unit
-            As in the class.
+        Parameters are as in `IntervalsByWidthDisplay.from_estimator` and in the class.
         """
         limits = quantities.predicted_interval(estimator, X, coverage)
-        return cls.from_predictions(
-            y,
-            *limits,
-            estimator.predict(X),
-            coverage=coverage,
-            n_groups=n_groups,
-            unit=unit,
-            name=type(estimator).__name__ if name is None else name,
-            ax=ax,
-        )
+        settings |= {
+            "coverage": coverage,
+            "name": type(estimator).__name__ if name is None else name,
+        }
+        return cls.from_predictions(y, *limits, estimator.predict(X), **settings)
 
     def description(self) -> str:
         shares = _display.listed(self.group_edges[:-1], self.covered)

@@ -81,10 +81,8 @@ class RiskCoverageDisplay(Display):
         y: ArrayLike,
         *,
         part: str = "total",
-        loss: Loss = "zero_one",
-        unit: str | None = None,
         name: str | None = None,
-        ax: Axes | None = None,
+        **settings: Any,
     ) -> Self:
         """Predict labels or quantities and their uncertainty, and draw the risk-coverage curve.
 
@@ -96,12 +94,11 @@ class RiskCoverageDisplay(Display):
             Inputs, and true labels or quantities.
         part : {"total", "aleatoric", "epistemic"}, default="total"
             Part of the uncertainty that ranks the samples.
-        loss, unit, name, ax
+        name, **settings
             As in `from_predictions`. Default of `name`: the class of the estimator.
         """
-        name = type(estimator).__name__ if name is None else name
+        settings |= {"name": type(estimator).__name__ if name is None else name}
         uncertainty = predicted_part(estimator, X, part)
-        settings: dict[str, Any] = {"loss": loss, "unit": unit, "name": name, "ax": ax}
         return cls.from_predictions(y, estimator.predict(X), uncertainty, **settings)
 
     @classmethod

@@ -156,17 +156,11 @@ class UncertaintyMapDisplay(Display):
         named = self.y is not None and len(classes) <= MOST_CLASSES
         if len(classes) > MOST_CLASSES:
             labels, classes = np.zeros(len(points)), np.zeros(1)
+        style: dict[str, Any] = {"s": 30, "edgecolors": "white", "linewidths": 0.8}
         for k, label in enumerate(classes):
-            self.ax_.scatter(
-                points[labels == label, 0],
-                points[labels == label, 1],
-                s=30,
-                color=POINT_COLOURS[k % len(POINT_COLOURS)] if named else "0.1",
-                marker=MARKERS[k % len(MARKERS)],
-                edgecolors="white",
-                linewidths=0.8,
-                label=plain_text(label),
-            )
+            style |= {"marker": MARKERS[k % len(MARKERS)], "label": plain_text(label)}
+            colour = POINT_COLOURS[k % len(POINT_COLOURS)] if named else "0.1"
+            self.ax_.scatter(*points[labels == label].T, color=colour, **style)
         if named:
             # A legend of many rows would shrink the map.
             size = "small" if len(classes) > MANY_CLASSES else None

@@ -54,8 +54,6 @@ def check_uncertainty_estimator(
     AssertionError
         If a check fails. The message names the first check that failed, its requirement and the
         result.
-    TypeError
-        If `estimator` is a class.
     ValueError
         If `X` is missing for an estimator that is neither classifier nor regressor, or `X_predict`
         is passed without `X`.
@@ -91,16 +89,9 @@ def uncertainty_checks(
 ) -> Iterator[Callable[[Any], None]]:
     """Yield the checks that apply to an estimator.
 
-    Parameters
-    ----------
-    estimator, X, y, X_predict
-        As in `check_uncertainty_estimator`.
-
-    Yields
-    ------
-    callable
-        Function of the estimator that raises if the check fails. Its ``__name__`` is the name of
-        the check. Checks that only predict share a fitted clone if the same call has yielded them.
+    Arguments are as in `check_uncertainty_estimator`. A check is a function of the estimator that
+    raises if the check fails; its ``__name__`` is the name of the check. Checks that only predict
+    share a fitted clone if the same call has yielded them.
 
     Examples
     --------
@@ -130,17 +121,8 @@ def parametrize_with_uncertainty_checks(
 ) -> Any:
     """Parametrize a pytest function with all checks of all estimators.
 
-    Parameters
-    ----------
-    estimators : iterable of estimator instances
-        Estimators to check.
-    X, y, X_predict
-        As in `check_uncertainty_estimator`; used for all estimators.
-
-    Returns
-    -------
-    decorator
-        `pytest.mark.parametrize` with the arguments `estimator` and `check`.
+    `X`, `y` and `X_predict` are as in `check_uncertainty_estimator`, for all estimators. The
+    decorator is `pytest.mark.parametrize` with the arguments `estimator` and `check`.
 
     Examples
     --------

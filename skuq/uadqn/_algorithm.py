@@ -124,15 +124,8 @@ class QuantileDQN(CheckedAgent, QRDQN):
     def predict_quantiles(self, observation: Any) -> np.ndarray:
         """Predict quantiles of the return of each action, by each network.
 
-        Parameters
-        ----------
-        observation : ndarray of shape (n_samples, \\*observation_shape), or dict of arrays
-            Observations.
-
-        Returns
-        -------
-        ndarray of shape (n_members, n_samples, n_actions, n_quantiles), float32
-            The value network comes first, then the auxiliary networks, if there are any.
+        Observations are an array (n_samples, \\*observation_shape), or a dictionary of arrays. The
+        result is (n_members, n_samples, n_actions, n_quantiles), float32, the value network first.
         """
         return self._quantiles_of(self.policy.obs_to_tensor(observation)[0])
 
@@ -392,16 +385,7 @@ class ActionEstimate(NamedTuple):
 
 
 def estimate_action(algorithm: QuantileDQN, observation: Any, action: int) -> ActionEstimate:
-    """Estimate the value and the uncertainty of an action.
-
-    Parameters
-    ----------
-    algorithm : QuantileDQN or UADQNAlgorithm
-        The agent.
-    observation : ndarray, or dict of ndarrays
-        One observation.
-    action : int
-        The action.
+    """Estimate the value and the uncertainty of an action, given one observation.
 
     Returns
     -------

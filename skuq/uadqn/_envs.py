@@ -252,13 +252,11 @@ def checked_observations(X: Any, space: Any) -> Any:
             )
         return parts
     X = np.asarray(X)
-    if X.ndim == 0 or X.shape[1:] != space.shape:
+    if X.ndim == 0 or X.shape[1:] != space.shape or X.dtype.kind not in "biuf":
         raise ValueError(
-            f"Observations must have shape (n_samples, {', '.join(map(str, space.shape))}), as in "
-            f"the environment, got {X.shape}."
+            "Observations must be numeric, of shape (n_samples, "
+            f"{', '.join(map(str, space.shape))}), as in the environment, got {X.dtype}, {X.shape}."
         )
-    if X.dtype.kind not in "biuf":
-        raise ValueError(f"Observations must be numeric, got dtype {X.dtype}.")
     with np.errstate(over="ignore", invalid="ignore"):
         converted = X.astype(space.dtype)
     if not np.all(np.isfinite(X)) or not np.all(np.isfinite(converted)):

@@ -8,14 +8,10 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from sb3_contrib.qrdqn.policies import QRDQNPolicy
+from stable_baselines3.common import torch_layers
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.preprocessing import is_image_space, is_image_space_channels_first
-from stable_baselines3.common.torch_layers import (
-    BaseFeaturesExtractor,
-    CombinedExtractor,
-    FlattenExtractor,
-    NatureCNN,
-)
+from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, NatureCNN
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
@@ -67,7 +63,7 @@ class GridCNN(BaseFeaturesExtractor):
         return maps.permute(0, 2, 3, 1).flatten(1)
 
 
-class DictExtractor(CombinedExtractor):
+class DictExtractor(torch_layers.CombinedExtractor):
     """Features of dictionaries of observations; images too small for `NatureCNN` are flattened."""
 
     def __init__(
@@ -283,7 +279,7 @@ class MlpPolicy(QRDQNPolicy):
     fused Adam, with epsilon 1e-8, by default.
     """
 
-    EXTRACTOR: ClassVar[type[BaseFeaturesExtractor]] = FlattenExtractor
+    EXTRACTOR: ClassVar[type[BaseFeaturesExtractor]] = torch_layers.FlattenExtractor
     quantile_net: StackedQuantileNetwork  # type: ignore[assignment]
     quantile_net_target: StackedQuantileNetwork  # type: ignore[assignment]
 

@@ -143,16 +143,8 @@ def aleatoric_variance(quantiles: Array) -> Array:
     the variance over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance
     is computed for each action separately.
 
-    Parameters
-    ----------
-    quantiles : array of shape (n_members, ..., n_quantiles)
-        Quantiles of the same returns by at least two networks.
-
-    Returns
-    -------
-    array of shape (...)
-        Variance in squared units of the quantiles. An unbiased estimate of a variance near 0 can
-        be negative.
+    Arguments and result are as in `epistemic_variance`, but an unbiased estimate of a variance near
+    0 can be negative.
 
     Examples
     --------

@@ -262,11 +262,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             Inputs.
         coverage : float, default=0.9
             Requested coverage, between 0 and the difference of the outermost `quantile_levels_`.
-
-        Returns
-        -------
-        PredictionInterval
-            Lower and upper bounds, in units of the target.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2
