@@ -293,13 +293,15 @@ def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> Floa
     The score is negative inside the interval and -1/2 at its midpoint (Sesia, Candès, "A Comparison
     of Some Conformal Quantile Regression Methods", Stat 9, 2020, CQR-r)."""
     width = np.maximum(upper - lower, np.finfo(float).tiny)
-    scores: FloatArray = np.maximum(lower - y, y - upper) / width
-    return scores
+    with np.errstate(over="ignore"):  # outside of an interval of width 0
+        scores: FloatArray = np.maximum(lower - y, y - upper) / width
+    return np.minimum(scores, np.finfo(float).max)
 
 
 def stretched(lower: FloatArray, upper: FloatArray, limit: float) -> tuple[FloatArray, FloatArray]:
     """Rescale intervals to contain all targets whose interval score is at most `limit`."""
-    by = max(limit, -0.5) * np.maximum(upper - lower, np.finfo(float).tiny)
+    with np.errstate(over="ignore"):
+        by = max(limit, -0.5) * np.maximum(upper - lower, np.finfo(float).tiny)
     return lower - by, upper + by
 
 

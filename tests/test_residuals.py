@@ -151,3 +151,5 @@ def test_scores_are_limits_of_stretched_intervals():
         np.testing.assert_array_equal((low <= y) & (y <= high), scores <= limit)
     low, high = stretched(lower, upper, -3.0)
     np.testing.assert_allclose(low, high)  # never less than the middle
+    score = interval_scores(np.array([5.0]), np.zeros(1), np.zeros(1))  # all targets may be equal
+    assert 1e300 < score[0] < np.inf
