@@ -277,8 +277,6 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
 
     Raises
     ------
-    TypeError
-        If `estimator` does not predict uncertainty.
     ValueError
         If the inputs are neither rows of a table nor texts, if `X_train` lacks a column of `X`,
         or if the estimator does not measure epistemic uncertainty.

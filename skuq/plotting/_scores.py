@@ -331,8 +331,6 @@ class OODDisplay(Display):
             In-distribution inputs that were not used in training, or inputs to be tested.
         X_ood : array-like like `X`, or mapping of str to array-like, default=None
             Out-of-distribution inputs, or a mapping from names to several kinds of such inputs.
-        ax : matplotlib Axes, optional
-            Axes.
         """
         # A DataFrame is one group, although it maps names to columns.
         named = isinstance(X_ood, Mapping)

@@ -200,8 +200,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         ----------
         X : array-like of shape (n_seeds,) or (n_seeds, 1), of int
             Environment seeds to train with; episodes cycle through them.
-        y : None
-            Ignored.
         """
         envs, training = rl_module("_envs"), rl_module("_training")
         seeds = envs.checked_seeds(X)

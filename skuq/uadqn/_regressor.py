@@ -227,7 +227,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         return self._quantiles(X).mean(axis=(0, 2))
 
     def predict_quantiles(self, X: Any, levels: ArrayLike | None = None) -> FloatArray:
-        """Predict quantiles of the target, averaged over networks and sorted.
+        """Predict sorted quantiles of the target, (n_samples, n_levels), averaged over networks.
 
         Parameters
         ----------
@@ -236,11 +236,6 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         levels : array-like of shape (n_levels,), default=None
             Requested levels, between the lowest and the highest of `quantile_levels_`. Quantiles
             are interpolated linearly between levels. None: `quantile_levels_`.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_levels), float64
-            Quantiles, in units of the target.
         """
         quantiles = np.sort(self._quantiles(X).mean(axis=0), axis=-1)
         if levels is None:
