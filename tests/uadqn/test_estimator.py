@@ -387,7 +387,7 @@ def test_a_failed_fit_leaves_the_fitted_agent_as_it_was():
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
     expected = all_quantiles(model, CELLS)
     for change, seeds, error, word in [
-        ({}, [-1], ValueError, "Environment seeds"),
+        ({}, [-1], ValueError, "environment seeds"),
         ({"policy": "CnnPolicy"}, SEEDS, AssertionError, None),
         ({"env": "Nowhere-v0"}, SEEDS, ValueError, "cannot be made"),
     ]:
