@@ -133,13 +133,14 @@ def cross_val_predict_proba(
 ) -> tuple[FloatArray, NDArray[np.int64]]:
     """Out-of-fold probabilities and decisions of each row, in the order of `labels`. scikit-learn's
     ``cross_val_predict(method="predict_proba")`` encodes the labels as 0, 1, ..., and thus loses
-    class weights keyed by label. `params` are arguments of `fit`, one value per row."""
+    class weights keyed by label. `cv` lists the training and test rows; `params` are arguments of
+    `fit`, one value per row."""
     model = _PredictsProbabilities(estimator, labels)
     if not params:
         found = cross_val_predict(model, X, y, cv=cv)
         return found[:, :-1], found[:, -1].astype(np.int64)
     found = np.empty((len(y), len(labels) + 1))
-    for train, test in cv.split(np.zeros(len(y)), y):
+    for train, test in cv:
         given = {name: values[train] for name, values in params.items()}
         model.fit(_safe_indexing(X, train), y[train], **given)
         found[test] = model.predict(_safe_indexing(X, test))

@@ -435,6 +435,15 @@ def independent_counts(
     return count * (total.sum() / (total**2).sum())
 
 
+def repeated_rows(n_repeated: int, of: str = "") -> str:
+    """Say in a sentence that some rows are copies."""
+    return (
+        f"{n_repeated} rows{of} occur more than once. If they are copies, remove them; if they "
+        "belong together, state their groups. Each counts as a case of its own, so that results "
+        "look surer than they are."
+    )
+
+
 def _check_sum(weight: FloatArray) -> None:
     """Reject weights whose sum is too large for exact arithmetic."""
     largest = float(weight.max())

@@ -141,7 +141,7 @@ OF_FLOWERS = {
     "CalibrationAuditor": (
         skuq.CalibrationAuditor(FROZEN_NET),
         {"estimator": FROZEN_LOGISTIC, "n_bins": 5, "alpha": 0.9, "strategy": "quantile"}
-        | {"groups": in_half, "confidence_level": 0.5, "search_regions": True},
+        | {"sensitive_columns": in_half, "confidence_level": 0.5, "search_regions": True},
     ),
     "EvidentialProbe": (
         skuq.EvidentialProbe(FROZEN_NET, max_epochs=4),

@@ -21,7 +21,7 @@ from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_
 from skuq.calibration import Strategy, top_label_predictions
 from skuq.labels import confidence_at, decided_codes, plain, proba_of_classes
 from skuq.metrics import expected_calibration_error
-from skuq.validation import MOST_BINS, checked_labels, validate_data
+from skuq.validation import MOST_BINS, checked_labels, group_codes, validate_data
 from skuq.wrappers import is_module, is_prefit, weight_params
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     The auditor compares accuracy with confidence in every bin and reports the differences that
     exceed the tolerance `alpha` by more than chance explains. By default every bin contains the
     samples of all groups, so an overconfident group can offset an underconfident one. To reveal
-    them, name the groups (`groups`, or `sensitive_features` of `fit`) or search regions.
+    them, name the groups (`sensitive_columns`, or `sensitive_features` of `fit`) or search regions.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     strategy : {"uniform", "quantile"}, default="uniform"
         "uniform": bins of equal width on [0, 1], as in Algorithm 1. "quantile": bins with equal
         numbers of samples.
-    groups : str, int, list of these, or callable, default=None
+    sensitive_columns : str, int, list of these, or callable, default=None
         Columns of `X` whose groups are audited too, each column separately: names for a data
         frame, positions for an array. A callable computes such columns from `X`. Groups must not be
         defined by the label: within such groups no honest model is calibrated.
@@ -153,7 +153,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         "n_bins": [Interval(Integral, 1, MOST_BINS, closed="both")],
         "alpha": [Interval(Real, 0, 1, closed="both")],
         "strategy": [StrOptions({"uniform", "quantile"})],
-        "groups": [None, str, Integral, list, callable],
+        "sensitive_columns": [None, str, Integral, list, callable],
         "confidence_level": [Interval(Real, 0, 1, closed="neither")],
         "search_regions": ["boolean", Interval(RealNotInt, 0, 1, closed="both")],
         "random_state": [None, Interval(Integral, 0, None, closed="left")],
@@ -166,7 +166,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         n_bins: int = 10,
         alpha: float = 0.05,
         strategy: Strategy = "uniform",
-        groups: Any = None,
+        sensitive_columns: Any = None,
         confidence_level: float = 0.95,
         search_regions: bool | float = False,
         random_state: int | None = None,
@@ -175,7 +175,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         self.n_bins = n_bins
         self.alpha = alpha
         self.strategy = strategy
-        self.groups = groups
+        self.sensitive_columns = sensitive_columns
         self.confidence_level = confidence_level
         self.search_regions = search_regions
         self.random_state = random_state
@@ -188,6 +188,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         sample_weight: Any = None,
         *,
         sensitive_features: SensitiveFeatures | None = None,
+        groups: Any = None,
     ) -> CalibrationAuditor:
         """Audit the classifier on a reference set.
 
@@ -197,12 +198,17 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             Reference inputs, in the form that the classifier accepts, and their true labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Weights >= 0, in numbers of samples: 2 counts the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 causes a warning. Fractional weights are survey weights (see
-            Notes). A classifier that is not fitted is trained with them, too.
+            below 0.1 or above 10 causes a warning. Fractional weights, and whole numbers with a
+            mean above 20, are survey weights (see Notes). A classifier that is not fitted is
+            trained with them, too.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             Attributes whose groups are audited too, each attribute separately, whether or not
             they are inputs of the model: values of shape (n_samples,) or (n_samples,
             n_attributes). Groups are named after columns, keys or a Series, else "group=...".
+        groups : array-like of shape (n_samples,), default=None
+            Groups of samples whose outcomes may depend on each other, such as the visits of a
+            patient. Each counts as one sample: tests and limits hold for any dependence within
+            groups. A classifier that is not fitted is audited on folds that keep groups together.
 
         Returns
         -------
@@ -227,7 +233,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         check_classification_targets(y)
         self._check_size(len(y))
         weight = _prediction_audit.audit_weights(sample_weight, len(y))
-        columns = _prediction_audit.groups_of_columns(self.groups, X)
+        columns = _prediction_audit.groups_of_columns(self.sensitive_columns, X)
         sensitive = _prediction_audit.named_groups(sensitive_features)
         grouping = _prediction_audit.distinct(columns + sensitive)
         if not hasattr(self.estimator, "predict_proba"):
@@ -237,13 +243,15 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             self.estimator_, proba = self.estimator, self._reported(X)
             predicted = decided_codes(self.estimator, X, proba, np.asarray(self.estimator.classes_))
         else:
-            self.estimator_, proba, predicted = _trained_with_proba(self.estimator, X, y, weight)
+            found = _trained_with_proba(self.estimator, X, y, weight, groups)
+            self.estimator_, proba, predicted = found
         self.classes_ = np.asarray(self.estimator_.classes_)
         if weight is not None:  # samples of weight 0 may have unknown labels
             y = np.where(weight > 0, y, self.classes_[0])
         options: dict[str, Any] = {"classes": self.classes_, "predicted": predicted}
         predictions = top_label_predictions(y, proba, **options)
-        self._audit(predictions, grouping, X if self._searches() else None, weight)
+        searched = X if self._searches() else None
+        self._audit(predictions, grouping, searched, weight, groups)
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -328,7 +336,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         except ValueError as error:
             n_features = getattr(self, "n_features_in_", 0)
             expected = getattr(self.estimator, "n_features_in_", n_features)
-            if self.groups is None or expected >= n_features:
+            if self.sensitive_columns is None or expected >= n_features:
                 raise
             raise ValueError(
                 f"The model was trained on {expected} features, but X has {n_features}. "
@@ -363,12 +371,13 @@ def _module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassif
 
 
 def _trained_with_proba(
-    estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None
+    estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None, groups: Any
 ) -> tuple[Any, FloatArray, IntArray]:
     """Return a clone trained on all samples, and out-of-fold probabilities and decisions. Samples
     of weight 0 are not used for training; the clone predicts these samples."""
+    group_of = None if groups is None else group_codes(groups, len(y))
     if weight is None:
-        found = _out_of_fold_proba(estimator, X, y, np.ones(len(y)), {})
+        found = _out_of_fold_proba(estimator, X, y, np.ones(len(y)), group_of, {})
         return clone(estimator).fit(X, y), *found
     counted = np.flatnonzero(weight)
     (rows,) = indexable(X)
@@ -380,13 +389,19 @@ def _trained_with_proba(
     fitted = clone(estimator).fit(rows, labels, **params)
     proba = np.array(fitted.predict_proba(X), np.float64)
     codes = decided_codes(fitted, X, proba, np.asarray(fitted.classes_))
-    found = _out_of_fold_proba(estimator, rows, labels, weight[counted], params)
+    group_of = None if group_of is None else group_of[counted]
+    found = _out_of_fold_proba(estimator, rows, labels, weight[counted], group_of, params)
     proba[counted], codes[counted] = found
     return fitted, proba, codes
 
 
 def _out_of_fold_proba(
-    estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any], params: dict[str, Any]
+    estimator: Any,
+    X: Any,
+    y: NDArray[Any],
+    weight: NDArray[Any],
+    groups: IntArray | None,
+    params: dict[str, Any],
 ) -> tuple[FloatArray, IntArray]:
     """Out-of-fold probabilities and decisions; columns and codes as the sorted labels."""
     labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
@@ -398,9 +413,7 @@ def _out_of_fold_proba(
             f"The class {plain(labels[size.argmin()])!r} has only one sample, but cross-validation "
             "needs two; add samples, or audit a fitted classifier."
         )
-    from sklearn.model_selection import StratifiedKFold
+    from skuq.sklearn_counterparts import cross_val_predict_proba, fold_splits
 
-    from skuq.sklearn_counterparts import cross_val_predict_proba
-
-    folds = StratifiedKFold(min(5, counts.max()), shuffle=True, random_state=0)
+    folds = fold_splits(min(5, counts.max()), y, groups, stratify=True, seed=0)
     return cross_val_predict_proba(estimator, X, y, labels=labels, cv=folds, params=params)

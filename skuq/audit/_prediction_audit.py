@@ -22,12 +22,22 @@ from skuq import calibration
 from skuq.base import FloatArray, IntArray
 from skuq.calibration import BinSums, Direction, Strategy, TopLabelPredictions, merged_sums
 from skuq.labels import as_text, labels_of_proba, positions_of
-from skuq.validation import column_of, refuse_ineffective, training_weights
+from skuq.validation import (
+    column_of,
+    group_codes,
+    independent_counts,
+    refuse_ineffective,
+    repeated_rows,
+    unwarned_weights,
+    warn_of_relative_weights,
+    warn_user,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
 MAX_GROUPS = 200  # maximum per column; a column with more values holds names or measurements
+MOST_COUNTED = 20  # mean weight; larger whole numbers are ambiguous
 _MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
 FAR = 0.1  # a pass is inconclusive if gaps so much larger than the tolerance could be missed
 DENSITY_BINS = 20  # bins in plots of the distribution of confidence
@@ -117,10 +127,11 @@ def parts_of(
     n_bins: int,
     strategy: Strategy = "uniform",
     weight: NDArray[Any] | None = None,
+    square: FloatArray | None = None,
 ) -> Parts:
     return Parts(
-        *_sums(predictions, grouping, n_bins, strategy, weight),
-        *_sums(predictions, grouping, DENSITY_BINS, "uniform", weight),
+        *_sums(predictions, grouping, n_bins, strategy, weight, square),
+        *_sums(predictions, grouping, DENSITY_BINS, "uniform", weight, square),
     )
 
 
@@ -130,19 +141,21 @@ def _sums(
     n_bins: int,
     strategy: Strategy,
     weight: NDArray[Any] | None,
+    square: FloatArray | None,
 ) -> tuple[BinSums, dict[str, BinSums]]:
     """Sums over all samples and over each group, with the same bins."""
     counted, given = predictions.confidence, None
     if weight is not None:
         counted, given = counted[weight > 0], weight[weight > 0].astype(float)
     edges = calibration.bin_edges(counted, n_bins, strategy, weight=given)
+    weights: dict[str, Any] = {"weight": weight, "square": square}
     group_sums: dict[str, BinSums] = {}
     for group in grouping:
         parts = calibration.bin_sums(
-            predictions, edges, groups=group.codes, n_groups=len(group.names), weight=weight
+            predictions, edges, groups=group.codes, n_groups=len(group.names), **weights
         )
         group_sums.update(zip(group.names, parts, strict=True))
-    return calibration.bin_sums(predictions, edges, weight=weight)[0], group_sums
+    return calibration.bin_sums(predictions, edges, **weights)[0], group_sums
 
 
 def merged_parts(parts: Sequence[Parts]) -> Parts:
@@ -159,7 +172,31 @@ def merged_parts(parts: Sequence[Parts]) -> Parts:
 def audit_weights(sample_weight: Any, n_samples: int) -> NDArray[Any] | None:
     if sample_weight is None:
         return None
-    return counted_weights(training_weights(sample_weight, n_samples))
+    weight = unwarned_weights(sample_weight, n_samples)
+    if are_ambiguous(weight, weight.sum(), int(np.count_nonzero(weight))):
+        warn_user(
+            f"The whole numbers in `sample_weight` add up to {weight.sum():.3g}, more than "
+            f"{MOST_COUNTED} for each sample, and were taken as survey weights: only their ratios "
+            "matter. If they are counts of samples, repeat the samples."
+        )
+        return weight
+    warn_of_relative_weights(weight)
+    return counted_weights(weight)
+
+
+def clustered(weight: Any, codes: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Weights with which a group counts as one sample, and their shares of its squared weight.
+
+    For any dependence within groups, the variance of a weighted sum is at most that of independent
+    samples whose squared weights add up to the sum of these shares.
+    """
+    weight = independent_counts(None if weight is None else weight.astype(float), codes)
+    return weight, weight * np.bincount(codes, weights=weight)[codes]
+
+
+def are_ambiguous(weight: NDArray[Any], total: float, n_weighed: int) -> bool:
+    """Whether whole numbers are so large that they may be survey weights instead of counts."""
+    return bool((weight == np.floor(weight)).all() and total > MOST_COUNTED * n_weighed)
 
 
 def counted_weights(weight: FloatArray) -> NDArray[Any]:
@@ -325,7 +362,7 @@ class PredictionAudit(BaseEstimator):
         while high - low > 0.05 * high:
             middle = (low + high) / 2
             low, high = (middle, high) if self._misses(gap, middle) else (low, middle)
-        return high * self.n_samples_
+        return high * self.n_effective_
 
     def _check_samples_kept(self) -> None:
         check_is_fitted(self)
@@ -345,6 +382,7 @@ class PredictionAudit(BaseEstimator):
         predicted: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
         sensitive_features: SensitiveFeatures | None = None,
+        groups: Any = None,
         X: Any = None,
         **params: Any,
     ) -> Self:
@@ -363,12 +401,14 @@ class PredictionAudit(BaseEstimator):
             Labels that the provider predicted, such as by a decision threshold. By default, the
             most probable class.
         sample_weight, sensitive_features : array-like, default=None
-            Weights and groups as in `fit`.
+            Weights and sensitive features as in `fit`.
+        groups : array-like of shape (n_samples,), default=None
+            Groups of samples as in `fit`.
         X : DataFrame or array-like of shape (n_samples, n_features), default=None
             Inputs, or other known columns of the samples, in which regions are searched;
             required if `search_regions` is set.
         **params
-            Parameters of the class, except `groups`, which needs columns of a model's inputs.
+            Parameters of the class, except `sensitive_columns` of a model's inputs.
 
         Returns
         -------
@@ -393,7 +433,7 @@ class PredictionAudit(BaseEstimator):
         if X is not None:
             check_consistent_length(X, predictions.confidence)
         weight = audit_weights(sample_weight, len(predictions.confidence))
-        audit._audit(predictions, grouping, X, weight)
+        audit._audit(predictions, grouping, X, weight, groups)
         audit.classes_ = known
         return audit
 
@@ -485,16 +525,16 @@ class PredictionAudit(BaseEstimator):
         rows, weight = self._predictions.at(kept), self._weight
         conditions = None if self._conditions is None else self._conditions.without(~kept)
         grouping = [g._replace(codes=g.codes[kept]) for g in self._grouping]
-        audit._audit(rows, grouping, conditions, None if weight is None else weight[kept])
+        weight, codes = (None if e is None else e[kept] for e in (weight, self._codes))
+        audit._audit(rows, grouping, conditions, weight, codes)
         return audit
 
     @classmethod
     def _without_model(cls, params: dict[str, Any]) -> Self:
         audit = cls(None, **params)
         audit._validate_params()
-        refuse_ineffective(
-            audit, ["groups"], "without X; pass the columns themselves as `sensitive_features`."
-        )
+        instead = "without X; pass the columns themselves as `sensitive_features`."
+        refuse_ineffective(audit, ["sensitive_columns"], instead)
         return audit
 
     def _check_size(self, n_samples: float) -> None:
@@ -514,8 +554,11 @@ class PredictionAudit(BaseEstimator):
         grouping: list[Grouping],
         X: Any,
         weight: NDArray[Any] | None,
+        groups: Any = None,
     ) -> None:
         """Audit predictions, and discard earlier ones; `X` is a table, its conditions or None."""
+        if groups is None and (copies := calibration.n_repeated(predictions)):
+            warn_user(repeated_rows(copies))
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
         n_samples = len(predictions.confidence)
@@ -524,15 +567,20 @@ class PredictionAudit(BaseEstimator):
         conditions = None if X is None else calibration.checked_conditions(X, n_samples, seed)
         bins: dict[str, Any] = {"n_bins": self.n_bins, "strategy": self.strategy}
         rows = None if conditions is None else (conditions, predictions)
-        self._audit_parts(parts_of(predictions, grouping, **bins, weight=weight), rows, weight)
         self._predictions, self._grouping, self._weight = predictions, grouping, weight
-        self._conditions = conditions
+        self._conditions, self._codes, square = conditions, None, None
+        if groups is not None:
+            self._codes = group_codes(groups, len(predictions.confidence))
+            weight, square = clustered(weight, self._codes)
+        parts = parts_of(predictions, grouping, **bins, weight=weight, square=square)
+        self._audit_parts(parts, rows, weight, self._codes)
 
     def _audit_parts(
         self,
         parts: Parts,
         rows: tuple[Any, TopLabelPredictions] | None = None,
         weight: NDArray[Any] | None = None,
+        codes: IntArray | None = None,
     ) -> None:
         """Audit sums; `rows`, if given, are used only to search for regions and are not kept."""
         self._check_size(parts.sums.n_effective)
@@ -553,6 +601,7 @@ class PredictionAudit(BaseEstimator):
             confidence_level=self.confidence_level,
             rows=rows,
             row_weight=weight,
+            row_codes=codes,
             weighted=True,
             region_alpha=self.settings_["region_alpha"],
             random_state=self.random_state or 0,

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
-from skuq import labels
+from skuq import calibration, labels
 from skuq._table_files import CsvFormat, TableFile, open_table
 from skuq.audit import _prediction_audit
 from skuq.audit._calibration_auditor import CalibrationAuditor
@@ -23,7 +23,7 @@ from skuq.base import FloatArray
 from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
 from skuq.imports import shown
 from skuq.labels import as_text, classes_of_columns, counted
-from skuq.validation import LARGEST_SUM, warn_of_mean_weight
+from skuq.validation import LARGEST_SUM, group_codes, repeated_rows, warn_of_mean_weight
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -241,10 +241,11 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
     return np.hstack([1 - second, second])
 
 
-def weights_of(column: pd.Series, start: int = 0) -> NDArray[Any]:
-    """Row weights, as integers if all are whole numbers."""
+def weights_of(column: pd.Series, start: int = 0, *, survey: bool = False) -> NDArray[Any]:
+    """Row weights, as integers if all are whole numbers and not `survey` weights."""
     meant = f"weights (numbers of samples, from 0 to {LARGEST_SUM:.3g})"
-    return _prediction_audit.counted_weights(_numbers(column, LARGEST_SUM, meant, start))
+    weight = _numbers(column, LARGEST_SUM, meant, start)
+    return weight if survey else _prediction_audit.counted_weights(weight)
 
 
 def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> FloatArray:
@@ -308,6 +309,7 @@ class _Columns(NamedTuple):
     groups: list[str]
     classes: list[str]
     weight: str | None
+    survey: bool  # whether these are survey weights
     # Types to read: text, so that 01 stays 01, except for labels that the table itself defines.
     kinds: dict[str, Any]
 
@@ -321,6 +323,8 @@ def audit_files(
     groups: Sequence[str] = (),
     features: Sequence[str] = (),
     weight: str | None = None,
+    weights_are: Literal["counts", "survey"] | None = None,
+    cluster: str | None = None,
     format: CsvFormat = UNKNOWN,
     n_jobs: int | None = None,
     **params: Any,
@@ -344,6 +348,10 @@ def audit_files(
         Columns in which regions are searched; they are held in memory for all rows.
     weight : str, optional
         Column with the sample weights, as in `CalibrationAuditor.fit`.
+    weights_are : {"counts", "survey"}, optional
+        Meaning of weights that are whole numbers; required if their mean is above 20.
+    cluster : str, optional
+        Column of the groups of `CalibrationAuditor.fit`; it is held in memory for all rows.
     format : CsvFormat, optional
         Known properties of the CSV files, such as the delimiter.
     n_jobs : int, optional
@@ -391,20 +399,42 @@ def audit_files(
         classes = [*map(str.strip, classes)]  # as cells
     check_columns(label, proba)
     for table in tables:
-        table.require([label, *proba, *groups, *features, *([] if weight is None else [weight])])
+        marks = [name for name in (weight, cluster) if name is not None]
+        table.require([label, *proba, *groups, *features, *marks])
     known = classes if classes is not None else _labels(tables, label, max(2, len(proba)))
     kinds = dict.fromkeys(groups, str) | {label: "category" if classes is None else str}
     classes = order_of_columns(proba, list(known), classes)
-    columns = _Columns(label, list(proba), list(groups), classes, weight, kinds)
+    survey = weights_are == "survey" or cluster is not None
+    columns = _Columns(label, list(proba), list(groups), classes, weight, survey, kinds)
+    codes: Any = None
+    counts: list[Any] = [None] * len(tables)
+    if cluster is not None:
+        import pandas as pd
+
+        frames = [table.read(dtype={cluster: str})[marks] for table in tables]
+        read = pd.concat(frames)
+        codes = group_codes(read[cluster], len(read))
+        shares = None if weight is None else weights_of(read[weight], survey=True)
+        both = np.stack(_prediction_audit.clustered(shares, codes))
+        counts = np.split(both, np.cumsum([*map(len, frames)])[:-1], axis=1)
     found = Parallel(n_jobs=n_jobs)(
-        delayed(_file_parts)(table, columns, int(auditor.n_bins), bool(features))
-        for table in tables
+        delayed(_file_parts)(table, columns, own, int(auditor.n_bins), bool(features))
+        for table, own in zip(tables, counts, strict=True)
     )
     parts = merged_parts([each.parts for each in found])
     if weight is not None and not parts.sums.count.any():
         raise ValueError(f"Column {weight!r} is 0 in all rows; some weights must be positive.")
-    if weight is not None:
-        warn_of_mean_weight(parts.sums.n_samples, sum(each.n_weighed for each in found))
+    n_weighed, are_whole = sum(e.n_weighed for e in found), parts.sums.count.dtype.kind == "i"
+    if weights_are == "counts" and not are_whole and cluster is None:
+        raise ValueError(f"Column {weight!r} has fractions, so the weights cannot be counts.")
+    if weight is not None and weights_are is None and cluster is None:
+        if are_whole and parts.sums.n_samples > _prediction_audit.MOST_COUNTED * n_weighed:
+            raise ValueError(
+                f"The whole numbers in column {weight!r} add up to {parts.sums.n_samples:,} for "
+                f"{n_weighed:,} rows. State whether they count samples, and add up, or are survey "
+                "weights, of which only ratios matter (`weights_are`: counts or survey)."
+            )
+        warn_of_mean_weight(parts.sums.n_samples, n_weighed)
     names = {name: _group_names(tables[0], name, parts.group_sums) for name in groups}
     rows, row_weight = None, None
     if features:
@@ -415,12 +445,16 @@ def audit_files(
     named: dict[str, Any] = {
         k: _named(getattr(parts, k), names) for k in ("group_sums", "group_density")
     }
-    auditor._audit_parts(parts._replace(**named), rows, row_weight)
+    auditor._audit_parts(parts._replace(**named), rows, row_weight, codes)
     auditor.classes_ = np.asarray(classes)
     notes = list(dict.fromkeys(table.note for table in tables if table.note))
     notes += [
         f"{shown(t.path)}: {each.note}" for t, each in zip(tables, found, strict=True) if each.note
     ]
+    copies = zip(tables, (each.n_repeated for each in found), strict=True)
+    notes += [repeated_rows(n, f" of {table.path}") for table, n in copies if n]
+    if codes is not None:
+        notes.append(f"The rows of each of {codes.max() + 1} values of {cluster} count as one.")
     return AuditedFiles(auditor, note_on_columns(proba, classes), notes)
 
 
@@ -464,12 +498,20 @@ class _FileParts(NamedTuple):
     kept: TopLabelPredictions
     weight: NDArray[Any] | None  # weights of the kept rows
     n_weighed: int  # number of rows with nonzero weight
+    n_repeated: int  # number of rows that are probably copies
     note: str  # remark on rows whose probabilities do not sum to 1
 
 
-def _file_parts(table: TableFile, columns: _Columns, n_bins: int, keeps_rows: bool) -> _FileParts:
+def _file_parts(
+    table: TableFile,
+    columns: _Columns,
+    counts: FloatArray | None,  # results of `clustered`, (2, n_rows)
+    n_bins: int,
+    keeps_rows: bool,
+) -> _FileParts:
     parts: list[Parts] = []
-    weights, n_weighed, note = [], 0, ""
+    weights: list[NDArray[Any]] = []
+    n_weighed, n_repeated, note = 0, 0, ""
     kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
     for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
         start = int(chunk.index[0])
@@ -480,9 +522,15 @@ def _file_parts(table: TableFile, columns: _Columns, n_bins: int, keeps_rows: bo
             found = [note_on_sums(proba, start), _note_on_decisions(chunk, proba, columns.classes)]
             note = " ".join(filter(None, found)) or note
             grouping = [_grouping(chunk[name]) for name in columns.groups]
-            weight = None if columns.weight is None else weights_of(chunk[columns.weight], start)
+            weight: NDArray[Any] | None = None
+            square = None
+            if counts is not None:
+                weight, square = counts[:, start : start + len(chunk)]
+            elif columns.weight is not None:
+                weight = weights_of(chunk[columns.weight], start, survey=columns.survey)
         predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
-        added = parts_of(predictions, grouping, n_bins=n_bins, weight=weight)
+        n_repeated += calibration.n_repeated(predictions) if counts is None else 0
+        added = parts_of(predictions, grouping, n_bins=n_bins, weight=weight, square=square)
         parts = [merged_parts([*parts, added])]
         kept += [predictions] * keeps_rows
         if weight is not None:
@@ -490,7 +538,7 @@ def _file_parts(table: TableFile, columns: _Columns, n_bins: int, keeps_rows: bo
             n_weighed += int(np.count_nonzero(weight))
     joined = TopLabelPredictions(*map(np.concatenate, zip(*kept, strict=True)))
     row_weight = np.concatenate(weights) if weights else None
-    return _FileParts(parts[0], joined, row_weight, n_weighed, note)
+    return _FileParts(parts[0], joined, row_weight, n_weighed, n_repeated, note)
 
 
 def _note_on_decisions(chunk: pd.DataFrame, proba: FloatArray, classes: list[str]) -> str:

@@ -117,6 +117,7 @@ def audit_sums(
     confidence_level: float = 0.95,
     rows: tuple[Any, TopLabelPredictions] | None = None,
     row_weight: NDArray[Any] | None = None,
+    row_codes: IntArray | None = None,
     region_alpha: float | None = None,
     weighted: bool = False,
     share: float = ALL_SAMPLES,
@@ -125,11 +126,11 @@ def audit_sums(
     """Audit binned sums, as `CalibrationAuditor` does.
 
     `rows` are the inputs and predictions from which the sums were computed, with the weights
-    `row_weight`, (n_samples,); if given, regions of the inputs are searched with the tolerance
-    `region_alpha` (default: `alpha`). Sums of fractional weights are refused unless `weighted`;
-    tests and limits then use the effective number of predictions (`scan_bins`). `share` is the
-    fraction of the permitted error probability that belongs to all samples. `random_state` is that
-    of `search_regions`.
+    `row_weight`, (n_samples,), and the groups `row_codes`; if given, regions of the inputs are
+    searched with the tolerance `region_alpha` (default: `alpha`). Sums of fractional weights are
+    refused unless `weighted`; tests and limits then use the effective number of predictions.
+    `share` is the fraction of the permitted error probability that belongs to all samples.
+    `random_state` is that of `search_regions`.
     """
     tolerated = alpha if region_alpha is None else region_alpha
     for name, gap in (("alpha", alpha), ("region_alpha", tolerated)):
@@ -159,7 +160,7 @@ def audit_sums(
     chance = float(np.quantile(ece_under_calibration(sums), confidence_level))
     of_groups, regions = dict(zip(groups, group_bins, strict=True)), None
     if rows is not None:
-        shared |= {"weight": row_weight, "random_state": random_state}
+        shared |= {"weight": row_weight, "codes": row_codes, "random_state": random_state}
         regions = search_regions(*rows, alpha=tolerated, **shared)
     return AuditResult(sums, groups, bins, of_groups, n_families, interval, chance, regions)
 

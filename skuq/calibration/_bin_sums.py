@@ -222,10 +222,11 @@ def bin_sums(
     groups: NDArray[np.integer] | None = None,
     n_groups: int = 1,
     weight: FloatArray | None = None,
+    square: FloatArray | None = None,
 ) -> list[BinSums]:
     """Sums of predictions per bin, for each group (Algorithm 1, step 2). `groups` holds the group
     of each sample, from 0 to n_groups - 1. A prediction of weight 2 counts as two; sums of integer
-    weights are exact."""
+    weights are exact. `square` is added up as `weight_square`, by default the squared weights."""
     n_bins = len(edges) - 1
     length = n_groups * n_bins
     is_exact = weight is None or weight.dtype.kind == "i"
@@ -244,7 +245,7 @@ def bin_sums(
             confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)
             continue
         share = weight[rows]
-        added = (share, share * right, share * values, share**2)
+        added = (share, share * right, share * values, share**2 if square is None else square[rows])
         for total, part in zip(totals, added, strict=True):
             if is_exact:
                 np.add.at(total, cell, part)
@@ -255,6 +256,22 @@ def bin_sums(
     if weight is None:
         return found
     return [part._replace(weight_square=of) for part, of in zip(found, squares, strict=True)]
+
+
+def n_repeated(predictions: TopLabelPredictions) -> int:
+    """Number of predictions that are probably copies of others, because outcomes agree too often.
+
+    Two samples of the same confidence have different outcomes with a probability that follows from
+    the accuracy of their bin; copies never have.
+    """
+    shuffled = predictions.at(np.random.default_rng(0).permutation(len(predictions.correct)))
+    confidence, correct = shuffled.at(np.argsort(shuffled.confidence, kind="stable"))
+    same = np.diff(confidence) == 0
+    tenth = confidence // (SCALE // 10)
+    accuracy = (np.bincount(tenth, correct) / np.maximum(np.bincount(tenth), 1))[tenth[1:][same]]
+    expected = 2 * (accuracy * (1 - accuracy)).sum()
+    differ = (np.diff(correct.astype(np.int8)) != 0)[same].sum()
+    return int(same.sum()) if differ < expected / 3 and expected >= 10 else 0
 
 
 def merged_sums(parts: Iterable[BinSums]) -> BinSums:

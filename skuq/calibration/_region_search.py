@@ -16,6 +16,7 @@ from skuq.calibration._bin_sums import SCALE, TopLabelPredictions
 from skuq.calibration._conditions import LEAST, Conditions, checked_conditions, conditions_of
 from skuq.calibration._scan import DIRECTIONS, SHARES, evidence_threshold, run_evidence
 from skuq.imports import shown
+from skuq.validation import whole_groups
 
 MAX_SIMULATIONS = 500
 # Maximum of the number of samples times the number of simulations. It reduces the number of
@@ -102,13 +103,15 @@ def search_regions(
     confidence_level: float = 0.95,
     n_families: float = 1,
     weight: NDArray[Any] | None = None,
+    codes: IntArray | None = None,
     random_state: int = 0,
 ) -> RegionSearch:
     """Find regions of the inputs whose accuracy differs from confidence by more than alpha.
 
     `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`. The
     test has the permitted error probability over `n_families`. Integer weights, (n_samples,), count
-    samples; fractional weights also weight the simulated labels.
+    samples; fractional weights also weight the simulated labels. Samples with the same of the
+    `codes` are simulated with the strongest possible dependence.
 
     The largest evidence of all regions of one or two conditions is compared with that of simulated
     labels (Kulldorff 1997), which accounts for using the same samples to find a region and to test
@@ -122,7 +125,7 @@ def search_regions(
     conditions = checked_conditions(X, len(predictions.confidence), seed)
     share = n_families / (1 - LEARNED), n_families / LEARNED
     level = (1 - confidence_level) / share[0]
-    samples = _samples(conditions, predictions, weight)
+    samples = _samples(conditions, predictions, weight, codes)
     pairs = _pairs(samples)
     n_pairs, total = len(pairs), samples.number.sum().item()
     if n_pairs == 0:
@@ -154,6 +157,9 @@ def _learned(samples: _Samples, alpha: float, seed: int) -> tuple[list[_Candidat
     order = np.random.default_rng(seed).permutation(len(samples.correct))
     learn, tested = order[: len(order) // 2][:MAX_LEARNED], np.zeros(len(order), bool)
     tested[order[len(order) // 2 :]] = True
+    if samples.codes is not None:  # groups stay together
+        tested = whole_groups(tested, samples.codes)
+        learn = learn[~tested[learn]]
     if len(learn) < 4 * LEAST:
         return [], tested
     from sklearn.ensemble import GradientBoostingRegressor
@@ -274,6 +280,7 @@ class _Samples(NamedTuple):
     confidence: FloatArray
     correct: BoolArray
     weight: NDArray[Any] | None
+    codes: IntArray | None = None
 
     @property
     def number(self) -> NDArray[Any]:
@@ -287,6 +294,8 @@ class _Samples(NamedTuple):
     @property
     def squares(self) -> NDArray[Any]:
         """Weight of each sample in the variance of the sum of correct predictions, (n_samples,)."""
+        if self.codes is not None:
+            return self.number * np.bincount(self.codes, weights=self.number)[self.codes]
         return self.number**2 if self.is_fractional else self.number
 
     @property
@@ -303,12 +312,15 @@ class _Candidate(NamedTuple):
 
 
 def _samples(
-    conditions: Conditions, predictions: TopLabelPredictions, weight: NDArray[Any] | None = None
+    conditions: Conditions,
+    predictions: TopLabelPredictions,
+    weight: NDArray[Any] | None = None,
+    codes: IntArray | None = None,
 ) -> _Samples:
     if weight is not None and not weight.all():
         counted = weight > 0
         conditions, weight = conditions.without(~counted), weight[counted]
-        predictions = predictions.at(counted)
+        predictions, codes = predictions.at(counted), None if codes is None else codes[counted]
     rows = conditions.rows
     confidence = predictions.confidence[rows] / SCALE
     reported = conditions_of(confidence[:, None])
@@ -320,8 +332,8 @@ def _samples(
     kept = np.sort(kept[(size[kept] >= LEAST) & (size[kept] < len(rows))])
     n_inputs = int((kept < len(conditions.rules)).sum())
     rules, correct = [rules[k] for k in kept], predictions.correct[rows]
-    weight = None if weight is None else weight[rows]
-    return _Samples(rules, masks[kept], n_inputs, confidence, correct, weight)
+    weight, codes = (None if each is None else each[rows] for each in (weight, codes))
+    return _Samples(rules, masks[kept], n_inputs, confidence, correct, weight, codes)
 
 
 def _pairs(samples: _Samples) -> IntArray:
@@ -381,7 +393,11 @@ def _simulated_correct(
     shape = len(edge), n_simulated
     if samples.weight is not None and not samples.is_fractional:
         return rng.binomial(samples.weight[:, None], edge[:, None], shape)
-    right = rng.random(shape, dtype=np.float32) < edge[:, None]
+    if samples.codes is None:
+        drawn = rng.random(shape, dtype=np.float32)
+    else:
+        drawn = rng.random((samples.codes.max() + 1, n_simulated), dtype=np.float32)[samples.codes]
+    right = drawn < edge[:, None]
     return right if samples.weight is None else right * samples.weight[:, None]
 
 

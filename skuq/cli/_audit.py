@@ -87,6 +87,8 @@ class _Needed(click.Option):
     "--features", "Columns in which to search for regions of wrong confidence, separated by commas."
 )
 @option("--weights", "Column with weights of the rows: frequencies, or survey weights.")
+@option("--weights-are", "Meaning of whole --weights.", click.Choice(["counts", "survey"]))
+@option("--clusters", "Column whose equal values mark dependent rows, which count as one sample.")
 @option(
     "--region-tolerance region_alpha",
     "Tolerated difference within regions of --features.  [default: the value of --tolerance]",
@@ -131,6 +133,8 @@ def _passes(
     groups: str | None,
     features: str | None,
     weights: str | None,
+    weights_are: Any,
+    clusters: str | None,
     region_alpha: float | None,
     report: Path | None,
     json_path: Path | None,
@@ -158,7 +162,10 @@ def _passes(
     outcomes = [label, *(columns or classes_of_columns([*attributes, *searched]))]
     _check_attributes("--groups", attributes, outcomes)
     _check_attributes("--features", searched, outcomes)
-    _check_attributes("--weights", [] if weights is None else [weights], outcomes)
+    for name, column in (("--weights", weights), ("--clusters", clusters)):
+        _check_attributes(name, [] if column is None else [column], outcomes)
+    if weights_are is not None and weights is None:
+        raise InputError("--weights-are requires --weights.")
     of_search = {"region-tolerance": region_alpha, "seed": settings["random_state"]}
     for name, value in of_search.items():
         if value is not None and not searched:
@@ -172,6 +179,8 @@ def _passes(
             groups=attributes,
             features=searched,
             weight=weights,
+            weights_are=weights_are,
+            cluster=clusters,
             search_regions=bool(searched) if region_alpha is None else region_alpha,
             format=CsvFormat(*csv_format),
             n_jobs=jobs,

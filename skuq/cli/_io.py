@@ -38,13 +38,14 @@ OPTIONS = {
     "id_column": "--id",
     "n_attestations": "--attestations",
     "n_proofs": "--proofs",
+    "sample_weight": "--weights",
     "search_regions": "--features",
     "sensitive_features": "--groups",
 }
 for _name in (
     *("absent_classes", "challenge", "classes", "decimal", "drop", "encoding", "held_out", "keys"),
-    *("out", "proba", "regions", "sep", "skip", "srs", "strict", "task", "trust"),
-    "verdict_samples",
+    *("groups", "out", "proba", "regions", "sep", "skip", "srs", "strict", "task", "time", "trust"),
+    *("verdict_samples", "weights_are"),
 ):
     OPTIONS[_name] = f"--{_name.replace('_', '-')}"
 PARAMETER = re.compile(rf"`({'|'.join(map(re.escape, OPTIONS))})(?:=([^`]+))?`")

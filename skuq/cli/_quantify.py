@@ -30,7 +30,7 @@ QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default metho
 # Options of training, which cannot be combined with --load.
 OF_TRAINING = [
     *("train", "target", "id_column", "drop", "task", "model", "method", "held_out"),
-    *("seed", "save"),
+    *("seed", "save", "groups", "time", "weights"),
 ]
 
 
@@ -41,6 +41,13 @@ OF_TRAINING = [
 @option("--out", "CSV or Parquet file to write.", WRITABLE)
 @option("--report", "HTML report to write (needs extra 'plot').", WRITABLE)
 @option("--id id_column", "Column that identifies rows; copied, not a feature.")
+@option(
+    "--groups",
+    "Column that rows of the same person, shop, ... share; not a feature. Quality, coverage and "
+    "p-values then hold for new groups.",
+)
+@option("--time", "Column of dates or numbers: quality is measured on the latest fifth of rows.")
+@option("--weights", "Column with weights of the rows, of which only ratios matter; not a feature.")
 @option("--drop", "Column not to use; may be repeated.", multiple=True)
 @option("--task", "Whether the target is a class or a quantity.", click.Choice(TASKS), "auto")
 @option(
@@ -100,7 +107,7 @@ def quantify(
     if report is not None:
         _io.require_plots("--report")
     from skuq._table_files import CsvFormat, check_writable, open_table
-    from skuq.tables import TableModel, guessing_note, weak_class_notes
+    from skuq.tables import TableModel, guessing_note, later_notes, weak_class_notes
 
     with _refused():
         # Check all files before any long computation.
@@ -121,7 +128,8 @@ def quantify(
                     f"({', '.join(tables['train'].columns[:5])}, ...); is it the right file?"
                 )
             model = _trained(tables, save, trust, quiet, **training)
-            first = [*model.warnings_, *weak_class_notes(model, coverage)]
+            first = [*model.warnings_, *later_notes(model, coverage)]
+            first += weak_class_notes(model, coverage)
             last = model.notes_[len(model.warnings_) :]
         if new is not None and out is not None:
             unread, said = _scored(model, new, out, report, coverage, strict)
@@ -197,6 +205,9 @@ def _trained(
     method: str,
     seed: int,
     jobs: int,
+    groups: str | None,
+    time: str | None,
+    weights: str | None,
 ) -> TableModel:
     """Train a model; ids, codes and classes keep the spelling that they have in the files."""
     from skuq.tables import TableModel, check_savable
@@ -209,8 +220,9 @@ def _trained(
         estimator = _estimator(method, {"random_state": seed, "n_jobs": jobs})
     train, held_out = tables["train"], tables.get("held_out")
     used = [name for name in train.columns if name not in drop]
-    train.require([target, *drop])
-    names = [] if id_column is None else [id_column]
+    marks = [name for name in (groups, time, weights) if name is not None]
+    train.require([target, *drop, *marks])
+    names = [name for name in (id_column, groups) if name is not None]
     is_fitted = method.lower() in QUAM and not isinstance(estimator, str)
     # Columns of codes with leading zeros are read as text, unless the user passed a fitted model,
     # because it was fitted on numbers.
@@ -224,7 +236,7 @@ def _trained(
         known = _io.classes_as_written(train, known, target)
     other = None
     if held_out is not None:
-        held_out.require([name for name in used if name in held_out.columns])
+        held_out.require([*(name for name in used if name in held_out.columns), *marks])
         other = held_out.read(dtype=_io.text_columns(known), text_columns=names)
     fitted = TableModel(
         estimator,
@@ -232,7 +244,9 @@ def _trained(
         random_state=seed,
         n_jobs=jobs,
         progress=None if quiet else lambda text: say(text, err=True),
-    ).fit(known, target, drop=drop, id_column=id_column, held_out=other)
+    )
+    options = {"groups": groups, "time": time, "sample_weight": weights}
+    fitted.fit(known, target, drop=drop, id_column=id_column, held_out=other, **options)
     if save is not None:  # save at once: the model must survive a later error
         fitted.save(save, trust=trust)
     return fitted
@@ -292,7 +306,8 @@ def _scored(
     written = write_table(out, results())
     if report is not None:
         pages[0].write(report)
-    said = [*table_notes(total), *coverage_notes(len(model.held_out_), coverage)]
+    said = table_notes(total, measured_later="time" in model.held_out_)
+    said += coverage_notes(int(model.n_effective_), coverage)
     said += [written.note] if written.note else []
     first = [] if n_unread == 0 else [f"{n_unread} of {written.rows} rows {first_unread}."]
     return first, [*said, f"{written.rows - n_unread} rows were predicted."]

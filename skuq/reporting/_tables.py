@@ -13,7 +13,7 @@ from skuq.labels import counted
 from skuq.metrics import area_under_risk_coverage, misclassification_auroc, risk_coverage_curve
 from skuq.reporting._audit import audit_data, sentences
 from skuq.reporting._report import Report, cells, picture
-from skuq.tables import TableModel, guessing_note, table_notes, weak_class_notes
+from skuq.tables import TableModel, guessing_note, later_notes, table_notes, weak_class_notes
 from skuq.validation import as_pandas
 
 UNUSUAL = 0.05  # rows with a conformal p-value up to this are called unusual
@@ -55,7 +55,11 @@ def table_report(
         "first_rows": cells(_first_rows(model, scored)),
         "are_counted": model.id_ is None,
         "histogram": picture(_histogram(model, scored)),
-        "notes": [*model.notes_[len(model.warnings_) :], *table_notes(counts)],
+        "measured_rows": model.measured_rows_,
+        "notes": [
+            *model.notes_[len(model.warnings_) :],
+            *table_notes(counts, measured_later="time" in model.held_out_),
+        ],
     }
     if model.classes_ is not None:
         figures["by_true_class"] = cells(_by_true_class(model, coverage))
@@ -69,9 +73,10 @@ def table_report(
         " ".join(
             [
                 _how_good(model),
-                _how_unusual(scored, len(model.held_out_)),
+                _how_unusual(scored, int(model.n_effective_)),
                 *([unread] if len(scored) < len(rows) else []),
                 *model.warnings_,
+                *later_notes(model, coverage),
                 *weak_class_notes(model, coverage),
             ]
         ),
@@ -91,16 +96,23 @@ class _TableReport(Report):
 def _how_good(model: TableModel) -> str:
     held_out = model.held_out_
     where = counted(len(held_out), "held-out row")
+    where += f" ({model.measured_rows_})" if model.measured_rows_ else ""
     useless = f"{note} " if (note := guessing_note(model)) else ""
     if model.classes_ is None:
-        median = _number((held_out["label"] - held_out["prediction"]).abs().median())
+        distance = (held_out["label"] - held_out["prediction"]).abs()
+        median = _number(
+            distance.median()
+            if "counts" not in held_out
+            else np.quantile(distance, 0.5, weights=held_out["counts"], method="inverted_cdf")
+        )
         error, variance = model.measured_loss()
         explained = ""
         if error < variance:
             explained = f", and explains {1 - error / variance:.1%} of the variance"
         return f"{useless}On {where} the median absolute error is {median}{explained}."
-    right = (held_out["label"] == held_out["prediction"]).mean()
-    most = held_out["label"].value_counts(normalize=True).max()
+    right = model.held_out_mean(held_out["label"] == held_out["prediction"])
+    frequent = held_out["label"].value_counts().index
+    most = max(model.held_out_mean(held_out["label"] == label) for label in frequent)
     return (
         f"{useless}The model is right for {right:.1%} of {where}; always "
         f"guessing the most frequent class would be right for {most:.1%}."
@@ -134,9 +146,9 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
     quality = {"held-out rows": f"{len(held_out)}"}
     if model.classes_ is None:
         error = held_out["label"] - held_out["prediction"]
-        spread = held_out["label"].std(ddof=0)
+        spread = np.sqrt(model.measured_loss()[1])
         quality |= {
-            "root mean squared error": _number(np.sqrt((error**2).mean())),
+            "root mean squared error": _number(np.sqrt(model.held_out_mean(error**2))),
             "root mean squared error of always predicting the mean": _number(spread),
             f"coverage of intervals (nominal {meant})": _measured(covered, SHARE),
             "median width of these intervals": _measured(size, _number),
@@ -145,8 +157,8 @@ def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
         right = held_out["label"] == held_out["prediction"]
         loss, guessing = model.measured_loss()
         quality |= {
-            "right predictions": f"{right.mean():.1%}",
-            "mean confidence": f"{held_out['confidence'].mean():.1%}",
+            "right predictions": f"{model.held_out_mean(right):.1%}",
+            "mean confidence": f"{model.held_out_mean(held_out['confidence']):.1%}",
             "log loss": f"{loss:.3f}",
             "log loss of always predicting the class frequencies": f"{guessing:z.3f}",
             f"coverage of prediction sets (nominal {meant})": _measured(covered, SHARE),
@@ -161,14 +173,17 @@ def _measured(value: float, shown: Callable[[float], str]) -> str:
 
 def _audited(model: TableModel) -> str:
     """Verdict of an audit on the held-out rows; "" if there are too few."""
-    if model.classes_ is None or len(model.held_out_) < FEWEST_FOR_AUDIT:
+    if model.classes_ is None or model.n_effective_ < FEWEST_FOR_AUDIT:
         return ""
     from skuq.audit import CalibrationAuditor
 
-    label, predicted = (model.held_out_[name].to_numpy() for name in ("label", "prediction"))
-    audit = CalibrationAuditor.from_predictions(
-        label, model.held_out_proba_, classes=model.classes_, predicted=predicted
-    )
+    held = model.held_out_
+    label, predicted = (held[name].to_numpy() for name in ("label", "prediction"))
+    given = {"classes": model.classes_, "predicted": predicted}
+    if "counts" in held:
+        name = "groups" if "group" in held else "sample_weight"
+        given[name] = held["group" if "group" in held else "counts"]
+    audit = CalibrationAuditor.from_predictions(label, model.held_out_proba_, **given)
     return " ".join(sentences(audit_data(audit))["verdict"])
 
 
@@ -190,10 +205,11 @@ def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
 
 
 def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:
-    lower, upper = model.measured_intervals(coverage)
-    if np.isnan(lower).any():
+    known = ~np.isnan(model.measured_intervals(coverage).lower)  # with `time`, half of the rows
+    if not known.any():
         return {}
-    truth, predicted = (model.held_out_[name].to_numpy() for name in ("label", "prediction"))
+    lower, upper = (ends[known] for ends in model.measured_intervals(coverage))
+    truth, predicted = (model.held_out_[name].to_numpy()[known] for name in ("label", "prediction"))
     intervals = plotting.IntervalsByWidthDisplay(
         truth, lower, upper, coverage=coverage, unit=model.target_
     )

@@ -178,7 +178,7 @@ class DateColumn:
 
     def numbers(self, column: pd.Series) -> tuple[dict[str, pd.Series], BoolArray]:
         """Numeric columns, NaN for missing dates; and a mask of the cells that are not dates."""
-        dates = _parsed(column, self.format)
+        dates = parsed_dates(column, self.format)
         no_date = (dates.isna() & column.notna() & ~_is_word(column)).to_numpy(dtype=bool)
         days = (dates - pd.Timestamp(self.first)) / pd.Timedelta(days=1)
         hour = (dates - dates.dt.normalize()) / pd.Timedelta(hours=1)
@@ -200,7 +200,7 @@ def date_column(column: pd.Series) -> DateColumn | None:
         counts, values = counts[present], values[present].str.strip()
         forms = (form for form in FORMS if _nearly_all(values.str.fullmatch(form), counts))
         formats = FORMS[form] if (form := next(forms, None)) else ()
-    fits = {format: _parsed(values, format).notna() for format in formats}
+    fits = {format: parsed_dates(values, format).notna() for format in formats}
     best = max(fits, key=lambda format: fits[format].sum(), default=None)
     if best is None:
         return None
@@ -213,7 +213,7 @@ def date_column(column: pd.Series) -> DateColumn | None:
             )
     if not _nearly_all(fits[best], counts):
         return None
-    dates = _parsed(values[fits[best]], best)
+    dates = parsed_dates(values[fits[best]], best)
     has_time = bool((dates != dates.dt.normalize()).any())
     return DateColumn(best, str(dates.min().date()), has_time)
 
@@ -231,7 +231,7 @@ def _is_word(column: pd.Series) -> pd.Series:
     return column.astype(object).str.strip().str.lower().isin(WORDS)
 
 
-def _parsed(column: pd.Series, format: str) -> pd.Series:
+def parsed_dates(column: pd.Series, format: str) -> pd.Series:
     """Parse dates without time zone, after conversion to UTC; NaT for values that are not dates."""
     texts = column
     if not types.is_datetime64_any_dtype(column):

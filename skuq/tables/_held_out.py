@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +20,20 @@ from skuq.base import BoolArray, FloatArray, IntArray, PredictionInterval
 from skuq.calibration import conformal_limit
 from skuq.labels import as_text, codes_of, positions_of, proportional_order
 from skuq.metrics import negative_log_likelihood
-from skuq.tables._columns import TableError
+from skuq.tables._columns import TableError, date_column, is_number, parsed_dates
+from skuq.tables._target import true_values
 from skuq.tables._training import as_codes
+from skuq.validation import group_codes, independent_counts, repeated_rows, whole_groups
 
+# Columns of a table that hold the groups, time and weight of each row during the training.
+MARKS = {"groups": "(groups)", "time": "(time)", "sample_weight": "(weight)"}
+FEWEST_GROUPS = 25  # about as many are held out, unless a third of the groups is less
+N_GROUP_FOLDS = 20  # parts of the held-out groups; each is calibrated on the others
 MAX_HELD_OUT = 2000  # rows held out for calibration, unless a fifth of the table is less
-# Equal rows count as duplicates only if at least this share of the rows are distinct, and pairs of
-# equal rows are OFTEN times more frequent than they would be if columns were independent.
-FEWEST_DIFFERENT, OFTEN = 0.25, 3
+# Equal rows count as duplicates only if pairs of them are OFTEN times more frequent than they would
+# be if columns were independent, and at least this share of the rows are distinct, unless a row
+# would then be equal to another with a probability of at most RARELY.
+FEWEST_DIFFERENT, OFTEN, RARELY = 0.25, 3, 0.01
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
 # A log loss is suspiciously low up to this share of the log loss of predicting class frequencies.
 # Quantities: the mean squared error, and that of the mean; or of one column alone.
@@ -45,6 +52,33 @@ Hashes = NDArray[np.uint64]
 # --- the split ---------------------------------------------------------------------------------
 
 
+class Marks(NamedTuple):
+    """Group, time and weight of each row, (n_rows,) each; None if not given."""
+
+    groups: IntArray | None = None
+    time: NDArray[Any] | None = None  # numbers or dates
+    weight: FloatArray | None = None
+
+    def at(self, rows: Any) -> Marks:
+        """Marks at these positions, or where a mask is True."""
+        return Marks(*(None if each is None else each[rows] for each in self))
+
+    @property
+    def folds(self) -> IntArray | None:
+        """Groups of rows that share a fold: consecutive tenths in time, or the given groups."""
+        if self.time is None:
+            return self.groups
+        return np.searchsorted(np.sort(self.time), self.time) * N_TENTHS // len(self.time)
+
+    def of_results(self) -> dict[str, Any]:
+        """Columns of the held-out results, for calibration and measurement."""
+        time = None if self.time is None else np.searchsorted(np.sort(self.time), self.time)
+        found: dict[str, Any] = {"group": self.groups, "time": time, "counts": None}
+        if self.groups is not None or self.weight is not None:
+            found["counts"] = independent_counts(self.weight, self.groups)
+        return {name: values for name, values in found.items() if values is not None}
+
+
 class Parts(NamedTuple):
     """Clean training rows and held-out rows, with their targets."""
 
@@ -54,6 +88,9 @@ class Parts(NamedTuple):
     y_held: NDArray[Any]
     notes: list[str]
     labels: pd.Index[Any]  # index of the held-out rows in their table
+    marks: Marks = Marks()  # of the training rows
+    marks_held: Marks = Marks()
+    measured_rows: str = ""
 
 
 def hold_out_part(
@@ -63,44 +100,127 @@ def hold_out_part(
     regression: bool,
     random_state: int,
     id_column: str | None,
+    marks: Marks,
 ) -> Parts:
     """Split a table into training and held-out rows; `X` and `y` are its clean rows and targets."""
     copies = copies_in(table)
-    fit, held = hold_out(y, regression, random_state, copies)
+    if marks.time is not None:
+        fit, held, where = latest(marks.time, random_state)
+        if not regression and not np.isin(y[held], y[fit]).all():
+            raise TableError(
+                "Only the latest rows, which are held out, have some of the classes; remove the "
+                "rows of these classes, or leave out `time`."
+            )
+    elif marks.groups is not None:
+        n_groups = len(np.unique(marks.groups))
+        fewest = min(FEWEST_GROUPS, n_groups // 3) * len(y) // n_groups
+        fit, held = hold_out(y, regression, random_state, marks.groups, fewest)
+        n_groups = len(np.unique(marks.groups[held]))
+        if np.isin(marks.groups[fit], marks.groups[held]).all():
+            raise TableError("There are too few `groups` to hold out some of them.")
+        where = f"all rows of {n_groups} groups, each counted once"
+    else:
+        (fit, held), where = hold_out(y, regression, random_state, copies), ""
+    counts = marks.at(held).of_results().get("counts", np.ones(len(held)))
     found = [
         f"{len(fit)} rows were used for training; {len(held)} {'was' if len(held) == 1 else 'were'}"
-        f" held out to calibrate and to measure. {SMALLEST.format(1 / (1 + len(held)))}",
-        *repetition_notes(table, copies, id_column),
+        f" held out to calibrate and to measure{where and ': '}{where}. "
+        f"{SMALLEST.format(1 / (1 + counts.sum()))}",
+        *repetition_notes(table, copies, None if marks.groups is not None else id_column),
     ]
     X_fit, X_held = (X.iloc[part].reset_index(drop=True) for part in (fit, held))
-    return Parts(X_fit, y[fit], X_held, y[held], found, table.index[held])
+    own = marks.at(fit), marks.at(held)
+    return Parts(X_fit, y[fit], X_held, y[held], found, table.index[held], *own, where)
+
+
+def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, str]:
+    """Positions of all earlier rows, and of (a sample of) the latest fifth; and its description."""
+    start = np.sort(time)[-max(1, len(time) // 5)]
+    late = time >= start
+    from_on = f"{start:.6g}" if time.dtype.kind == "f" else str(pd.Timestamp(start))
+    from_on = from_on.removesuffix(" 00:00:00")
+    if late.all():
+        raise TableError(f"`time` is {from_on} in more than four fifths of the rows; omit it.")
+    held = np.random.RandomState(random_state).permutation(np.flatnonzero(late))[:MAX_HELD_OUT]
+    where = f"the latest {late.mean():.0%} of the rows, from {from_on} on"
+    return np.flatnonzero(~late), np.sort(held), where
+
+
+def with_marks(
+    table: pd.DataFrame, given: Mapping[str, Any], which: str
+) -> tuple[pd.DataFrame, list[str]]:
+    """Add groups, time and weights as columns, without rows of weight 0; list non-features."""
+    apart: list[str] = []
+    for name, values in given.items():
+        column = true_values(table, values, which, f"`{name}`")
+        if name == "sample_weight":
+            column = pd.to_numeric(column, errors="coerce").astype(float)
+            if not np.isfinite(column).all() or column.min() < 0 or column.max() == 0:
+                raise TableError(f"Weights (`{name}`) must be numbers >= 0, and not all 0.")
+        elif name == "time" and column.isna().any():
+            raise TableError("`time` must have a value in each row; drop the other rows.")
+        table = table.assign(**{MARKS[name]: column})
+        apart += [MARKS[name], *[values] * (isinstance(values, str) and name != "time")]
+    if MARKS["sample_weight"] in table:
+        table = table[table[MARKS["sample_weight"]] > 0]
+    return table, apart
+
+
+def marks_of(table: pd.DataFrame) -> Marks:
+    """Read the columns that `with_marks` added."""
+    groups, time, weight = (table.get(name) for name in MARKS.values())
+    if time is not None and not is_number(time):
+        dates = date_column(time)
+        if dates is None or (time := parsed_dates(time, dates.format)).isna().any():
+            raise TableError("`time` must hold numbers or dates in each row.")
+    elif time is not None:
+        time = time.astype(float)
+    try:
+        codes = None if groups is None else group_codes(groups, len(table))
+    except ValueError as error:
+        raise TableError(str(error)) from error
+    values = None if time is None else time.to_numpy()
+    weights = None if weight is None or weight.nunique() == 1 else weight.to_numpy()
+    return Marks(codes, values, weights)
+
+
+def ids_are_groups(table: pd.DataFrame) -> bool:
+    """Whether some id, in the first column, occurs in rows that differ."""
+    ids = table.iloc[:, 0]
+    several = ids.duplicated(keep=False) & ids.notna()
+    return len(np.unique(_hashes(table[several]))) > ids[several].nunique()
 
 
 def drop_overlap(parts: Parts, ids: tuple[pd.Series, pd.Series] | None) -> Parts:
     """Drop the held-out rows that are also training rows; `ids` are those of both tables."""
-    X, y, X_held, y_held, _, labels = parts
+    X, y, X_held, y_held, _, labels, own, held, _ = parts
     known = overlapping_rows(X.assign(**{TARGET: y}), X_held.assign(**{TARGET: y_held}), ids)
     new = ~known
     found = [
         f"{new.sum()} rows of the held-out table are used to calibrate and to measure. "
         f"{SMALLEST.format(1 / (1 + new.sum()))}"
     ]
+    if (copies := copies_in(X_held[new].assign(**{TARGET: y_held[new]}))) is not None:
+        n_copies = pd.Series(copies).duplicated(keep=False).sum()
+        found.append(repeated_rows(n_copies, " of the held-out table"))
     if known.any():
         found.append(
             f"{known.sum()} of the {len(new)} held-out rows are also in the training table (with "
             "equal values or equal ids); they are not used to calibrate or to measure."
         )
-    return Parts(X, y, X_held[new].reset_index(drop=True), y_held[new], found, labels[new])
+    X_held, marks = X_held[new].reset_index(drop=True), held.at(new)
+    return Parts(X, y, X_held, y_held[new], found, labels[new], own, marks)
 
 
 def hold_out(
     y: NDArray[Any],
     regression: bool,
     random_state: int,
-    copies: Hashes | None = None,  # hashes of rows; duplicates stay on one side of the split
+    copies: NDArray[Any] | None = None,  # hashes or groups, which stay on one side of the split
+    fewest: int = 1,
 ) -> list[IntArray]:
     """Positions of training rows, with at least one of each class, and of held-out rows."""
-    n_held = min(MAX_HELD_OUT, max(1, len(y) // 5))
+    n_held = max(fewest, min(MAX_HELD_OUT, len(y) // 5))
     if regression:
         split = train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
     else:
@@ -111,8 +231,7 @@ def hold_out(
         split = [order[n_held:], order[:n_held]]
     if copies is None:
         return split
-    _, first, kind = np.unique(copies, return_index=True, return_inverse=True)
-    held = np.isin(np.arange(len(y)), split[1])[first[kind]]
+    held = whole_groups(np.isin(np.arange(len(y)), split[1]), copies)
     if not regression:
         held &= np.isin(y, y[~held])  # every class keeps training rows
     if held.all() or not held.any():
@@ -124,10 +243,13 @@ def copies_in(frame: pd.DataFrame) -> Hashes | None:
     """Return a hash of each row, equal for duplicates; None without duplicates."""
     rows = _hashes(frame)
     counts = np.unique(rows, return_counts=True)[1]
-    if len(counts) == len(rows) or len(counts) < FEWEST_DIFFERENT * len(rows):
+    if len(counts) == len(rows):
         return None
     n_pairs, n_all = (counts * (counts - 1)).sum(), len(rows) * (len(rows) - 1)
-    return rows if n_pairs > OFTEN * n_all * _coincidence(frame, rows) else None
+    chance = _coincidence(frame, rows)
+    if len(counts) < FEWEST_DIFFERENT * len(rows) and len(counts) * chance > RARELY:
+        return None
+    return rows if n_pairs > OFTEN * n_all * chance else None
 
 
 def _hashes(frame: pd.DataFrame | pd.Series) -> Hashes:
@@ -149,9 +271,8 @@ def repetition_notes(frame: pd.DataFrame, copies: Hashes | None, ids: str | None
     notes = []
     if copies is not None:
         notes.append(
-            f"{pd.Series(copies).duplicated(keep=False).sum()} rows of the training table occur "
-            "more than once. Equal rows were kept on one side of the split, so that no held-out "
-            "row has a copy among the training rows."
+            repeated_rows(pd.Series(copies).duplicated(keep=False).sum(), " of the training table")
+            + " Equal rows were kept on one side of the split."
         )
     names = pd.Series(dtype=object) if ids is None else frame[ids].dropna()
     if len(twice := names[names.duplicated()]):
@@ -273,6 +394,7 @@ class HeldOutMixin:
     held_out_: pd.DataFrame
     comparison_: Any
     name_: str
+    measured_rows_ = ""
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
@@ -282,19 +404,40 @@ class HeldOutMixin:
         """
         label = self.held_out_["label"]
         if self.classes_ is None:
-            error = ((label - self.held_out_[PREDICTION]) ** 2).mean()
-            return float(error), float(label.var(ddof=0))
-        proba, share = self.held_out_proba_, label.value_counts(normalize=True)
+            error = self.held_out_mean((label - self.held_out_[PREDICTION]) ** 2)
+            return error, self.held_out_mean((label - self.held_out_mean(label)) ** 2)
         codes = codes_of(label.to_numpy(), self.classes_, "label")  # the metric refuses dates
-        loss = negative_log_likelihood(codes, proba, classes=np.arange(len(self.classes_)))
+        given: dict[str, Any] = {"classes": np.arange(len(self.classes_))}
+        given["sample_weight"] = self._counts
+        loss = negative_log_likelihood(codes, self.held_out_proba_, **given)
+        share = pd.Series(self._counts).groupby(codes).sum() / self.n_effective_
         return loss, float(-(share * np.log(share)).sum())
+
+    @property
+    def _counts(self) -> FloatArray:
+        """Number of independent rows that each held-out row counts as, (n_held_out,)."""
+        held = self.held_out_
+        return held["counts"].to_numpy() if "counts" in held else np.ones(len(held))
+
+    @property
+    def n_effective_(self) -> float:
+        """Effective number of held-out rows; each group counts as one row."""
+        return float(self._counts.sum())
+
+    def held_out_mean(self, values: Any) -> float:
+        """Weighted mean over the held-out rows with a value."""
+        known = np.asarray(values, np.float64)
+        rows = ~np.isnan(known)
+        return float(np.average(known[rows], weights=self._counts[rows])) if rows.any() else np.nan
 
     def measured_coverage(self, coverage: float = 0.9, *, by: str | None = None) -> Any:
         """Measure coverage and size of prediction sets or intervals on held-out rows.
 
-        The sets or intervals of each half of the held-out rows are calibrated on the other half.
-        Coverage and size are NaN if a half has fewer than ``coverage / (1 - coverage)`` rows, with
-        which sets and intervals cannot exclude any value.
+        The sets or intervals of each half of the held-out rows are calibrated on the other half;
+        with `groups`, those of each twentieth of the groups on the other groups; with `time`, those
+        of the later half on the earlier half, which is not measured. Coverage and size are NaN if
+        calibration has fewer than ``coverage / (1 - coverage)`` rows (or groups), with which sets
+        and intervals cannot exclude any value.
 
         Parameters
         ----------
@@ -318,7 +461,8 @@ class HeldOutMixin:
         covered, size = self._measured(coverage)
         middle = "median" if self.classes_ is None else "mean"
         if by is None:
-            return float(covered.mean()), float(getattr(np, middle)(size))
+            size = size[~np.isnan(size)] if np.isfinite(size).any() else size
+            return self.held_out_mean(covered), float(getattr(np, middle)(size))
         if by not in (known := (PREDICTION, *self.held_out_groups_)):
             raise ValueError(f"`by` must be one of {', '.join(map(repr, known))}, got {by!r}.")
         predicted = self.held_out_[PREDICTION].to_numpy()
@@ -385,12 +529,21 @@ class HeldOutMixin:
 
     def _halves(self, coverage: float) -> list[tuple[IntArray, IntArray]]:
         """Pairs of rows to calibrate on and rows to measure; empty if there are too few rows."""
-        n_rows = len(self.held_out_)
-        if n_rows // 2 < fewest_held_out(coverage):  # the conformal limit would be infinite
-            return []
-        order = np.random.default_rng(self.random_state).permutation(n_rows)
-        first, second = order[: n_rows // 2], order[n_rows // 2 :]
-        return [(first, second), (second, first)]
+        held, n_rows = self.held_out_, len(self.held_out_)
+        units = held["group"].to_numpy() if "group" in held else np.arange(n_rows)
+        order = np.random.default_rng(self.random_state).permutation(np.unique(units))
+        if "time" in held:
+            late = held["time"].to_numpy() > np.sort(held["time"])[n_rows // 2]
+            pairs = [(np.flatnonzero(~late), np.flatnonzero(late))]
+        elif "group" in held:  # half of the groups would often be too few
+            parts = (np.isin(units, part) for part in np.array_split(order, N_GROUP_FOLDS))
+            pairs = [(np.flatnonzero(~own), np.flatnonzero(own)) for own in parts if own.any()]
+        else:
+            first, second = order[: n_rows // 2], order[n_rows // 2 :]
+            pairs = [(first, second), (second, first)]
+        # With fewer rows, the conformal limit would be infinite.
+        enough = min(self._counts[rows].sum() for rows, _ in pairs) >= fewest_held_out(coverage)
+        return pairs if enough else []
 
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Coverage (0 or 1) of each held-out row, and its set size or interval width; or NaN."""
@@ -411,10 +564,12 @@ class HeldOutMixin:
         return covered, size
 
     def _limit(self, coverage: float, rows: Any = slice(None)) -> float:
+        counts = self._counts[rows]
         if self.quantities_ is None:
-            return conformal_limit(self._set_scores()[rows], coverage)
+            return conformal_limit(self._set_scores()[rows], coverage, counts)
         y = self.held_out_["label"].to_numpy()[rows]
-        return float(self.quantities_.limit(y, self._held_out_quantiles[rows], coverage))
+        quantiles = self._held_out_quantiles[rows]
+        return float(self.quantities_.limit(y, quantiles, coverage, counts))
 
     def _set_scores(self) -> FloatArray:
         """One minus the predicted probability of each held-out row's true class; (n_held_out,)."""

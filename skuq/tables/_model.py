@@ -28,7 +28,7 @@ from skuq.residuals import LEVELS, interpolated
 from skuq.tables import _columns, _held_out, _target, _training
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns, Cleaned, NewValuesWarning, TableError, as_frame
-from skuq.tables._held_out import HeldOutMixin, Parts, check_share
+from skuq.tables._held_out import HeldOutMixin, Marks, Parts, check_share
 from skuq.tables._storage import StorageMixin
 from skuq.tables._target import Quantities, TargetScale
 from skuq.tables._training import LABELS, Comparison, table_errors
@@ -55,6 +55,7 @@ TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" for unscor
         "n_jobs": int | None,
         "progress": None,
         "id_": str | None,
+        "measured_rows_": str,
         "feature_names_in_": NDArray[Any],
         "columns_": CleanColumns,
         "training_values_": TrainingValues,
@@ -115,6 +116,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     held_out_ : DataFrame
         Results of the held-out rows: prediction, confidence, parts of the uncertainty, and the true
         ``label``, with the row's index in the original table (after `load`: from 0).
+    measured_rows_ : str
+        Which rows are held out, if they are not a random part of the table.
     notes_, warnings_ : list of str
         Sentences on how the training table was processed. Warnings, which come first in ``notes_``,
         concern columns that may reveal the target, and data that were misread or dropped.
@@ -173,6 +176,9 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         drop: Sequence[str] = (),
         id_column: str | None = None,
         held_out: Any = None,
+        groups: Any = None,
+        time: Any = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Train on a table.
 
@@ -194,6 +200,17 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             Labelled rows for calibration and measurement, instead of a part of `train`. Pass such
             rows if the estimator was trained on `train`: on its own training rows, its quality
             would be overstated. Rows that are also in `train` are dropped.
+        groups : str or array-like of shape (n_rows,), default=None
+            Column, which is not a feature, or values that rows of the same person, shop, ... share.
+            Groups are kept together in all splits, and a held-out group counts as one row: coverage
+            and p-values hold for rows of new groups, measured on groups of equal weight. An
+            `id_column` whose ids have several different rows is used as `groups`.
+        time : str or array-like of shape (n_rows,), default=None
+            Column, which stays a feature, or values of numbers or dates. The latest fifth of the
+            rows is held out, to measure how well the model predicts later rows.
+        sample_weight : str or array-like of shape (n_rows,), default=None
+            Column, which is not a feature, or weights >= 0, of which only ratios matter: a row of
+            weight 2 stands for twice as many rows. They apply to training, calibration and metrics.
 
         Returns
         -------
@@ -209,7 +226,17 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
 
         self._validate_params()
         train, target = _target.with_target(as_frame(train, TRAINING), target, TRAINING)
-        features = _target.feature_names(train, target, drop, id_column)
+        marked = {"groups": groups, "time": time, "sample_weight": sample_weight}
+        marked = {name: values for name, values in marked.items() if values is not None}
+        if held_out is not None and (
+            time is not None or not all(isinstance(values, str) for values in marked.values())
+        ):
+            raise TableError(
+                "With `held_out`, pass `groups` and `sample_weight` as names of columns of both "
+                "tables, and no `time`, which determines the rows to hold out."
+            )
+        train, apart = _held_out.with_marks(train, marked, TRAINING)
+        features = _target.feature_names(train, target, [*drop, *apart], id_column)
         if id_column in OUTPUTS + (labels.true_name(target),) or classes_of_columns(
             [str(id_column)]
         ):
@@ -227,7 +254,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         found = [] if format is None else [_columns.format_note(train[target], format)]
         train, warned = _target.rows_with_target(train, target, format, TRAINING, own)
         if held_out is not None:
-            held_out = as_frame(held_out, HELD_OUT)
+            held_out = _held_out.with_marks(as_frame(held_out, HELD_OUT), marked, HELD_OUT)[0]
             held_out, told = _target.rows_with_target(held_out, target, format, HELD_OUT, own)
             warned += told
         regression = _training.checked_task(self.estimator, self.task, train[target])
@@ -254,13 +281,22 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         if regression and self.task == "auto" and known:
             told, doubts = _target.quantity_notes(y, target)
             found, warned = found + told, warned + doubts
+        ids = [] if id_column is None or groups is not None else [id_column]
+        if ids and _held_out.ids_are_groups(train[[*ids, target, *features]]):
+            train = train.assign(**{_held_out.MARKS["groups"]: train[id_column]})
+            found.append(notes.IDS_ARE_GROUPS.format(id_column))
+        elif groups is None:
+            warned += notes.panel_notes(train[features], {*columns.dates_}, time)
         self.target_, self.id_ = target, id_column
         self.task_ = "regression" if regression else "classification"
         self.feature_names_in_, self.columns_ = columns.feature_names_in_, columns
         # Training.
         if held_out is None:
-            table = train.drop(columns=[*drop])
-            parts = _held_out.hold_out_part(table, X, y, regression, self.random_state, id_column)
+            marks = _held_out.marks_of(train)
+            table = train.drop(columns=[*drop, *_held_out.MARKS.values()], errors="ignore")
+            parts = _held_out.hold_out_part(
+                table, X, y, regression, self.random_state, id_column, marks
+            )
         else:
             parts, told = self._given_rows(train, X, y, held_out)
             warned += told
@@ -274,7 +310,10 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             seed=self.random_state,
             n_jobs=self.n_jobs,
             tell=self._tell,
+            groups=parts.marks.folds,
+            weight=parts.marks.weight,
         )
+        self.measured_rows_ = parts.measured_rows
         self.classes_ = None
         if not regression:
             self.classes_ = _target.classes_as_given(
@@ -292,7 +331,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         self._tell(3, "scoring the held-out rows.")
         held = parts.y_held if regression else _target.classes_as_given(parts.y_held, train[target])
         self._held_out_groups = _held_out.groups_in(parts.X_held, columns.numbers_)
-        self._calibrate(parts.X_held, held, scale)
+        self._calibrate(parts.X_held, held, scale, parts.marks_held)
         self.held_out_.index = parts.labels
         # Put warnings about leaking columns first: a leak makes all other numbers meaningless.
         right = None if regression else self.held_out_["prediction"] == self.held_out_["label"]
@@ -375,7 +414,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         out_of_range = self.training_values_.out_of_range(X)
         scored["unseen"], scored["out_of_range"] = marked_names(unseen), marked_names(out_of_range)
         n_new = (unseen | out_of_range).sum().reindex([*X.columns, *self.columns_.dates_])
-        for note in notes.new_value_notes(n_new.fillna(0), len(X)):
+        later = "time" in self.held_out_
+        for note in notes.new_value_notes(n_new.fillna(0), len(X), measured_later=later):
             warn_user(note, NewValuesWarning)
         first = rows_to_explain(p_values, disagreement, n_explained)
         scored["reasons"] = ""
@@ -490,27 +530,36 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             _refuse_unread(unread, HELD_OUT, len(table))
         table = table[[row not in unread for row in range(len(table))]]
         y_held = _target.target_values(table[self.target_], self.task_ == "regression", HELD_OUT, y)
-        ids = (train[self.id_], table[self.id_]) if self.id_ in table else None
-        parts = Parts(X, y, cleaned.without(unread), y_held, [], table.index)
+        marked = _held_out.MARKS["groups"]
+        name = marked if marked in table else self.id_
+        ids = (train[name], table[name]) if name in table else None
+        if name == self.id_ and marked in train:
+            table = table.assign(**{marked: table[name]})
+        marks = _held_out.marks_of(train), _held_out.marks_of(table)
+        parts = Parts(X, y, cleaned.without(unread), y_held, [], table.index, *marks)
         return _held_out.drop_overlap(parts, ids), notes.unread_notes(unread, HELD_OUT)
 
-    def _calibrate(self, X: pd.DataFrame, y: NDArray[Any], scale: TargetScale | None) -> None:
+    def _calibrate(
+        self, X: pd.DataFrame, y: NDArray[Any], scale: TargetScale | None, marks: Marks
+    ) -> None:
         self.quantities_ = None if scale is None else Quantities(scale)
         if scale is not None and (
             self.encoder_ is None or not hasattr(self.estimator_, "predict_quantiles")
         ):
             with table_errors(self.name_, X):
                 self.quantities_ = Quantities.of_held_out(
-                    self.estimator_, self._encoded(X), y, scale, self.random_state
+                    *(self.estimator_, self._encoded(X), y, scale, self.random_state),
+                    (marks.weight, marks.groups),
                 )
         scored, outputs, disagreement = self._scored(X, held_out=True)
         scored["n_unsupported"] = self.training_values_.unsupported(X).sum(axis=1).to_numpy()
         scored["label"] = y
         self.held_out_proba_ = None if self.task_ == "regression" else outputs
         self._held_out_quantiles = outputs if self.task_ == "regression" else None
-        self.held_out_ = scored
+        self.held_out_ = scored.assign(**marks.of_results())
         scores = _scores(scored["n_unsupported"], disagreement)
-        self.combination_ = Combination.of(scores, {name: name for name in scores})
+        kinds = {name: name for name in scores}
+        self.combination_ = Combination.of(scores, kinds, None, marks.weight, marks.groups)
 
     # --- prediction --------------------------------------------------------------------------
 

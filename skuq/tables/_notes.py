@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import is_numeric_dtype
 
 from skuq.calibration import clopper_pearson
 from skuq.explanations import SEPARATOR
@@ -15,6 +16,12 @@ from skuq.tables._columns import Cells, place
 from skuq.tables._held_out import HeldOutMixin, fewest_held_out
 from skuq.tables._training import LABELS, Comparison
 
+# Of `panel_notes`: at most FEW_GROUPS values are categories.
+FEW_GROUPS, MOST_PAIRS, COINCIDENCE = 20, 20_000, 1e-6
+IDS_ARE_GROUPS = (
+    "Ids of the column {} occur in several rows that differ. The rows of an id were kept together, "
+    "and coverage and p-values hold for rows of new ids (`groups`)."
+)
 MISTAKEN = 0.05  # probability of at least one false warning about a class
 SHOWN_CLASSES = 5
 PILED_UP = 0.25  # share of equal targets for which the coverage of the others is stated
@@ -37,6 +44,44 @@ def missing_notes(counts: pd.Series, which: str) -> list[str]:
 
 def _listed(counts: pd.Series) -> str:
     return ", ".join(f"{shown(name)} ({count})" for name, count in counts[counts > 0].items())
+
+
+def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
+    """Warn of a column with repeated values within which other columns are constant.
+
+    Random pairs of rows that agree in it would agree in the other columns with a probability below
+    `COINCIDENCE`. Columns of up to `FEW_GROUPS` values are categories.
+    """
+    codes = {name: pd.factorize(X[name])[0] for name in X}
+    agree = {n: float(((np.bincount(c + 1) / max(1, len(c))) ** 2).sum()) for n, c in codes.items()}
+    found: dict[str, list[str]] = {}
+    for name, own in ((str(n), c) for n, c in codes.items()):
+        n_values = own.max(initial=-1) + 1
+        column = X[name].dropna()
+        fractions = is_numeric_dtype(column) and (column % 1 != 0).any()
+        if not FEW_GROUPS < n_values <= len(column) / 2 or fractions or name == time:
+            continue
+        order = np.argsort(own, kind="stable")
+        pairs = np.flatnonzero((np.diff(own[order]) == 0) & (own[order[1:]] >= 0))[:MOST_PAIRS]
+        first, second = order[pairs], order[pairs + 1]
+        found[name] = [
+            str(other)
+            for other, c in codes.items()
+            if other != name
+            and len(pairs) * np.log(agree[other]) < np.log(COINCIDENCE)
+            and (c[first] == c[second]).all()
+            and (X[other].to_numpy()[first] != X[name].to_numpy()[first]).any()  # no copy
+        ]
+    name = max(found, key=lambda n: (len(found[n]), codes[n].max()), default="")
+    if not found.get(name):
+        return []
+    parameter = "time" if name in dates else "groups"
+    return [
+        f"Column {name} has {codes[name].max() + 1} values in {len(X)} rows, and in rows of the "
+        f"same value {counted(len(found[name]), 'other column')} ({', '.join(found[name][:3])}) "
+        f"never differ. If new rows have other values of {name}, all measured quality is too good: "
+        f"pass `{parameter}={name!r}`."
+    ]
 
 
 def leakage_warnings(columns: Sequence[str]) -> list[str]:
@@ -113,8 +158,11 @@ def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
 # --- the table to predict ----------------------------------------------------------------------
 
 
-def table_notes(counts: pd.DataFrame) -> list[str]:
-    """Describe missing, unreadable and new values, from results of `TableModel.count`."""
+def table_notes(counts: pd.DataFrame, *, measured_later: bool = False) -> list[str]:
+    """Describe missing, unreadable and new values, from results of `TableModel.count`.
+
+    Unless coverage was `measured_later`, a date that is always new gets a note on it.
+    """
     notes = []
     if counts["unread"].any():
         notes.append(
@@ -136,10 +184,11 @@ def table_notes(counts: pd.DataFrame) -> list[str]:
             "only means that alternative models extrapolate in the same way."
         )
     n_rows = int(counts["rows"].max())
-    return notes + new_value_notes(counts["unseen"] + counts["out_of_range"], n_rows)
+    new = counts["unseen"] + counts["out_of_range"]
+    return notes + new_value_notes(new, n_rows, measured_later=measured_later)
 
 
-def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
+def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = False) -> list[str]:
     """Advise to leave out columns whose values are new in nearly all rows, such as dates. `counts`
     are numbers of new values by clean column, and by the own names of columns of dates."""
     if n_rows < FEWEST_ROWS:
@@ -149,12 +198,19 @@ def new_value_notes(counts: pd.Series, n_rows: int) -> list[str]:
     columns = list(dict.fromkeys(own))
     if not columns:
         return []
+    dates = [name for name in columns if name not in names and not measured_later]
+    later = [
+        f"The stated coverage was not measured on later rows, as in this table; to measure it on "
+        f"the latest training rows, pass `time={name!r}`."
+        for name in dates[:1]
+    ]
     return [
+        *later,
         f"In nearly all of the {n_rows} rows, {' and '.join(map(shown, columns))} "
         f"{'has a value' if len(columns) == 1 else 'have values'} that did not occur in training. "
         f"If new rows always have such values, as with dates that only increase, leave out such "
         f"columns in training (`drop={columns}`), or convert dates to ages; otherwise, the model "
-        "does not suit these rows."
+        "does not suit these rows.",
     ]
 
 
@@ -190,8 +246,8 @@ def weak_class_notes(model: HeldOutMixin, coverage: float) -> list[str]:
         return _piled_up_notes(model, coverage)
     measured, label = model.measured_by_class(coverage), model.held_out_["label"]
     tail = MISTAKEN / (2 * len(measured))  # two tests of each class
-    rows = measured["rows"].to_numpy()
-    right = float((model.held_out_["prediction"] == label).mean())
+    rows = np.ceil(measured["rows"].to_numpy() * (model.n_effective_ / len(label)))
+    right = model.held_out_mean(model.held_out_["prediction"] == label)
     found = measured["accuracy"].to_numpy()
     notes, few = [], [f"{shown(as_text(c))} ({n})" for c, n in model.unmeasured_classes().items()]
     if few:
@@ -226,15 +282,30 @@ def _piled_up_notes(model: HeldOutMixin, coverage: float) -> list[str]:
     """State the coverage of the other held-out rows if many targets are equal, such as 0."""
     label = model.held_out_["label"].to_numpy()
     values, counts = np.unique(label, return_counts=True)
-    value, others = values[counts.argmax()], label != values[counts.argmax()]
     lower, upper = model.measured_intervals(coverage)
-    inside = ((lower <= label) & (label <= upper))[others]
-    if counts.max() < PILED_UP * len(label) or np.isnan(lower).any() or not others.any():
+    others = label != (value := values[counts.argmax()])
+    measured, share = others & ~np.isnan(lower), model.held_out_mean(~others)
+    if share < PILED_UP or not measured.any():
+        return []
+    inside = np.where(measured, (lower <= label) & (label <= upper), np.nan)
+    return [
+        f"{share:.0%} of the held-out targets are {value:g}. Intervals contain "
+        f"{model.held_out_mean(inside):.0%} of the {measured.sum()} others; {coverage:.4g} is the "
+        "coverage of all rows together."
+    ]
+
+
+def later_notes(model: HeldOutMixin, coverage: float) -> list[str]:
+    """Warn if later rows, held out with `time`, are covered significantly less than stated."""
+    held = model.held_out_
+    found = model.measured_coverage(coverage)[0] if "time" in held else float("nan")
+    rows = np.floor(model.n_effective_ / 2)  # the later half is measured
+    if not clopper_pearson([found * rows], [rows], MISTAKEN)[1][0] < coverage:
         return []
     return [
-        f"{counts.max() / len(label):.0%} of the held-out targets are {value:g}. Intervals contain "
-        f"{inside.mean():.0%} of the {len(inside)} others; {coverage:.4g} is the coverage of all "
-        "rows together."
+        f"The rows change with time: limits of {coverage:.4g} from the earlier half of "
+        f"{model.measured_rows_} cover {found:.1%} of the later half. Expect at most as much for "
+        "new rows, and train again as soon as there are new labels."
     ]
 
 

@@ -101,6 +101,7 @@ class StorageMixin:
             columns = model.feature_names_in_.tolist()
             about = {**VERSIONS, "runs_code": bool(unknown), "task": model.task_}
             about |= {"target": model.target_, "columns": columns, "model": model.name_}
+            about |= {"measured_rows": model.measured_rows_ or "a random part of the rows"}
             text = json.dumps(about, indent=1) + "\n"
             (partial / ABOUT).write_text(text, encoding="utf-8")
 

@@ -14,7 +14,7 @@ from pandas.api.types import infer_dtype, is_bool_dtype, is_datetime64_dtype, is
 from scipy.stats import skew
 
 from skuq import residuals
-from skuq.base import FloatArray, predict_uncertainty
+from skuq.base import FloatArray, IntArray, predict_uncertainty
 from skuq.calibration import conformal_limit
 from skuq.files import stored
 from skuq.imports import shown
@@ -54,15 +54,17 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
     return table.assign(**{name: column}), name
 
 
-def true_values(table: pd.DataFrame, target: Any, which: str) -> pd.Series:
-    """Return the target of each row, looked up by column name or passed as values."""
+def true_values(
+    table: pd.DataFrame, target: Any, which: str, what: str = "The target"
+) -> pd.Series:
+    """Return the target (or `what`) of each row, by column name or passed as values."""
     if isinstance(target, str):
         require(table, target, which)
         return table[target]
     values: Any = target.array if isinstance(target, pd.Series) else np.asarray(target)
     if np.ndim(values) != 1 or len(values) != len(table):
         raise TableError(
-            f"The target must be a column name of the {which}, or one value for each of its "
+            f"{what} must be a column name of the {which}, or one value for each of its "
             f"{len(table)} rows, got shape {np.shape(values)}."
         )
     return pd.Series(values, index=table.index)
@@ -330,12 +332,22 @@ class Quantities:
 
     @classmethod
     def of_held_out(
-        cls, estimator: Any, inputs: Any, y: FloatArray, scale: TargetScale, seed: int
+        cls,
+        estimator: Any,
+        inputs: Any,
+        y: FloatArray,
+        scale: TargetScale,
+        seed: int,
+        marks: tuple[FloatArray | None, IntArray | None],
     ) -> Quantities:
-        """Learn the residuals, on held-out rows, of a regressor that does not predict quantiles."""
+        """Learn the residuals, on held-out rows, of a regressor that does not predict quantiles.
+
+        `marks` are the weights and the groups of the rows.
+        """
         predicted = np.asarray(estimator.predict(inputs), np.float64)
-        weight = np.ones(len(y))
-        noise = RowNoise.fit(inputs, predicted, y - predicted, weight, seed=seed, n_jobs=None)
+        weight = np.ones(len(y)) if marks[0] is None else marks[0]
+        work: dict[str, Any] = {"codes": marks[1], "seed": seed, "n_jobs": None}
+        noise = RowNoise.fit(inputs, predicted, y - predicted, weight, **work)
         return cls(scale, noise)
 
     def predict(self, estimator: Any, inputs: Any, *, held_out: bool = False) -> Forecast:
@@ -392,7 +404,9 @@ class Quantities:
         ends = residuals.stretched(*central_interval(quantiles, LEVELS, coverage), limit)
         return self.scale.possible(*ends)
 
-    def limit(self, y: FloatArray, quantiles: FloatArray, coverage: float) -> float:
+    def limit(
+        self, y: FloatArray, quantiles: FloatArray, coverage: float, counts: FloatArray
+    ) -> float:
         """Conformal limit, which the score of a new row exceeds with probability 1 - coverage."""
         lower, upper = central_interval(quantiles, LEVELS, coverage)
-        return conformal_limit(interval_scores(y, lower, upper), coverage)
+        return conformal_limit(interval_scores(y, lower, upper), coverage, counts)

@@ -19,15 +19,17 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import KFold, StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.utils.validation import has_fit_parameter
 
-from skuq.base import FloatArray
+from skuq.base import FloatArray, IntArray
 from skuq.explanations import MISSING_TEXT
 from skuq.files import stored
+from skuq.labels import codes_of
 from skuq.metrics import interval_score, negative_log_likelihood
 from skuq.residuals import LEVELS, RowNoise, central_interval
+from skuq.sklearn_counterparts import fold_splits
 from skuq.tables._columns import CleanColumns, TableError, as_integers
 from skuq.tables._target import SMALLEST_GAIN, TargetScale, is_regression
 
@@ -59,6 +61,7 @@ class Learner(BaseEstimator):
     numbers: Sequence[str] = ()
     regression: bool = False
     seed: int = 0
+    early_stopping: bool = True  # on random rows, which must not share groups with other rows
 
     def encoder(self, X: pd.DataFrame) -> Any:
         encode = as_codes if self.name in ("hgb", "forest") else as_indicators
@@ -75,7 +78,7 @@ class Learner(BaseEstimator):
                 return ensemble.ExtraTreesRegressor(random_state=self.seed)
             return ensemble.RandomForestClassifier(min_samples_leaf=LEAF, random_state=self.seed)
         fewest = len(y) if self.regression else np.unique(y, return_counts=True)[1].min()
-        stops = len(y) >= ENOUGH_TO_STOP and fewest >= 10
+        stops = self.early_stopping and len(y) >= ENOUGH_TO_STOP and fewest >= 10
         options = {"learning_rate": 0.05, "early_stopping": stops, "random_state": self.seed}
         if self.regression:  # regression needs many more iterations than classification
             options |= {"max_iter": 1500 if stops else 150, "n_iter_no_change": 30}
@@ -83,19 +86,22 @@ class Learner(BaseEstimator):
         options |= {"max_iter": 300 if stops else 100, "max_leaf_nodes": 15}
         return ensemble.HistGradientBoostingClassifier(**options)
 
-    def fit(self, X: pd.DataFrame, y: NDArray[Any]) -> Learner:
+    def fit(
+        self, X: pd.DataFrame, y: NDArray[Any], sample_weight: FloatArray | None = None
+    ) -> Learner:
         self.encoder_ = self.encoder(X)
         inputs, self.model_ = self.encoder_.fit_transform(X), self.model(y)
         if self.model_ is None:
             from skuq.models import fit_model
 
             kind, seed = self.regression, self.seed
-            self.model_ = fit_model(None, inputs, y, regression=kind, seed=seed, device="auto")
+            options: dict[str, Any] = {"regression": kind, "seed": seed, "device": "auto"}
+            self.model_ = fit_model(None, inputs, y, sample_weight=sample_weight, **options)
             self.classes_ = self.model_.classes
             return self
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            self.model_.fit(inputs, y)
+            self.model_.fit(inputs, y, sample_weight=sample_weight)
         self.classes_ = getattr(self.model_, "classes_", None)
         return self
 
@@ -173,44 +179,69 @@ class Comparison:
 class Folds:
     """Sample of at most `MAX_COMPARED` rows of a table, with its cross-validation folds."""
 
-    def __init__(self, X: pd.DataFrame, y: NDArray[Any], learner: Learner) -> None:
-        """Sample rows for a learner; `folds` is None if there are too few of them."""
+    def __init__(
+        self,
+        X: pd.DataFrame,
+        y: NDArray[Any],
+        learner: Learner,
+        groups: IntArray | None = None,
+        weight: FloatArray | None = None,
+    ) -> None:
+        """Sample rows for a learner; there are no `folds` if there are too few of them."""
         rows = np.sort(np.random.default_rng(learner.seed).permutation(len(y))[:MAX_COMPARED])
         n_folds = N_FOLDS
         if not learner.regression:  # without classes that have a single row in the sample
             _, codes, counts = np.unique(y[rows], return_inverse=True, return_counts=True)
+            if groups is not None:
+                counts = np.asarray(pd.Series(groups[rows]).groupby(codes).nunique())
             rows = rows[counts[codes] >= 2]
             n_folds = int(counts[counts >= 2].min(initial=N_FOLDS))
         self.X, self.y, self.learner = X.iloc[rows].reset_index(drop=True), y[rows], learner
-        kind = KFold if learner.regression else StratifiedKFold
-        self.folds: Any = None
+        self.groups = None if groups is None else groups[rows]
+        self.weight = None if weight is None else weight[rows]
+        self.folds: list[tuple[IntArray, IntArray]] = []
         if len(rows) >= 3 * n_folds and len(np.unique(self.y)) >= 2:
-            self.folds = kind(n_folds, shuffle=True, random_state=learner.seed)
+            kind: dict[str, Any] = {"stratify": not learner.regression, "seed": learner.seed}
+            self.folds = fold_splits(n_folds, self.y, self.groups, **kind)
 
     def predicted(self, name: str, y: NDArray[Any]) -> FloatArray:
         """Out-of-fold predictions of a learner; (n_rows,) or (n_rows, n_classes)."""
-        learner = clone(self.learner).set_params(name=name)
-        return cross_val_predict(learner, self.X, y, cv=self.folds)
+        learner, regression = clone(self.learner).set_params(name=name), self.learner.regression
+        classes = np.empty(0) if regression else np.unique(y)
+        found = np.zeros(len(y) if regression else (len(y), len(classes)))
+        for train, test in self.folds:
+            weight = None if self.weight is None else self.weight[train]
+            fitted = clone(learner).fit(self.X.iloc[train], y[train], weight)
+            predicted = fitted.predict(self.X.iloc[test])
+            if regression:
+                found[test] = predicted
+            else:  # with groups, a fold may lack a class
+                found[np.ix_(test, codes_of(fitted.classes_, classes, "classes"))] = predicted
+        return found
 
     def compare(self, names: Sequence[str]) -> Comparison:
         """Cross-validate the named learners; an empty comparison if there are too few rows."""
-        if self.folds is None:
+        if not self.folds:
             return Comparison()
-        y, size = self.y, (len(self.y), self.folds.get_n_splits())
+        y, size = self.y, (len(self.y), len(self.folds))
         found = {name: self.predicted(name, y) for name in names}
         if self.learner.regression:
-            losses = {name: float(((p - y) ** 2).mean() / y.var()) for name, p in found.items()}
+            mean = partial(np.average, weights=self.weight)
+            var = mean((y - mean(y)) ** 2)
+            losses = {name: float(mean((p - y) ** 2) / var) for name, p in found.items()}
             return Comparison(losses, 1.0, *size)
-        classes, counts = np.unique(y, return_counts=True)
-        losses = {n: negative_log_likelihood(y, p, classes=classes) for n, p in found.items()}
-        share = counts / len(y)
+        classes, codes = np.unique(y, return_inverse=True)
+        given: dict[str, Any] = {"classes": classes, "sample_weight": self.weight}
+        losses = {n: negative_log_likelihood(y, p, **given) for n, p in found.items()}
+        share = np.bincount(codes, weights=self.weight)
+        share = share / share.sum()
         return Comparison(losses, float(-(share * np.log(share)).sum()), *size)
 
     def best_scale(self, name: str) -> TargetScale:
         """Scale of the target with the smallest interval score in cross-validation."""
         original = TargetScale.of(self.y)
         scales = [original, *original.others(self.y)]
-        if len(scales) == 1 or self.folds is None:
+        if len(scales) == 1 or not self.folds:
             return original
         scores = {scale: self._interval_score(name, scale) for scale in scales}
         best = min(scores, key=scores.__getitem__)
@@ -221,8 +252,9 @@ class Folds:
         z = scale.transformed(self.y)
         predicted = self.predicted(name, z)
         inputs = as_codes(self.X, self.learner.numbers).fit_transform(self.X)
-        weight, seed = np.ones(len(z)), self.learner.seed
-        noise = RowNoise.fit(inputs, predicted, z - predicted, weight, seed=seed, n_jobs=None)
+        weight = np.ones(len(z)) if self.weight is None else self.weight
+        work: dict[str, Any] = {"codes": self.groups, "seed": self.learner.seed, "n_jobs": None}
+        noise = RowNoise.fit(inputs, predicted, z - predicted, weight, **work)
         quantiles = predicted[noise.forest.rows, None] + noise.forest.out_of_bag_quantiles(LEVELS)
         ends = central_interval(scale.inverse(quantiles), LEVELS, COVERAGE)
         y = self.y[noise.forest.rows]
@@ -307,11 +339,16 @@ def trained(
     seed: int,
     n_jobs: int | None,
     tell: Callable[[int, str], None],
+    groups: IntArray | None,
+    weight: FloatArray | None,
 ) -> Trained:
     """Select and train a learner, and search for adversarial models of this learner."""
-    learner = Learner(numbers=columns.numbers_, regression=regression, seed=seed)
+    learner = Learner(
+        numbers=columns.numbers_, regression=regression, seed=seed, early_stopping=groups is None
+    )
+    weight = None if weight is None else weight / weight.mean()  # only ratios matter
     comparison, name, scale = Comparison(), given, None
-    folds = Folds(X, y, learner)
+    folds = Folds(X, y, learner, groups, weight)
     if given == "auto":
         tell(1, "comparing learners.")
         comparison = folds.compare([n for n in LABELS if regression or n != "forest"])
@@ -340,19 +377,23 @@ def trained(
         tell(2, f"searching for adversarial models of {name}.")
     # An external estimator expects the columns as they were stored.
     known = columns.inverse_transform(X) if encoder is None else encoder.fit_transform(X)
-    pool: dict[str, Any] = {}
+    options = {"groups": groups, "sample_weight": weight}
+    options = {name: values for name, values in options.items() if values is not None}
+    lacking = [name for name in options if not has_fit_parameter(estimator, name)]
+    if "sample_weight" in lacking:
+        raise TableError(f"{name} does not accept `sample_weight`; choose another model.")
     if isinstance(estimator, QUAMClassifier | QUAMRegressor):
         search = estimator.search
         # QUAM would generate a candidate pool from encoded instead of raw rows.
         if search in (None, "pool", "refit") or getattr(search, "pool", None) == "auto":
-            pool["X_pool"] = (
+            options["X_pool"] = (
                 _pool_of_stored(given, known, seed)
                 if encoder is None
                 else encoder.transform(make_pool(X, random_state=seed))
             )
     with table_errors(name, X), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="A sampler")  # one of the notes says it
-        estimator.fit(known, y, **pool)
+        estimator.fit(known, y, **{n: e for n, e in options.items() if n not in lacking})
     return Trained(encoder, estimator, name, comparison, scale)
 
 

@@ -139,7 +139,7 @@ def test_small_classes_are_cross_validated_with_fewer_folds(count):
 def test_recorded_predictions_give_the_numbers_of_the_model(model, reference, strategy, groups):
     X, y = np.column_stack([reference[0][:, 0].round(), reference[0][:, 1]]), reference[1]
     params = {"n_bins": 7, "alpha": 0.02, "strategy": strategy}
-    fitted = CalibrationAuditor(model, groups=groups, **params).fit(X, y)
+    fitted = CalibrationAuditor(model, sensitive_columns=groups, **params).fit(X, y)
     params["sensitive_features"] = None if groups is None else pd.DataFrame({"0": X[:, 0]})
     proba, names = model.predict_proba(X), np.array(["b", "a"])
     recorded = from_predictions(y, proba, **params)
@@ -176,7 +176,7 @@ def test_a_pipeline_takes_text_columns_and_labels_and_groups_it_does_not_use(fit
     pipeline = make_pipeline(table, LogisticRegression())
     if fitted:
         pipeline.fit(frame, y)
-    audit = CalibrationAuditor(pipeline, groups="sex").fit(frame, y)
+    audit = CalibrationAuditor(pipeline, sensitive_columns="sex").fit(frame, y)
     assert audit.feature_names_in_.tolist() == ["size", "colour", "sex"]
     assert set(audit.group_bins_) == {"sex=f", "sex=m", "sex=missing"}
     assert set(audit.predict(frame)) == {"yes", "no"}
@@ -186,10 +186,10 @@ def test_a_pipeline_takes_text_columns_and_labels_and_groups_it_does_not_use(fit
 def test_groups_are_columns_of_a_sparse_matrix_too(reference, make):
     X, y = reference[0].round(), reference[1]
     model = LogisticRegression().fit(X[:100], y[:100])
-    ours = CalibrationAuditor(model, groups=[0, -1]).fit(make(X), y)
-    assert_same_numbers(ours, CalibrationAuditor(model, groups=[0, -1]).fit(X, y))
+    ours = CalibrationAuditor(model, sensitive_columns=[0, -1]).fit(make(X), y)
+    assert_same_numbers(ours, CalibrationAuditor(model, sensitive_columns=[0, -1]).fit(X, y))
     with pytest.raises(ValueError, match="no column 2"):
-        CalibrationAuditor(model, groups=2).fit(make(X), y)
+        CalibrationAuditor(model, sensitive_columns=2).fit(make(X), y)
 
 
 def test_searches_score_each_part_of_the_data_and_choose_parameters(model, reference):

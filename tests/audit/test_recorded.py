@@ -68,7 +68,9 @@ def test_columns_are_chosen_by_name_position_or_function():
 def test_groups_may_be_attributes_that_the_model_never_saw(model, reference):
     (X, y), sex = reference, np.arange(400) // 2 % 2
     attribute = pd.Series(sex, name="sex")
-    audit = CalibrationAuditor(model, groups=0).fit(X.round(), y, sensitive_features=attribute)
+    audit = CalibrationAuditor(model, sensitive_columns=0).fit(
+        X.round(), y, sensitive_features=attribute
+    )
     assert list(audit.group_bins_)[-3:] == ["0=3", "sex=0", "sex=1"]
     assert audit.n_families_ == 1 + len(audit.group_bins_)
     for value in (0, 1):

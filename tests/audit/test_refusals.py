@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier
 
 from skuq import CalibrationAuditor
 from skuq.audit import audit_files, recorded_predictions
-from skuq.audit._prediction_audit import audit_weights, groups_of_columns, named_groups
+from skuq.audit._prediction_audit import counted_weights, groups_of_columns, named_groups
 from tests.audit.test_recorded import FRAME, mapped
 from tests.reporter import Reporter, audit_of
 
@@ -36,7 +36,7 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         return recorded_predictions(changed, "y", ["p0", "p1"])
 
     rows = [
-        (lambda: recorded(groups=0), "groups=0.*sensitive_features"),
+        (lambda: recorded(sensitive_columns=0), "sensitive_columns=0.*sensitive_features"),
         (lambda: recorded(sensitive_features={"g": [0] * 19}), "numbers of samples"),
         (lambda: recorded(sensitive_features={"g": range(300)}), "300 different values"),
         (lambda: recorded(n_bins=21), "at least 21"),
@@ -44,7 +44,7 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         (lambda: recorded(search_regions=True, X=X[1:]), "numbers of samples"),
         (lambda: recorded(search_regions=True, X=np.zeros((20, 2000))), "1,000 columns"),
         (lambda: recorded().predict(X), "no model"),
-        (lambda: CalibrationAuditor.from_sums(sums, groups=0), "sensitive_features"),
+        (lambda: CalibrationAuditor.from_sums(sums, sensitive_columns=0), "sensitive_features"),
         (lambda: CalibrationAuditor.from_sums(few), "n_samples=5"),
         (lambda: CalibrationAuditor.from_sums(sums, search_regions=True), "all samples"),
         (lambda: audit.undersample(1.5, ones), "rho"),
@@ -77,7 +77,7 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         (lambda: cell("p1", "0"), "row 3 .*0.75"),
         (lambda: cell("y", None), "'y' has no label in 1 row, first in row 3 "),
         # The sum of 2**33 confidences fits into an int64.
-        (lambda: audit_weights(np.array([2**32, 2**32 + 1]), 2), "8.59e"),
+        (lambda: counted_weights(np.array([2.0**32, 2**32 + 1])), "8.59e"),
     ]
     for call, word in rows:
         with pytest.raises(ValueError, match=word):
@@ -93,8 +93,8 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
     with pytest.raises(NotFittedError):
         unfitted.required_samples(0.2)
     # Weights up to the limit are counted.
-    assert audit_weights(np.array([2**32, 2**32]), 2).dtype == np.int64
-    assert audit_weights(np.array([2**32 + 0.5, 2**32 + 1]), 2).dtype == np.float64
+    assert counted_weights(np.array([2.0**32, 2**32])).dtype == np.int64
+    assert counted_weights(np.array([2**32 + 0.5, 2**32 + 1])).dtype == np.float64
 
 
 class Logits(Reporter):
@@ -122,10 +122,10 @@ def test_what_is_no_reference_set_or_model_is_refused(model, reference):
             CalibrationAuditor(estimator).fit(*reference)
     for groups, word in (("sex", "olumn"), (lambda X: X[:9, 0].round(), "numbers of samples")):
         with pytest.raises(ValueError, match=word):
-            CalibrationAuditor(model, groups=groups).fit(*reference)
+            CalibrationAuditor(model, sensitive_columns=groups).fit(*reference)
     given = {"sensitive_features": {"0": X[:, 0].round()}}
     with pytest.raises(ValueError, match="'0=-2' twice"):
-        CalibrationAuditor(model, groups=0).fit(X.round(), y, **given)
+        CalibrationAuditor(model, sensitive_columns=0).fit(X.round(), y, **given)
 
 
 @pytest.mark.parametrize("frame", [True, False])
@@ -134,7 +134,8 @@ def test_a_model_that_refuses_a_column_of_groups_asks_for_sensitive_features(fra
     y, wider = (X[:, 0] > 0).astype(int), np.column_stack([X, sex])
     if frame:
         X, wider = pd.DataFrame(X, columns=["a", "b"]), pd.DataFrame(wider, columns=[*"ab", "sex"])
-    audit = CalibrationAuditor(LogisticRegression().fit(X, y), groups=["sex" if frame else 2])
+    model, columns = LogisticRegression().fit(X, y), ["sex" if frame else 2]
+    audit = CalibrationAuditor(model, sensitive_columns=columns)
     with pytest.raises(ValueError, match=r"2 features.*3.*sensitive_features=") as caught:
         audit.fit(wider, y)
     assert "feature" in str(caught.value.__cause__)  # what the model itself said
@@ -143,7 +144,12 @@ def test_a_model_that_refuses_a_column_of_groups_asks_for_sensitive_features(fra
     assert "sensitive_features" not in str(caught.value)
 
 
-PARAMETERS = [("n_bins", 0), ("strategy", "width"), ("confidence_level", 1.0), ("groups", 1.5)]
+PARAMETERS = [
+    ("n_bins", 0),
+    ("strategy", "width"),
+    ("confidence_level", 1.0),
+    ("sensitive_columns", 1.5),
+]
 PARAMETERS += [("search_regions", 1)]  # True, or a tolerance of 1
 
 

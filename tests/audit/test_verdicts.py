@@ -136,7 +136,7 @@ def thirds(X):
     ("rho", "groups", "strategy"), [(0, None, "uniform"), (1, thirds, "quantile")]
 )
 def test_a_region_is_kept_or_removed_as_a_whole(rho, groups, strategy):
-    audit = audit_of(*REGION, *REST, strategy=strategy, groups=groups, n_bins=5)
+    audit = audit_of(*REGION, *REST, strategy=strategy, sensitive_columns=groups, n_bins=5)
     before = {name: getattr(audit, name) for name in NUMBERS}
     less = audit.undersample(rho, MASK)
     X, y = reports(*REGION, *REST)

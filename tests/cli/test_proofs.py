@@ -440,7 +440,7 @@ def test_without_the_extra_one_line_names_it(auditor, monkeypatch):
         (["verify"], "'AUDIT'"),
         (["verify", "bundle", "published", "ref.csv", *QUESTION], "'--classes'"),
         (["nonsense"], "'nonsense'"),
-        (["--alpha", "0.1", "verify"], "--alpha precedes 'verify'"),
+        (["--tolerance", "0.1", "verify"], "--tolerance precedes 'verify'"),
         (["--label", "y", "check"], "--label precedes 'check'"),
     ],
 )
