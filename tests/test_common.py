@@ -47,7 +47,7 @@ CHAINS = {"n_chains": 3, "n_samples": 2, "steps_per_sample": 5}
 UPPER_HALF = {"region": UpperHalf()}
 HEAD = NetworkHead(layer=-2, activation="softplus")
 LAST = PoolSearch(n_steps=5, parameters="last")
-GROUPED = {"strategy": "quantile", "groups": SignOfFirstColumn()}
+GROUPED = {"strategy": "quantile", "sensitive_columns": SignOfFirstColumn()}
 QUICK = {
     "AnchoredQuantileRegressor": [
         {"max_epochs": 20},
