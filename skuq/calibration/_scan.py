@@ -334,7 +334,7 @@ def required_samples(
     --------
     >>> from skuq.calibration import required_samples
     >>> required_samples([0.5, 0.2, 0.04], 0.45, alpha=0.05)
-    array([ 16., 227.,  inf])
+    array([ 21., 249.,  inf])
     """
     _check_power(power)
     if threshold is None:

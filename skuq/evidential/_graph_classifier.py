@@ -192,10 +192,7 @@ class GraphClassifier(
             If the graph or the node ids are invalid, or a parameter has no effect: `patience`
             without validation data, `dropout` or `batch_norm` without hidden layers.
         """
-        self._refuse_patience(X_val)
-        if len(self.hidden_sizes) == 0:
-            context = "without hidden layers; set their widths in `hidden_sizes`."
-            refuse_ineffective(self, ["dropout", "batch_norm"], context)
+        self._refuse_ineffective(X_val)
         graph = as_node_graph(self.graph)
         data = _outputs.labelled_nodes(graph, X, y, sample_weight, X_val, y_val)
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
@@ -211,6 +208,12 @@ class GraphClassifier(
         self.graph_, self.classes_, self.labelled_nodes_ = graph, data.classes, data.rows
         self.proba_ = logits.softmax(dim=1).numpy()
         return self
+
+    def _refuse_ineffective(self, X_val: Any) -> None:
+        self._refuse_patience(X_val)
+        if len(self.hidden_sizes) == 0:
+            context = "without hidden layers; set their widths in `hidden_sizes`."
+            refuse_ineffective(self, ["dropout", "batch_norm"], context)
 
     def _new_network(self, n_features: int, n_classes: int, seed: int) -> GraphNetwork:
         widths = checked_widths(self.hidden_sizes)

@@ -316,7 +316,9 @@ def stacked_rows(X: Any, pool: Any) -> Any:
     """Concatenate training inputs and pool."""
     if hasattr(X, "columns"):
         table = as_pandas(X)
-        rows = with_categories_of(table, as_pandas(pool))
+        # Columns without names are numbered.
+        rows = pool if hasattr(pool, "columns") else pd.DataFrame(pool, columns=table.columns)
+        rows = with_categories_of(table, as_pandas(rows))
         return as_table_of(X, pd.concat([table, rows], ignore_index=True))
     return np.concatenate([np.asarray(X), np.asarray(pool)])
 
