@@ -116,7 +116,7 @@ setup(
     packages=find_packages(include=["skuq", "skuq.*"]),
     package_data={"skuq": ["py.typed"], "skuq.reporting": ["templates/*"]},
     install_requires=[
-        "click>=8.2.1",
+        "click>=8.3.0",
         "jinja2>=3.1.4",
         "joblib>=1.4.2",
         "numpy>=2.0.2",

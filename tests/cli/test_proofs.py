@@ -273,7 +273,7 @@ def test_reported_confidences_are_proven_after_the_challenge(auditor, tmp_path):
 
 
 def test_a_client_checks_an_attested_prediction(parties, client, tmp_path):
-    x = pd.read_csv("row.csv").to_numpy()
+    x = pd.read_csv("row.csv", float_precision="round_trip").to_numpy()
     found = zk.check("answer.json", "published", x=x[0], nonce="case 12", srs="string", keys="keys")
     model = joblib.load(parties.folder / "provider" / "model.joblib")
     assert found.label == model.predict(x)[0]
