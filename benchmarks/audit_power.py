@@ -141,8 +141,8 @@ def reference_sets(
 
 
 def flagged(sums: BinSums, alpha: float = ALPHA) -> bool:
-    """Whether the audit fails."""
-    return bool(scan_bins(sums, alpha=alpha, level=1 - LEVEL).findings)
+    """Whether the audit fails; half of the permitted error probability belongs to all samples."""
+    return bool(scan_bins(sums, alpha=alpha, level=(1 - LEVEL) / 2).findings)
 
 
 def statistics(sets: list[BinSums]) -> np.ndarray:

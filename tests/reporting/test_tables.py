@@ -46,6 +46,10 @@ def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used():
         proba = [[sure, 1 - sure] if label == "a" else [1 - sure, sure] for label in labels]
         model = measured([*labels], np.array(proba), np.array(["a", "b"]))
         assert guessing_note(model).startswith("The model is no better than always") == useless
+    proba, classes = np.eye(3)[[0, 0, 1, 1]], np.array([*"abc"])
+    told = _how_good(measured([*"aabc"], proba, classes, prediction=[*"aabb"]))
+    assert "is right for 75.0%" in told
+    assert "would be right for 50.0%" in told
 
 
 def test_wrong_predictions_are_counted_and_ranked_by_the_score_that_detects_them_best(plt):
