@@ -9,6 +9,7 @@ import copy
 import hashlib
 import os
 import shutil
+import sys
 import tempfile
 from contextlib import contextmanager
 from functools import cache
@@ -66,7 +67,9 @@ def made_once(tmp_path_factory, name, make, *sources):
 
 
 def _key(sources):
-    hashed = hashlib.sha256(version("ezkl").encode())
+    # Models of one version cannot be loaded by another.
+    versions = [version(name) for name in ("ezkl", "numpy", "pandas", "scikit-learn", "torch")]
+    hashed = hashlib.sha256(repr((versions, sys.version_info)).encode())
     for source in (*SOURCES, *map(Path, sources)):
         for path in sorted(source.rglob("*.py")) if source.is_dir() else [source]:
             hashed.update(path.relative_to(ROOT).as_posix().encode() + path.read_bytes())
