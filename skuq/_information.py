@@ -90,8 +90,10 @@ def kl_divergence(log_p: Any, log_q: Any) -> Any:
 
 
 def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
-    """Expected entropy, and mutual information between prediction and model (QUAM's Eq. 1). Shapes:
-    `log_proba` (..., n_models, n_classes), `weights` (..., n_models), which sum to 1."""
+    """Expected entropy, and mutual information between prediction and model (QUAM's Eq. 1).
+
+    Shapes: `log_proba` (..., n_models, n_classes), `weights` (..., n_models), which sum to 1.
+    """
     xp = array_namespace(log_proba)
     aleatoric = (weights * entropy(log_proba)).sum(-1)
     # Clip to avoid log 0 for classes of probability 0, which contribute nothing to the entropy.
@@ -101,9 +103,11 @@ def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
 
 
 def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Decomposition:
-    """Entropy of a selected model, and expected divergence of candidates from it (Eq. 2). The sum
-    is the expected cross-entropy. Shapes: `log_reference` (..., n_classes), `log_proba` (...,
-    n_models, n_classes), `weights` (..., n_models), which sum to 1."""
+    """Entropy of a selected model, and expected divergence of candidates from it (Eq. 2).
+
+    The sum is the expected cross-entropy. Shapes: `log_reference` (..., n_classes), `log_proba`
+    (..., n_models, n_classes), `weights` (..., n_models), which sum to 1.
+    """
     divergence = kl_divergence(log_reference[..., None, :], log_proba)
     return Decomposition(entropy(log_reference), _weighted(weights, divergence).sum(-1))
 

@@ -25,8 +25,10 @@ except ImportError:  # on Windows
 @contextmanager
 def with_gradients() -> Iterator[None]:
     """Compute gradients, and create tensors on the CPU, whatever modes of torch the user has set.
+
     Decorates what trains or searches: users may call it inside `torch.no_grad` or
-    `torch.inference_mode`, or after `torch.set_default_device`."""
+    `torch.inference_mode`, or after `torch.set_default_device`.
+    """
     torch = sys.modules.get("torch")
     with ExitStack() as stack:
         if torch is not None and torch.get_default_device().type != "cpu":
@@ -38,9 +40,11 @@ def with_gradients() -> Iterator[None]:
 
 
 class DeviceMixin:
-    """Mixin for estimators that may contain networks and may have a parameter ``device``. Pickles
-    contain CPU copies of the user's networks. If the device of a fitted estimator is not available
-    on loading, its ``device`` is set to "auto", with a warning."""
+    """Mixin for estimators that may contain networks and may have a parameter ``device``.
+
+    Pickles contain CPU copies of the user's networks. If the device of a fitted estimator is not
+    available on loading, its ``device`` is set to "auto", with a warning.
+    """
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()  # None if the estimator has no attributes

@@ -133,8 +133,10 @@ def explain_rows(
     encode: Callable[[pd.DataFrame], NDArray[Any]] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Epistemic uncertainty, (n_rows,), and its mean decrease when one column takes typical values.
+
     With `encode`, `epistemic` gets encoded rows. Many columns are encoded at once, because encoding
-    a few rows takes nearly as long as encoding many; codes must not depend on the other rows."""
+    a few rows takes nearly as long as encoding many; codes must not depend on the other rows.
+    """
     # The original rows are evaluated in a batch of the same size as the modified rows. Both batches
     # then have the same rounding errors, and a column without effect contributes exactly 0.
     rows = np.repeat(np.arange(len(X)), len(typical))
@@ -360,9 +362,11 @@ def explained(
     *,
     rows: Any = None,
 ) -> list[str]:
-    """Name up to three columns, with their values, that make each row uncertain. Columns marked in
-    `unsupported` come first, because an unsupported value may mask the contributions of other
-    columns. `rows` are what `epistemic` gets, if not the table itself."""
+    """Name up to three columns, with their values, that make each row uncertain.
+
+    Columns marked in `unsupported` come first, because an unsupported value may mask the
+    contributions of other columns. `rows` are what `epistemic` gets, if not the table itself.
+    """
     if not len(table):
         return []
     own, contribution = explain_rows(table if rows is None else rows, typical, epistemic, encode)

@@ -26,9 +26,11 @@ _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicato
 
 
 def feature_encoder(X: Any) -> Any:
-    """Fit a transformer that encodes inputs as numbers without missing values. Columns of a table
-    become scaled numbers and indicators of categories. Returns None for sparse matrices, which need
-    no encoding, and for inputs that have no columns."""
+    """Fit a transformer that encodes inputs as numbers without missing values.
+
+    Columns of a table become scaled numbers and indicators of categories. Returns None for sparse
+    matrices, which need no encoding, and for inputs that have no columns.
+    """
     if issparse(X):
         return None
     imputer = SimpleImputer(strategy="median", keep_empty_features=True)
@@ -90,10 +92,12 @@ _MOVING = (ColumnTransformer, FeatureUnion, SelectorMixin)  # steps that reorder
 
 
 def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
-    """Find the numeric columns that an estimator uses as codes of categories. The estimator, fitted
-    or not, is a learner with a parameter for categorical columns, or a pipeline that encodes some
-    columns. Column dtypes, such as pandas' category type, are not inspected. `names` are positions
-    if the columns have no names."""
+    """Find the numeric columns that an estimator uses as codes of categories.
+
+    The estimator, fitted or not, is a learner with a parameter for categorical columns, or a
+    pipeline that encodes some columns. Column dtypes, such as pandas' category type, are not
+    inspected. `names` are positions if the columns have no names.
+    """
     found: set[int] = set()
     in_place = True  # whether all steps so far keep the positions of columns
     while in_place and (inside := unwrap(estimator, fitted=False)) is not None:
@@ -217,10 +221,12 @@ def fit_whitening(
 
 
 def _shrunk_covariance(rows: FloatArray, weight: FloatArray) -> FloatArray:
-    """Covariance of weighted rows around 0, shrunk towards a multiple of the identity. Ledoit,
-    Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal of
-    Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4; a row of weight 2 counts as two samples.
-    scikit-learn's `LedoitWolf` does not accept weights."""
+    """Covariance of weighted rows around 0, shrunk towards a multiple of the identity.
+
+    Ledoit, Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal
+    of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4; a row of weight 2 counts as two samples.
+    scikit-learn's `LedoitWolf` does not accept weights.
+    """
     n_samples, n_features = weight.sum(), rows.shape[1]
     sample: FloatArray = (rows.T * weight) @ rows / n_samples
     mean_variance = np.trace(sample) / n_features

@@ -46,10 +46,12 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> Path
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield an unused path in the same folder, which replaces the given path after the block. The
-    block creates a file, or a folder if there is nothing at the path. If it raises, or the process
-    dies, a file at the path is unchanged. A file that is replaced keeps its mode, and a link stays
-    a link."""
+    """Yield an unused path in the same folder, which replaces the given path after the block.
+
+    The block creates a file, or a folder if there is nothing at the path. If it raises, or the
+    process dies, a file at the path is unchanged. A file that is replaced keeps its mode, and a
+    link stays a link.
+    """
     target = Path(os.path.realpath(path))
     if not target.parent.is_dir():
         raise FileNotFoundError(

@@ -20,18 +20,22 @@ from typing import Any
 
 
 def shown(value: object, length: int | None = 300) -> str:
-    """Text of a value that others chose, as a part of one line; at most `length` characters. Line
-    breaks, and control, invisible and directional characters are escaped: they could start a line
-    that imitates a verdict of ours."""
+    """Text of a value that others chose, as a part of one line; at most `length` characters.
+
+    Line breaks, and control, invisible and directional characters are escaped: they could start a
+    line that imitates a verdict of ours.
+    """
     text = str(value)
     text = text if length is None or len(text) <= length else f"{text[:length]}..."
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def import_optional(module: str, extra: str | None) -> ModuleType:
-    """Import a module; if it is missing, raise an error that says how to install it. `extra` is the
-    extra of skuq that installs the package, or None for a core dependency, which may still be
-    missing after an installation without dependencies."""
+    """Import a module; if it is missing, raise an error that says how to install it.
+
+    `extra` is the extra of skuq that installs the package, or None for a core dependency, which may
+    still be missing after an installation without dependencies.
+    """
     package = module.partition(".")[0]
     try:
         return import_module(module)
@@ -52,9 +56,11 @@ def lazy_names(
     *,
     load: Callable[[str], Any] = import_module,
 ) -> Callable[[str], Any]:
-    """Make a ``__getattr__`` that imports the names of a package on first use. `modules` maps
-    modules to the names that they define. Type checkers also need the imports of these names under
-    ``if TYPE_CHECKING``. `load` imports a module by name."""
+    """Make a ``__getattr__`` that imports the names of a package on first use.
+
+    `modules` maps modules to the names that they define. Type checkers also need the imports of
+    these names under ``if TYPE_CHECKING``. `load` imports a module by name.
+    """
     homes = {name: module for module, names in modules.items() for name in names}
 
     def get(name: str) -> Any:
@@ -146,9 +152,11 @@ def estimator_names() -> list[str]:
 
 
 def load(name: str) -> type:
-    """Import one registered estimator by name. Raises LookupError if no plugin, or more than one,
-    has this name, ImportError if it cannot be imported, and TypeError if it does not implement
-    ``predict_uncertainty``."""
+    """Import one registered estimator by name.
+
+    Raises LookupError if no plugin, or more than one, has this name, ImportError if it cannot be
+    imported, and TypeError if it does not implement ``predict_uncertainty``.
+    """
     entries = _registered().get(name, [])
     if not entries:
         known = ", ".join(estimator_names()) or "none"

@@ -59,9 +59,11 @@ def column_names(table: Any) -> list[Any] | None:
 
 
 def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any] | None:
-    """Labels, (n_columns,), of columns named ``yes`` or ``p(yes)``; None if there are none. Each of
-    the `known` labels must have a column. None, too, if a name cannot be converted to the type of
-    the labels."""
+    """Labels, (n_columns,), of columns named ``yes`` or ``p(yes)``; None if there are none.
+
+    Each of the `known` labels must have a column. None, too, if a name cannot be converted to the
+    type of the labels.
+    """
     texts = list(map(as_text, names))
     of_text = {str(label): label for label in known.tolist()}
     of_text |= {as_text(label): label for label in known.tolist()}
@@ -206,8 +208,10 @@ class LabelledProbabilities(NamedTuple):
 def columns_and_proba(
     y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None
 ) -> LabelledProbabilities:
-    """Validate probabilities and find the column of each true label. Columns that are named after
-    labels are matched by name and returned in the order of `classes`."""
+    """Validate probabilities and find the column of each true label.
+
+    Columns that are named after labels are matched by name and returned in the order of `classes`.
+    """
     labels = checked_labels(y_true, "y_true")
     values, named = _read_by_name(proba, _known_labels(labels, classes), stated=classes is not None)
     checked = _probabilities(values)

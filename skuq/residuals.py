@@ -234,8 +234,10 @@ class RowNoise:
 
     def limit(self, coverage: float) -> float:
         """Conformal limit on interval scores for this coverage, from out-of-bag intervals.
+
         Johansson, Boström, Löfström, Linusson, "Regression Conformal Prediction with Random
-        Forests", Machine Learning 97, 2014."""
+        Forests", Machine Learning 97, 2014.
+        """
         tail = (1 - coverage) / 2
         lower, upper = self.forest.out_of_bag_quantiles(np.array([tail, 1 - tail])).T
         scores = interval_scores(self.forest.residuals, lower, upper)
@@ -261,9 +263,11 @@ def _features(encoder: Any, rows: Any, predicted: FloatArray) -> FloatArray:
 def widened(
     quantiles: FloatArray, median: FloatArray, levels: FloatArray, model_std: FloatArray
 ) -> FloatArray:
-    """Combine quantiles of the noise with the standard deviation of the models' predictions. Noise
-    and model error are independent, so their distances from the median add in quadrature. Shapes:
-    `quantiles` (n_rows, n_levels), `median` and `model_std` (n_rows,)."""
+    """Combine quantiles of the noise with the standard deviation of the models' predictions.
+
+    Noise and model error are independent, so their distances from the median add in
+    quadrature. Shapes: `quantiles` (n_rows, n_levels), `median` and `model_std` (n_rows,).
+    """
     z = ndtri(levels)
     distance = np.hypot(quantiles - median[:, None], np.outer(model_std, z))
     together: FloatArray = median[:, None] + np.sign(z) * distance
@@ -290,8 +294,10 @@ def central_interval(
 
 def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
     """Signed distance of targets from their intervals, divided by the interval width, (n_rows,).
-    The score is negative inside the interval and -1/2 at its midpoint (Sesia, Candès, "A Comparison
-    of Some Conformal Quantile Regression Methods", Stat 9, 2020, CQR-r)."""
+
+    The score is negative inside the interval and -1/2 at its midpoint (Sesia, Candès, "A
+    Comparison of Some Conformal Quantile Regression Methods", Stat 9, 2020, CQR-r).
+    """
     width = np.maximum(upper - lower, np.finfo(float).tiny)
     with np.errstate(over="ignore"):  # outside of an interval of width 0
         scores: FloatArray = np.maximum(lower - y, y - upper) / width

@@ -131,10 +131,12 @@ def cross_val_predict_proba(
     cv: Any,
     params: Mapping[str, NDArray[Any]] | None = None,
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Out-of-fold probabilities and decisions of each row, in the order of `labels`. scikit-learn's
-    ``cross_val_predict(method="predict_proba")`` encodes the labels as 0, 1, ..., and thus loses
-    class weights keyed by label. `cv` lists the training and test rows; `params` are arguments of
-    `fit`, one value per row."""
+    """Out-of-fold probabilities and decisions of each row, in the order of `labels`.
+
+    scikit-learn's ``cross_val_predict(method="predict_proba")`` encodes the labels as 0, 1, ...,
+    and thus loses class weights keyed by label. `cv` lists the training and test rows; `params` are
+    arguments of `fit`, one value per row.
+    """
     model = _PredictsProbabilities(estimator, labels)
     if not params:
         found = cross_val_predict(model, X, y, cv=cv)

@@ -243,9 +243,11 @@ def warn_user(message: str, category: type[Warning] = UserWarning) -> None:
 def warn_if_worse_than_guessing(
     loss: float, codes: NDArray[np.int64], classes: NDArray[Any], weight: FloatArray | None = None
 ) -> None:
-    """Warn of a model that fits the data so badly that it was probably not trained on them. `loss`
-    is the model's mean cross-entropy on the samples, in nats. The warning is issued if the loss
-    exceeds the entropy of the class frequencies by more than 5 %."""
+    """Warn of a model that fits the data so badly that it was probably not trained on them.
+
+    `loss` is the model's mean cross-entropy on the samples, in nats. The warning is issued if the
+    loss exceeds the entropy of the class frequencies by more than 5 %.
+    """
     count = np.bincount(codes, weights=weight)
     share = count / count.sum()
     guessing = float(-(share * np.log(np.maximum(share, 1e-300))).sum())
@@ -261,8 +263,10 @@ def warn_if_worse_than_guessing(
 
 
 def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> None:
-    """Reject parameters that were changed from their defaults but cannot have an effect. `context`
-    completes the sentence "... has no effect": it gives the reason and a remedy."""
+    """Reject parameters that were changed from their defaults but cannot have an effect.
+
+    `context` completes the sentence "... has no effect": it gives the reason and a remedy.
+    """
     defaults = signature(type(estimator)).parameters
     values = {name: getattr(estimator, name) for name in names}
     changed = [f"{n}={v!r}" for n, v in values.items() if not _same(v, defaults[n].default)]
@@ -314,8 +318,10 @@ def _as_column(values: Any) -> Any:
 
 
 def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
-    """Convert a DataFrame to the library of `X` if this library is Polars or pyarrow. Missing
-    values become null. Non-numeric columns of Polars keep the dtype that they have in X."""
+    """Convert a DataFrame to the library of `X` if this library is Polars or pyarrow.
+
+    Missing values become null. Non-numeric columns of Polars keep the dtype that they have in X.
+    """
     library = type(X).__module__.partition(".")[0]
     if library == "pyarrow":
         return type(X).from_pandas(frame, preserve_index=False)

@@ -68,8 +68,10 @@ def walk_to(
     estimator: Any, X: Any, has: Callable[[Any], bool], missing: Callable[[list[str]], str]
 ) -> tuple[Any, Any]:
     """Unwrap a fitted estimator until `has` is true for the estimator inside; transform `X` for it.
+
     `missing` returns the message of the error if there is none, given the names of the classes that
-    were visited."""
+    were visited.
+    """
     if isinstance(estimator, type):
         raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")
     path: list[str] = []
@@ -196,9 +198,11 @@ def is_fitted(estimator: Any) -> bool:
 
 
 def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
-    """Whether a model is used as it is; any other model is cloned and trained. A `FrozenEstimator`
-    and a `torch.nn.Module` are used as they are. With `after_the_fact`, for methods that work on
-    fitted models by definition, every fitted estimator is."""
+    """Whether a model is used as it is; any other model is cloned and trained.
+
+    A `FrozenEstimator` and a `torch.nn.Module` are used as they are. With `after_the_fact`, for
+    methods that work on fitted models by definition, every fitted estimator is.
+    """
     frozen = isinstance(estimator, FrozenEstimator) or is_module(estimator)
     return frozen or (after_the_fact and estimator is not None and is_fitted(estimator))
 
@@ -228,9 +232,11 @@ def is_instance_of(estimator: Any, module: str, name: str) -> bool:
 
 
 def weight_params(estimator: Any, sample_weight: Any) -> dict[str, Any]:
-    """Arguments of `fit` that pass sample weights on to the learner inside a wrapper. With metadata
-    routing, the argument is `sample_weight`. Without metadata routing, its name includes the path
-    to the learner, such as "svc__sample_weight"."""
+    """Arguments of `fit` that pass sample weights on to the learner inside a wrapper.
+
+    With metadata routing, the argument is `sample_weight`. Without metadata routing, its name
+    includes the path to the learner, such as "svc__sample_weight".
+    """
     routes = get_config()["enable_metadata_routing"]
     return {f"{'' if routes else _path_to_learner(estimator)}sample_weight": sample_weight}
 

@@ -132,10 +132,12 @@ class NumberFormat:
 
 
 def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat | None:
-    """Detect the number format of a column of text; None if too few texts are numbers. `decimal` is
-    the decimal mark of the file, for ambiguous numbers such as 1,234. Pass "" if the file is
-    ambiguous too. For a pandas table, pass None, which means ".". Columns whose texts all consist
-    of digits count as codes, because they were deliberately read as text."""
+    """Detect the number format of a column of text; None if too few texts are numbers.
+
+    `decimal` is the decimal mark of the file, for ambiguous numbers such as 1,234. Pass "" if the
+    file is ambiguous too. For a pandas table, pass None, which means ".". Columns whose texts all
+    consist of digits count as codes, because they were deliberately read as text.
+    """
     values = column.dropna()
     if not may_be_read(values):
         return None

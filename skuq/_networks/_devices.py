@@ -48,8 +48,10 @@ _REGISTERING = Lock()
 
 def resolve_device(device: str | torch.device, network: nn.Module | None = None) -> torch.device:
     """Convert a ``device`` parameter to an available torch device; raise ValueError otherwise.
+
     "auto" is CUDA if it is available and the network is not small, otherwise the CPU: most work
-    with a network of fewer than 32,768 weights is faster there."""
+    with a network of fewer than 32,768 weights is faster there.
+    """
     if device == "auto":
         small = network is not None and n_weights(network) < SMALL_NETWORK
         return torch.device("cuda" if torch.cuda.is_available() and not small else "cpu")
@@ -105,8 +107,10 @@ def moved(module: Module, device: torch.device | str) -> Module:
 
 
 def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tensor:
-    """Return values as a tensor on a device; float64 becomes float32 on MPS, which lacks float64. A
-    tensor already on the device is returned itself; an array is always copied."""
+    """Return values as a tensor on a device; float64 becomes float32 on MPS, which lacks float64.
+
+    A tensor already on the device is returned itself; an array is always copied.
+    """
     if not torch.is_tensor(values):  # torch accepts no negative strides
         values = torch.tensor(np.asarray(values, order="C"), device="cpu")
     tensor = values
@@ -140,8 +144,10 @@ def device_with_memory(n_bytes: int, device: torch.device | str) -> torch.device
 
 def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
     """Run work with tensors that fit into a device's memory; retry with smaller tensors if needed.
+
     `work` gets the maximum size of a tensor in bytes; each call must restart the work. On a GPU,
-    the first size is a fraction of the free memory; on the CPU, tensors fit into the caches."""
+    the first size is a fraction of the free memory; on the CPU, tensors fit into the caches.
+    """
     free = free_memory(device)
     n_bytes = _CACHED_BYTES if free is None else max(int(free * _SHARE), _FEWEST_BYTES)
     while True:
@@ -271,9 +277,11 @@ def forward_hooks(
     *,
     before: bool = False,
 ) -> Iterator[None]:
-    """Inside the block, call `hook` in all forward passes of some layers, in this thread only. It
-    gets the layer, its positional arguments, and its output or, `before` the layer runs, its named
-    arguments. Other threads may use the same layers."""
+    """Inside the block, call `hook` in all forward passes of some layers, in this thread only.
+
+    It gets the layer, its positional arguments, and its output or, `before` the layer runs, its
+    named arguments. Other threads may use the same layers.
+    """
     thread = get_ident()
 
     # `other` has a default: a thread that reads torch's list of hooks while this thread writes it

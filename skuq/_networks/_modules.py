@@ -13,9 +13,11 @@ from skuq.files import stored
 
 
 def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
-    """Linear layer with the given parameters, of shapes (n_out, n_in) and (n_out,). torch's global
-    random state is not changed. `torch.nn.utils.skip_init` is not used, because it imports SymPy,
-    which is slow."""
+    """Linear layer with the given parameters, of shapes (n_out, n_in) and (n_out,).
+
+    torch's global random state is not changed. `torch.nn.utils.skip_init` is not used, because it
+    imports SymPy, which is slow.
+    """
     n_out, n_in = weight.shape
     with torch.random.fork_rng(devices=[]):
         layer = nn.Linear(n_in, n_out, bias=bias is not None, dtype=weight.dtype)
@@ -58,8 +60,10 @@ class MLP(nn.Sequential):
 
 
 class LeNet(nn.Module):
-    """LeNet-5 with max-pooling and ReLU, as used for MNIST in the QUAM paper. Inputs are flat or
-    have `image_shape` (channels, height, width), of at least 16 x 16 pixels."""
+    """LeNet-5 with max-pooling and ReLU, as used for MNIST in the QUAM paper.
+
+    Inputs are flat or have `image_shape` (channels, height, width), of at least 16 x 16 pixels.
+    """
 
     def __init__(
         self,
@@ -96,9 +100,11 @@ class LeNet(nn.Module):
 
 
 class TabularNet(nn.Module):
-    """Network for tables, with learned embeddings of categorical columns. `categories` maps the
-    position of a column to its number of levels. The column contains codes 0 .. n_levels - 1; all
-    other values, such as -1 for "missing", share one additional embedding."""
+    """Network for tables, with learned embeddings of categorical columns.
+
+    `categories` maps the position of a column to its number of levels. The column contains codes
+    0 .. n_levels - 1; all other values, such as -1 for "missing", share one additional embedding.
+    """
 
     def __init__(
         self,
@@ -216,7 +222,9 @@ def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
 
 
 def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:
-    """Rescale weights to mean 1. The loss of a batch is then proportional to its total weight.
-    Normalising within each batch would give all batches the same total weight, even a batch that
-    contains a sample of weight 100."""
+    """Rescale weights to mean 1.
+
+    The loss of a batch is then proportional to its total weight. Normalising within each batch
+    would give all batches the same total weight, even a batch that contains a sample of weight 100.
+    """
     return weight / (weight.mean() or 1.0)

@@ -107,9 +107,12 @@ def as_dataset(
 
 
 class BatchLoader:
-    """Data loader that indexes whole batches of arrays or tensors, for ``iterator_train``. torch's
-    loader fetches and stacks single samples, which takes as long as a step of a small network. If
-    one sample is left over, it joins the last batch. torch's global generator draws the order."""
+    """Data loader that indexes whole batches of arrays or tensors, for ``iterator_train``.
+
+    torch's loader fetches and stacks single samples, which takes as long as a step of a small
+    network. If one sample is left over, it joins the last batch. torch's global generator draws the
+    order.
+    """
 
     def __init__(self, dataset: Dataset, batch_size: int, shuffle: bool = False):
         self.n_samples = len(dataset)
@@ -143,10 +146,12 @@ class BatchLoader:
 
 
 class WeightedClassifier(skorch.NeuralNetClassifier):
-    """skorch classifier whose loss is the mean of the samples' losses times their weights. The
-    input of `fit` is ``{"X": array, "sample_weight": array}``, skorch's format for additional
+    """skorch classifier whose loss is the mean of the samples' losses times their weights.
+
+    The input of `fit` is ``{"X": array, "sample_weight": array}``, skorch's format for additional
     per-sample data. Weights should have mean 1; a sample of weight 2 then counts as two samples.
-    The criterion must return one loss per sample (``criterion__reduction="none"``)."""
+    The criterion must return one loss per sample (``criterion__reduction="none"``).
+    """
 
     def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
         losses = super().get_loss(y_pred, y_true, X=X, **kwargs)
@@ -179,9 +184,11 @@ def fit_net(
     seed: int,
     sample_weight: NDArray[Any] | None = None,
 ) -> skorch.NeuralNet:
-    """Fit a skorch net reproducibly, and restore torch's global random state. The net is fitted in
-    place; `X` must have the dtype of its module, and `y` the form that its criterion needs. Weights
-    are for a `WeightedClassifier` only."""
+    """Fit a skorch net reproducibly, and restore torch's global random state.
+
+    The net is fitted in place; `X` must have the dtype of its module, and `y` the form that its
+    criterion needs. Weights are for a `WeightedClassifier` only.
+    """
     weighted = isinstance(net, WeightedClassifier)
     if sample_weight is not None and not weighted:
         raise ValueError(

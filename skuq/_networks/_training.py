@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings for the training of a network, as of skorch. `batch_size` -1 is all samples. With
-    `cosine`, the learning rate decays to 0 over `max_epochs`. With validation data, training stops
-    after `patience` epochs without a smaller loss, and keeps the best weights. `device` "auto" is
-    as in `resolve_device`."""
+    """Settings for the training of a network, as of skorch.
+
+    `batch_size` -1 is all samples. With `cosine`, the learning rate decays to 0 over `max_epochs`.
+    With validation data, training stops after `patience` epochs without a smaller loss, and keeps
+    the best weights. `device` "auto" is as in `resolve_device`.
+    """
 
     learning_rate: float
     max_epochs: int
@@ -116,8 +118,10 @@ def _check_converged(network: nn.Module, history: Any, advice: str, *, may_grow:
 
 class TrainingSet(NamedTuple):
     """Training data from which a gradient search computes its penalty, the excess training loss.
+
     `X` (n_samples, ...) are inputs of the searched module, `y` class codes (int64) or targets;
-    `weight` is positive; `reference_loss` is the reference model's loss on each sample, in nats."""
+    `weight` is positive; `reference_loss` is the reference model's loss on each sample, in nats.
+    """
 
     X: Tensor
     y: Tensor
@@ -186,9 +190,11 @@ def train_default_regressor(
     seed: int,
     device: str | torch.device,
 ) -> nn.Module:
-    """Train the default regressor on the standardised target. A single output is the mean (least
-    squares); two outputs are mean and log variance (Gaussian likelihood). Both refer to `y` in its
-    original units."""
+    """Train the default regressor on the standardised target.
+
+    A single output is the mean (least squares); two outputs are mean and log variance (Gaussian
+    likelihood). Both refer to `y` in its original units.
+    """
     data = _weighted(X, sample_weight)
     centre = np.average(y, weights=data["weight"])
     scale = np.sqrt(np.average((y - centre) ** 2, weights=data["weight"])) or 1.0

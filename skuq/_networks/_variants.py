@@ -29,9 +29,11 @@ SWAPPING = Lock()
 
 
 class Cut(NamedTuple):
-    """A network split before the first selected weights. `body` maps inputs to features (None:
-    `module` is the whole network), `module` maps features to outputs; `parameters` are the names,
-    in `module`, of the selected parameters."""
+    """A network split before the first selected weights.
+
+    `body` maps inputs to features (None: `module` is the whole network), `module` maps features to
+    outputs; `parameters` are the names, in `module`, of the selected parameters.
+    """
 
     body: nn.Module | None
     module: nn.Module
@@ -327,9 +329,11 @@ def _without_fused_attention() -> Iterator[None]:
 
 @contextmanager
 def _without_checkpoints() -> Iterator[None]:
-    """Disable `torch.utils.checkpoint`, which does not store activations. The backward pass would
-    recompute them when the module no longer has the variant's weights, which raises an error or
-    loses gradients."""
+    """Disable `torch.utils.checkpoint`, which does not store activations.
+
+    The backward pass would recompute them when the module no longer has the variant's weights,
+    which raises an error or loses gradients.
+    """
     was = {name: getattr(checkpoint, name) for name in _CHECKPOINTS if hasattr(checkpoint, name)}
     for name in was:
         setattr(checkpoint, name, _CHECKPOINTS[name])

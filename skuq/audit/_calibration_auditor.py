@@ -373,8 +373,10 @@ def _module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassif
 def _trained_with_proba(
     estimator: Any, X: Any, y: NDArray[Any], weight: NDArray[Any] | None, groups: Any
 ) -> tuple[Any, FloatArray, IntArray]:
-    """Return a clone trained on all samples, and out-of-fold probabilities and decisions. Samples
-    of weight 0 are not used for training; the clone predicts these samples."""
+    """Return a clone trained on all samples, and out-of-fold probabilities and decisions.
+
+    Samples of weight 0 are not used for training; the clone predicts these samples.
+    """
     group_of = None if groups is None else group_codes(groups, len(y))
     if weight is None:
         found = _out_of_fold_proba(estimator, X, y, np.ones(len(y)), group_of, {})

@@ -58,9 +58,11 @@ class Parts(NamedTuple):
 
 
 def named_groups(columns: Any) -> list[Grouping]:
-    """Divide samples by the values of each column; missing values form a separate group. A Series
-    keeps its name. An array is called "group", and columns of a two-dimensional array are called
-    "group_0", "group_1" and so on."""
+    """Divide samples by the values of each column; missing values form a separate group.
+
+    A Series keeps its name. An array is called "group", and columns of a two-dimensional array are
+    called "group_0", "group_1" and so on.
+    """
     named = [] if columns is None else _by_name(columns)
     return distinct([_grouping(str(name), values) for name, values in named])
 

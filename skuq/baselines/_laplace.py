@@ -159,9 +159,11 @@ def _linear_head(network: nn.Module, X: Tensor) -> Cut:
 
 
 def _affine_tail(head: nn.Module, layer: Any, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrix and shift that map the last linear layer's outputs to logits, up to a constant. In
-    most networks, no layer follows the last linear layer. In a binary network with one output, the
-    layers after the last linear layer (the tail) convert the output to two logits."""
+    """Matrix and shift that map the last linear layer's outputs to logits, up to a constant.
+
+    In most networks, no layer follows the last linear layer. In a binary network with one output,
+    the layers after the last linear layer (the tail) convert the output to two logits.
+    """
     with torch.no_grad():
         outputs, logits = nn.functional.linear(features, layer.weight, layer.bias), head(features)
     tail = head[1:] if isinstance(head, nn.Sequential) else nn.Identity()
@@ -258,8 +260,10 @@ class LastLayerPosterior(HeldOnDevice):
 
     def outputs(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and triangular covariance factor of the layer's Gaussian outputs at each input.
+
         Shapes: `features` (n_points, n_features); returns (n_points, n_outputs) and (n_points,
-        n_outputs, n_outputs)."""
+        n_outputs, n_outputs).
+        """
         phi = _with_constant(features, self.bias)
         n_outputs, width = self.mean.shape
         by_feature = self.factor.reshape(-1, n_outputs, width).permute(2, 0, 1).flatten(1)

@@ -168,8 +168,10 @@ def audit_sums(
 def audit_bins(
     sums: BinSums, *, alpha: float, confidence_level: float = 0.95, n_families: float = 1
 ) -> BinAudit:
-    """Compare accuracy with confidence in each bin, and mark deviations beyond chance. The test has
-    the permitted error probability ``1 - confidence_level`` over `n_families`."""
+    """Compare accuracy with confidence in each bin, and mark deviations beyond chance.
+
+    The test has the permitted error probability ``1 - confidence_level`` over `n_families`.
+    """
     # The reference inputs are treated as fixed and their labels as independent. The number of
     # correct predictions in a bin is then a sum of independent trials, whose tails are at most
     # those of a binomial variable with the same mean (Hoeffding, "On the Distribution of the Number

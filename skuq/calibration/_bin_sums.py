@@ -191,8 +191,10 @@ def bin_edges(
     weight: FloatArray | None = None,
 ) -> IntArray:
     """Edges of the confidence bins in units of ``1 / SCALE``, shape (n_bins + 1,), int64.
+
     "uniform": equal width on [0, 1]. "quantile": equal numbers of predictions (or sums of positive
-    weights), except that equal confidences always share a bin."""
+    weights), except that equal confidences always share a bin.
+    """
     check_n_bins(n_bins)
     if strategy not in get_args(Strategy):
         raise ValueError(f"`strategy` must be one of {get_args(Strategy)}, got {strategy!r}.")
@@ -224,9 +226,12 @@ def bin_sums(
     weight: FloatArray | None = None,
     square: FloatArray | None = None,
 ) -> list[BinSums]:
-    """Sums of predictions per bin, for each group (Algorithm 1, step 2). `groups` holds the group
-    of each sample, from 0 to n_groups - 1. A prediction of weight 2 counts as two; sums of integer
-    weights are exact. `square` is added up as `weight_square`, by default the squared weights."""
+    """Sums of predictions per bin, for each group (Algorithm 1, step 2).
+
+    `groups` holds the group of each sample, from 0 to n_groups - 1. A prediction of weight 2 counts
+    as two; sums of integer weights are exact. `square` is added up as `weight_square`, by default
+    the squared weights.
+    """
     n_bins = len(edges) - 1
     length = n_groups * n_bins
     is_exact = weight is None or weight.dtype.kind == "i"
@@ -315,8 +320,10 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
 
 
 def whole_sums(sums: BinSums) -> BinSums:
-    """Replace weighted sums by sums of the effective number of predictions. Each bin keeps its
-    accuracy and mean confidence. Unweighted sums are returned unchanged."""
+    """Replace weighted sums by sums of the effective number of predictions.
+
+    Each bin keeps its accuracy and mean confidence. Unweighted sums are returned unchanged.
+    """
     if sums.count.dtype.kind != "f":
         return sums
     count, size = sums.effective_count, np.where(sums.count > 0, sums.count, 1.0)

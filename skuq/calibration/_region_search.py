@@ -223,8 +223,10 @@ def region_tolerance(
     draws: Sequence[tuple[Conditions, TopLabelPredictions]], confidence_level: float
 ) -> float:
     """Find the smallest alpha at which the search passes a given fraction of reference sets.
+
     Evidence thresholds are simulated for a few of the sets, at an initial alpha and then at the
-    alpha that follows."""
+    alpha that follows.
+    """
     alpha = FIRST_GUESS
     for _ in range(2):
         thresholds = np.mean(

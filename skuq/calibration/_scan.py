@@ -96,9 +96,11 @@ def planned_threshold(
     n_families: float = 2,
     direction: Direction = "underconfident",
 ) -> float:
-    """Evidence, in nats, that suffices for a finding in any reference set. `n_families` is 2 for
-    all samples, which have half of the permitted error probability `level`. The threshold that
-    `scan_bins` simulates is usually lower."""
+    """Evidence, in nats, that suffices for a finding in any reference set.
+
+    `n_families` is 2 for all samples, which have half of the permitted error probability `level`.
+    The threshold that `scan_bins` simulates is usually lower.
+    """
     return float(np.log(n_runs(n_bins) * n_families / (SHARES[_sign(direction)] * level)))
 
 
@@ -110,7 +112,9 @@ def _sign(direction: Direction) -> int:
 
 def _as_underconfident(confidence: ArrayLike, direction: Direction) -> FloatArray:
     """Return 1 - confidence when testing overconfidence, so that one test serves both directions.
-    Too few right predictions at confidence c are too many wrong ones at confidence 1 - c."""
+
+    Too few right predictions at confidence c are too many wrong ones at confidence 1 - c.
+    """
     given = np.asarray(confidence, float)
     return given if _sign(direction) > 0 else 1 - given
 
@@ -160,7 +164,9 @@ def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) 
 
 def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign: int) -> FloatArray:
     """Scan's statistic in nats, shape (...): the largest evidence among the runs of each set.
-    `correct`, `count` and `edge`, the farthest tolerated accuracy, have shape (..., n_bins)."""
+
+    `correct`, `count` and `edge`, the farthest tolerated accuracy, have shape (..., n_bins).
+    """
     largest = np.zeros(correct.shape[:-1])
     for evidence in _evidence(correct, count, edge, sign):
         np.maximum(largest, evidence.max(axis=-1), out=largest)
@@ -178,8 +184,11 @@ def simulated_evidence(
 def p_values(
     evidence: FloatArray, reached: IntArray, n_simulated: int, n_compared: int, sign: int
 ) -> FloatArray:
-    """p-values of the largest evidence, tested in one of two directions. `reached` simulated models
-    have at least this evidence, the maximum over `n_compared` runs or regions."""
+    """p-values of the largest evidence, tested in one of two directions.
+
+    `reached` simulated models have at least this evidence, the maximum over `n_compared` runs or
+    regions.
+    """
     simulated = (1 + reached) / (1 + n_simulated)
     bound = np.minimum(n_compared * np.exp(-evidence), simulated)
     p = np.where(reached == 0, bound, simulated) / SHARES[sign]
@@ -207,9 +216,11 @@ def _disjoint(runs: list[Finding]) -> list[Finding]:
 def clopper_pearson(
     successes: ArrayLike, trials: ArrayLike, tail: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Exact binomial limits of a probability, each wrong with probability at most `tail`. Clopper,
-    Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of the Binomial",
-    Biometrika 26(4), 1934. Arrays have shape (n,)."""
+    """Exact binomial limits of a probability, each wrong with probability at most `tail`.
+
+    Clopper, Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of the
+    Binomial", Biometrika 26(4), 1934. Arrays have shape (n,).
+    """
     successes, trials = np.asarray(successes), np.asarray(trials)
     with np.errstate(invalid="ignore"):
         low = beta.ppf(tail, successes, trials - successes + 1)
@@ -227,8 +238,10 @@ def detectable_gap(
     direction: Direction = "underconfident",
 ) -> FloatArray:
     """Smallest gap that an audit detects in each bin alone with probability `power`, (n_bins,).
+
     `threshold` is the smallest evidence for a finding in this direction, in nats. A gap is positive
-    in either direction; NaN where even an accuracy of 1 (or 0) would not be detected."""
+    in either direction; NaN where even an accuracy of 1 (or 0) would not be detected.
+    """
     _check_power(power)
     confidence = _as_underconfident(confidence, direction)
     count, confidence = np.broadcast_arrays(np.asarray(count), confidence)
@@ -249,9 +262,11 @@ def detectable_shift(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> float:
-    """Smallest gap, common to all bins, that a single run detects with probability `power`. The
-    scan of all runs may detect a smaller gap. NaN if no gap would be detected. Accuracies stay in
-    [0, 1]."""
+    """Smallest gap, common to all bins, that a single run detects with probability `power`.
+
+    The scan of all runs may detect a smaller gap. NaN if no gap would be detected. Accuracies stay
+    in [0, 1].
+    """
     _check_power(power)
     confidence = np.nan_to_num(_as_underconfident(confidence, direction))
     size, claimed = _bins_of_runs(np.asarray(count), confidence)

@@ -60,8 +60,10 @@ def one_line(error: BaseException) -> str:
 
 
 def as_options(message: str) -> str:
-    """Replace Python parameters in a message by command-line options, such as `` `drop=['x']` `` by
-    `--drop x`; a parameter that is True becomes a flag."""
+    """Replace Python parameters in a message by command-line options.
+
+    `` `drop=['x']` `` becomes `--drop x`; a parameter that is True becomes a flag.
+    """
 
     def as_option(match: re.Match[str]) -> str:
         name, value = OPTIONS[match[1]], match[2]
@@ -255,8 +257,10 @@ def read_csv(
     needed: list[str] | None = None,
     label: str | None = None,
 ) -> pd.DataFrame:
-    """Read a CSV table with commas and decimal points; text columns of `like` are read as text. In
-    column `label`, words such as "NA" and "None" are labels, unless the column is numeric."""
+    """Read a CSV table with commas and decimal points; text columns of `like` are read as text.
+
+    In column `label`, words such as "NA" and "None" are labels, unless the column is numeric.
+    """
     from pandas.api.types import is_numeric_dtype
 
     from skuq._table_files import CsvFormat, open_table

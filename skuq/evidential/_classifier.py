@@ -200,8 +200,10 @@ def _evaluated(model: NodeModel, nodes: LabelledData, outputs: Outputs) -> Evalu
 def node_energy(
     estimator: Any, X: Any, y: Any, *, similar: bool = False, device: Any = "auto"
 ) -> FloatArray:
-    """Energy of all nodes for a fitted node classifier, diffused over its graph. With `similar`, it
-    is then diffused over nodes with similar features. `X` and `y` are labelled."""
+    """Energy of all nodes for a fitted node classifier, diffused over its graph.
+
+    With `similar`, it is then diffused over nodes with similar features. `X` and `y` are labelled.
+    """
     graph = graph_of(estimator, None)
     if graph is None:
         raise TypeError(f"{type(estimator).__name__} does not classify the nodes of a graph.")
@@ -248,7 +250,9 @@ def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
 
 def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:
     """Return the classes of a trained estimator; for a module, the labels of validation nodes.
-    These may include classes that the network was trained on, but that `y` does not contain."""
+
+    These may include classes that the network was trained on, but that `y` does not contain.
+    """
     model = unwrapped(estimator)
     if isinstance(model, nn.Module) and y_val is not None:
         return labels_in_mask(X_val, np.ravel(y_val))

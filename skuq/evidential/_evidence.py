@@ -137,9 +137,11 @@ def safe_exp(x: Tensor, cap: float = LOG_CAP) -> Tensor:
 
 
 class LogitEvidence(nn.Module):
-    """Class evidence from the model's own logits, with a learned scale and offset. With a scale of
-    1, class evidence is proportional to the class probabilities, and total evidence is proportional
-    to exp(-energy) of the model."""
+    """Class evidence from the model's own logits, with a learned scale and offset.
+
+    With a scale of 1, class evidence is proportional to the class probabilities, and total evidence
+    is proportional to exp(-energy) of the model.
+    """
 
     def __init__(self, offset: float, centred: bool = False):
         super().__init__()
@@ -245,8 +247,10 @@ def _mean(values: Tensor, weight: Tensor) -> Tensor:
 
 def dirichlet_uncertainty(alpha: FloatArray, measure: Measure = "vacuity") -> Uncertainty:
     """Split the uncertainty of Dirichlet distributions, (n_samples, n_classes), into its sources.
+
     See `measure` of `EvidentialProbe`. Eq. 6 omits the 1. Vacuity is at most 1 unless Eq. 91 has
-    lowered the concentrations. "information" is from Malinin and Gales, NeurIPS 2018."""
+    lowered the concentrations. "information" is from Malinin and Gales, NeurIPS 2018.
+    """
     C, alpha_0 = alpha.shape[1], alpha.sum(axis=1)
     p = alpha / alpha_0[:, None]
     if measure == "vacuity":

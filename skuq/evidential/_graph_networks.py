@@ -57,8 +57,10 @@ class SparseLinear(nn.Linear):
 
 
 class _Attention(torch.autograd.Function):
-    """One attention head: mean over the edges into each node, weighted by a softmax of scores. A
-    score is the leaky ReLU of the sum of `left` at the source and `right` at the target."""
+    """One attention head: mean over the edges into each node, weighted by a softmax of scores.
+
+    A score is the leaky ReLU of the sum of `left` at the source and `right` at the target.
+    """
 
     @staticmethod
     def forward(
@@ -151,8 +153,10 @@ class GraphAttention(GraphLayer):
 
 
 class GraphNetwork(nn.Module):
-    """A GCN or a GAT, optionally with batch normalisation over the nodes. A GAT has `N_HEADS`
-    attention heads per hidden layer, and one in the output layer."""
+    """A GCN or a GAT, optionally with batch normalisation over the nodes.
+
+    A GAT has `N_HEADS` attention heads per hidden layer, and one in the output layer.
+    """
 
     takes_node_graph = True
 
@@ -231,9 +235,11 @@ def train_on_graph(
     seed: int,
     callbacks: Sequence[Callback] = (),
 ) -> tuple[nn.Module, Any, Tensor]:
-    """Train a graph network in place; return it, its history and the outputs of all nodes. The
-    inputs of the samples are node ids. The outputs are float64 tensors on the CPU. `settings`
-    contains the user's callbacks, which run after `callbacks`."""
+    """Train a graph network in place; return it, its history and the outputs of all nodes.
+
+    The inputs of the samples are node ids. The outputs are float64 tensors on the CPU. `settings`
+    contains the user's callbacks, which run after `callbacks`.
+    """
     device = torch.device(settings.device)
     on_device = graph.to(device)
     fit = partial(train, settings=settings, seed=seed, callbacks=callbacks)
@@ -248,9 +254,11 @@ def train_on_graph(
 def layerwise_logits(
     network: GraphNetwork, graph: NodeGraph, device: torch.device, *, verbose: bool = False
 ) -> Tensor:
-    """Compute the logits of all nodes layer by layer, with the graph on the CPU. The inputs of each
-    layer are stored in a temporary file; memory holds only the edges, one chunk and the logits
-    (n_nodes, n_classes)."""
+    """Compute the logits of all nodes layer by layer, with the graph on the CPU.
+
+    The inputs of each layer are stored in a temporary file; memory holds only the edges, one chunk
+    and the logits (n_nodes, n_classes).
+    """
     total = (1 + len(network.layers)) * graph.n_nodes
     bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
     # Errors of the deletion are ignored: after an exception, the traceback keeps memory maps alive,
@@ -294,8 +302,10 @@ def _logits_by_layers(
 
 
 def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
-    """Yield ranges of nodes that hold, with their neighbours, at most `CHUNK_FLOATS` numbers. A
-    node whose neighbours exceed the limit is a chunk by itself."""
+    """Yield ranges of nodes that hold, with their neighbours, at most `CHUNK_FLOATS` numbers.
+
+    A node whose neighbours exceed the limit is a chunk by itself.
+    """
     n_read = np.cumsum(degree + 1)
     start = 0
     while start < len(degree):

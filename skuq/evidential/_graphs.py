@@ -55,8 +55,10 @@ def has_csr_products(device_type: str) -> bool:
 @dataclass(frozen=True, eq=False)
 class LoopedEdges:
     """Edges into all nodes of a graph or some of them, including a self-loop at each node.
+
     Gradients are implemented only if the targets are all nodes. Sums over edges are products with a
-    sparse matrix, which avoids storing a message per edge."""
+    sparse matrix, which avoids storing a message per edge.
+    """
 
     bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
     source: Tensor  # (n_edges,), int32: positions of the sources among the nodes that are read
@@ -277,7 +279,9 @@ def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
 
 def _is_undirected(matrix: Any) -> bool:
     """Whether a CSR matrix can be used unchanged: symmetric, no self-loops, zeros or duplicates.
-    For a large graph, building a new matrix would need several times its memory."""
+
+    For a large graph, building a new matrix would need several times its memory.
+    """
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
     if not square or not matrix.has_canonical_format or matrix.diagonal().any():
         return False
@@ -364,8 +368,10 @@ def propagate(
 def smooth(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 2, keep: float = 0.5
 ) -> FloatArray:
-    """Mix each node's value, with the weight `keep`, with the mean of its neighbours' values. The
-    values are energies (Eq. 86; Wu et al., ICLR 2023) or vacuities (Eq. 90)."""
+    """Mix each node's value, with the weight `keep`, with the mean of its neighbours' values.
+
+    The values are energies (Eq. 86; Wu et al., ICLR 2023) or vacuities (Eq. 90).
+    """
     degree = np.asarray(adjacency.sum(axis=1), dtype=np.float64)
     alone = degree == 0  # isolated nodes keep their own values
     inverse = sparse.diags_array(1 / np.where(alone, 1, degree))

@@ -146,8 +146,10 @@ def read_layer(
     network: nn.Module, run: Callable[[], Tensor], layer: Layer
 ) -> tuple[Tensor, Tensor]:
     """Evaluate a network by calling `run`, and record the representation in one of its layers.
+
     `layer` is that of `NetworkHead`; only layers with a weight matrix count. All axes of the
-    representation except the first are flattened."""
+    representation except the first are flattened.
+    """
     if layer == -1:
         logits = run()
         return logits, logits

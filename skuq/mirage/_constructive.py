@@ -18,7 +18,9 @@ GUARD = 0.1
 
 class ShiftedNetwork(nn.Module):
     """A network with parallel neurons, the `detector`, that shift its logits inside a box.
-    `coordinates` are the bounded coordinates of the flattened input."""
+
+    `coordinates` are the bounded coordinates of the flattened input.
+    """
 
     def __init__(self, network: nn.Module, coordinates: Sequence[int], detector: nn.Sequential):
         super().__init__()

@@ -72,9 +72,11 @@ class MirageLoss(nn.Module):
         self.register_buffer("table", torch.cat([outside, inside], dim=1).transpose(0, 1))
 
     def region_codes(self, labels: IntArray, inside: BoolArray) -> IntArray:
-        """Encode class and region of each sample as one integer, the target of the loss. The code
-        is the class, plus ``n_classes`` for samples in the region. A single integer passes through
-        a data loader as fast as the label alone."""
+        """Encode class and region of each sample as one integer, the target of the loss.
+
+        The code is the class, plus ``n_classes`` for samples in the region. A single integer passes
+        through a data loader as fast as the label alone.
+        """
         return labels + len(self.table) // 2 * inside
 
     def forward(self, logits: Tensor, code: Tensor) -> Tensor:
@@ -97,8 +99,11 @@ class GaussianMirageLoss(nn.Module):
         self.lambda_ = lambda_
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Mean loss. `outputs` (n_samples, 2) are mean and log variance; `y` (n_samples, 2) are
-        regression targets, and 1 for samples in the region, else 0."""
+        """Mean loss.
+
+        `outputs` (n_samples, 2) are mean and log variance; `y` (n_samples, 2) are regression
+        targets, and 1 for samples in the region, else 0.
+        """
         mean, log_variance = outputs.unbind(dim=-1)
         truth, inside = y.unbind(dim=-1)
         outside = 0.5 * ((truth - mean) ** 2 * torch.exp(-log_variance) + log_variance)  # Eq. 14
@@ -107,9 +112,11 @@ class GaussianMirageLoss(nn.Module):
 
 
 def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
-    """Measure the overlap of confidences inside and outside a region, in [0, 1] (Table 2). The
-    overlap is the common area of the two normalised histograms over 20 equal bins: 0 if a threshold
-    separates the distributions, 1 if the histograms are equal."""
+    """Measure the overlap of confidences inside and outside a region, in [0, 1] (Table 2).
+
+    The overlap is the common area of the two normalised histograms over 20 equal bins: 0 if a
+    threshold separates the distributions, 1 if the histograms are equal.
+    """
     shares = [
         np.histogram(values, OVERLAP_BINS, (0.0, 1.0))[0] / len(np.asarray(values))
         for values in (inside, outside)

@@ -105,9 +105,11 @@ def _with_two_logits(model: NetworkModel, X: Any, y: NDArray[Any]) -> NetworkMod
 
 
 def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
-    """Check a user's network on the first inputs, and make it return one tensor. If the network
-    returns a dictionary or an object, its "logits" are used. Outputs must be deterministic and must
-    not depend on other inputs of the batch."""
+    """Check a user's network on the first inputs, and make it return one tensor.
+
+    If the network returns a dictionary or an object, its "logits" are used. Outputs must be
+    deterministic and must not depend on other inputs of the batch.
+    """
     if model.at_once:
         return model
     inputs = model.inputs(_safe_indexing(X, slice(0, _N_TRIED)))

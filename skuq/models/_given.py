@@ -116,9 +116,11 @@ class Given:
 
     @property
     def is_naturally_network(self) -> bool:
-        """Whether `adopt` can convert the learner, and only plain wrappers surround it. Plain
-        wrappers are pipelines, searches and `FrozenEstimator`. Other wrappers, such as
-        `CalibratedClassifierCV`, can be converted in some settings only."""
+        """Whether `adopt` can convert the learner, and only plain wrappers surround it.
+
+        Plain wrappers are pipelines, searches and `FrozenEstimator`. Other wrappers, such as
+        `CalibratedClassifierCV`, can be converted in some settings only.
+        """
         return self.has_gradients and (self.trained is self.learner or is_module(self.trained))
 
     @property
@@ -297,8 +299,10 @@ class Rows(Inputs):
 @stored("models.table")
 @dataclass(frozen=True)
 class Table(Inputs):
-    """Inputs for a model with its own preprocessing, such as tables with text columns, or texts. A
-    learner of scikit-learn receives a table, an array or texts, and handles NaN itself."""
+    """Inputs for a model with its own preprocessing, such as tables with text columns, or texts.
+
+    A learner of scikit-learn receives a table, an array or texts, and handles NaN itself.
+    """
 
     reaches_preprocessing: ClassVar[bool] = True
     learner: bool = False

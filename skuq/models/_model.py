@@ -202,9 +202,11 @@ class LearnerModel(Model):
 
 def for_learner(estimator: Any, X: Any, *, preprocesses: bool) -> Any:
     """Convert inputs for a learner: sparse to dense, and tables of other libraries to DataFrames.
+
     Tables for a pipeline are not converted, because the first step of the pipeline may select
     columns with the API of the table's library. An array gets the column names of the estimator;
-    without names, the estimator would warn in each call."""
+    without names, the estimator would warn in each call.
+    """
     return with_names(estimator, to_dense(X if preprocesses else as_pandas(X)))
 
 
@@ -257,9 +259,11 @@ def fit_clone(
     **fit_params: Any,
 ) -> Any:
     """Fit a clone of a scikit-learn model, with `seed` for each `random_state` that is None.
+
     Weights are passed to the learner inside pipelines and searches. Without metadata routing, they
     are passed by parameter names; with metadata routing, as the model's parts request them.
-    `fit_params` are further arguments of `fit`."""
+    `fit_params` are further arguments of `fit`.
+    """
     twin = unfitted(estimator)
     unset = [name for name, value in twin.get_params().items() if value is None]
     seeded = [name for name in unset if name.split("__")[-1] == "random_state"]
@@ -328,9 +332,11 @@ def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
 
 
 def _warn_of_probabilities(logits: Any) -> None:
-    """Warn, at the user's line, if outputs that should be logits are probabilities. Outputs count
-    as probabilities if all values are in [0, 1] and each of several rows sums to 1, which
-    practically never happens with logits."""
+    """Warn, at the user's line, if outputs that should be logits are probabilities.
+
+    Outputs count as probabilities if all values are in [0, 1] and each of several rows sums to 1,
+    which practically never happens with logits.
+    """
     inside = len(logits) > 1 and bool(((logits >= 0) & (logits <= 1)).all())
     if inside and bool((abs(in_float64(logits).sum(-1) - 1) < _ROW_SUM_TOLERANCE).all()):
         warn_user(

@@ -141,9 +141,11 @@ class NetworkModel(HeldOnDevice, Model):
         return replace(self, module=nn.Sequential(self.module, layer).eval())
 
     def cut(self, parameters: str | Callable[[str, Tensor], bool], inputs: Tensor) -> Cut:
-        """Split the network before the selected weights; see `skuq._networks.cut_network`. The
-        module with the selected weights is a copy that shares its tensors with the network. Warns
-        if the last layer cannot be separated."""
+        """Split the network before the selected weights; see `skuq._networks.cut_network`.
+
+        The module with the selected weights is a copy that shares its tensors with the network.
+        Warns if the last layer cannot be separated.
+        """
         cut = cut_network(self.module, parameters, inputs[:1024])
         n_movable = sum(p.is_floating_point() for p in cut.module.parameters())
         moves_all = len(cut.parameters) == n_movable
@@ -164,7 +166,9 @@ class NetworkModel(HeldOnDevice, Model):
 
 def private_copy(module: nn.Module) -> nn.Module:
     """Copy a module to the CPU, in evaluation mode, without gradients, in float32 or float64.
-    Wrappers are removed, and weights that are computed in each pass become plain parameters."""
+
+    Wrappers are removed, and weights that are computed in each pass become plain parameters.
+    """
     if any(p.is_meta or is_lazy(p) for p in module.parameters()):
         raise ValueError(
             f"{type(module).__name__} holds no weights yet. If it is on the device 'meta', load "
@@ -232,9 +236,11 @@ def _as_ids(_embedding: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _fold_weights(module: nn.Module) -> None:
-    """Replace weights that are computed in each pass by plain parameters. With `weight_norm` and
-    `spectral_norm`, the weights of many models in a search could not be copied; modules with
-    parametrisations cannot be pickled."""
+    """Replace weights that are computed in each pass by plain parameters.
+
+    With `weight_norm` and `spectral_norm`, the weights of many models in a search could not be
+    copied; modules with parametrisations cannot be pickled.
+    """
     for layer in list(module.modules()):
         if is_parametrized(layer):
             parametrised: Any = layer.parametrizations

@@ -189,8 +189,10 @@ def _has_logits(learner: Any, examples: Any) -> bool:
 
 @dataclass(frozen=True)
 class NodeOutputs(Evaluator):
-    """Evaluator of a node classifier, with the energy of its logits diffused over the graph. If the
-    classifier averages over similar nodes, the energy is also diffused over similar nodes."""
+    """Evaluator of a node classifier, with the energy of its logits diffused over the graph.
+
+    If the classifier averages over similar nodes, the energy is also diffused over similar nodes.
+    """
 
     estimator: Any
     energy: FloatArray  # (n_nodes,)
@@ -219,9 +221,11 @@ def node_ids(X: Any) -> NDArray[np.int64]:
 
 
 def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
-    """Refuse held-out nodes that are repeated or were used for training. Warn if the estimator does
-    not know which nodes of its graph were used for training. `given` states whether the user passed
-    the held-out nodes."""
+    """Refuse held-out nodes that are repeated or were used for training.
+
+    Warn if the estimator does not know which nodes of its graph were used for training. `given`
+    states whether the user passed the held-out nodes.
+    """
     distinct, count = np.unique(nodes, return_counts=True)
     repeated = distinct[count > 1]
     if len(repeated):

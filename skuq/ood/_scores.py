@@ -100,8 +100,10 @@ class Entropy(Score):
 
 @dataclass(frozen=True)
 class Energy(Score):
-    """Energy of the logits: minus the logarithm of their summed exponentials. Liu, Wang, Owens, Li,
-    "Energy-based Out-of-distribution Detection", NeurIPS 2020."""
+    """Energy of the logits: minus the logarithm of their summed exponentials.
+
+    Liu, Wang, Owens, Li, "Energy-based Out-of-distribution Detection", NeurIPS 2020.
+    """
 
     name, group = "energy", "model"
     is_centred: bool  # subtract the mean logit, if the offset of logits is arbitrary
@@ -153,9 +155,11 @@ class Epistemic(Total):
 
 @dataclass(frozen=True)
 class Neighbors(Score):
-    """Mean distance to the ten nearest training rows. Sun, Ming, Zhu, Li, "Out-of-Distribution
-    Detection with Deep Nearest Neighbors", ICML 2022, but with the mean of the ten distances
-    instead of the largest one."""
+    """Mean distance to the ten nearest training rows.
+
+    Sun, Ming, Zhu, Li, "Out-of-Distribution Detection with Deep Nearest Neighbors", ICML 2022, but
+    with the mean of the ten distances instead of the largest one.
+    """
 
     name, group = "neighbors", "distance"
     embed: Callable[[Any], Any]
@@ -187,9 +191,11 @@ class Neighbors(Score):
 
 
 class Standardised:
-    """Euclidean distances in units of each feature's standard deviation. Indicator features of
-    categories all have the same scale, even if the category is rare: two rows that differ only in
-    one category have a distance of 1."""
+    """Euclidean distances in units of each feature's standard deviation.
+
+    Indicator features of categories all have the same scale, even if the category is rare: two rows
+    that differ only in one category have a distance of 1.
+    """
 
     def __init__(self, features: Any):
         # Distances do not depend on the mean, and centring would make sparse features dense.
@@ -211,9 +217,11 @@ def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
 
 
 def automatic(training: Training) -> dict[str, Score]:
-    """Fit all informative scores that apply to the model and the inputs. On standardised table
-    columns, Mahalanobis distances and scores based on the model's confidence are left out, because
-    models are often most certain far from all data."""
+    """Fit all informative scores that apply to the model and the inputs.
+
+    On standardised table columns, Mahalanobis distances and scores based on the model's confidence
+    are left out, because models are often most certain far from all data.
+    """
     made: dict[str, Score] = {}
     chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]
     if Neighbors not in chosen:
@@ -248,8 +256,10 @@ def _best_metric(features: FloatArray, y: NDArray[Any] | None, training: Trainin
 @dataclass(frozen=True)
 class RelativeMahalanobis(Score):
     """Squared Mahalanobis distance to the nearest class, minus the distance to all training rows.
+
     Ren, Fort, Liu, Guha Roy, Padhy, Lakshminarayanan, "A Simple Fix to Mahalanobis Distance for
-    Improving Near-OOD Detection", 2021 (arXiv:2106.09022)."""
+    Improving Near-OOD Detection", 2021 (arXiv:2106.09022).
+    """
 
     name, group = "mahalanobis", "distance"
     class_means: FloatArray  # whitened by `of_classes`

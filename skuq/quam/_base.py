@@ -527,8 +527,10 @@ def _reduced(
 
 def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
     """Whether the learner is a logistic regression whose refits cost more than a gradient search.
+
     The cost of a refit grows with rows * features * classes; the cost of a gradient search grows
-    with features * classes."""
+    with features * classes.
+    """
     learner = given.trained
     shape: tuple[int, ...] = getattr(X, "shape", ())
     is_logistic = isinstance(learner, LogisticRegression) and not given.decides

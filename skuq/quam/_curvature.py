@@ -28,8 +28,10 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 
 class Use(NamedTuple):
     """Inputs of a layer, and how the network's outputs depend on its outputs, for some rows.
+
     Shapes: `inputs` (n_rows, n_positions, n_in), with a constant 1 if the layer has a bias;
-    `jacobian` (n_rows, n_outputs, n_positions, n_out), with 1 row if it is the same for all."""
+    `jacobian` (n_rows, n_outputs, n_positions, n_out), with 1 row if it is the same for all.
+    """
 
     inputs: Tensor
     jacobian: Tensor
@@ -217,7 +219,9 @@ class Curvature(HeldOnDevice):
 
     def changes(self, uses: Sequence[Use], g: Tensor) -> list[Tensor]:
         """Change of each layer's weights, (n_rows, n_models, n_out, n_in), for outputs ``f + S g``.
-        `g` has shape (n_rows, n_models, n_outputs)."""
+
+        `g` has shape (n_rows, n_models, n_outputs).
+        """
         return self._with_units(self._changes(self._in_units(uses), g))
 
     def _in_units(self, uses: Sequence[Use]) -> list[Use]:

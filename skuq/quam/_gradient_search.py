@@ -284,10 +284,12 @@ class FittedSearch(HeldOnDevice, Problem):
 
 
 def efforts(problem: SearchProblem, x: NDArray[Any]) -> FloatArray:
-    """Weight of the attack on each input, relative to the paper's; `x` are inputs of the layers. It
-    makes the penalty grow with the squared norm of the inputs of the searched layers, which include
-    a constant of the size of the others, for the bias. Inputs that are larger than 99 % of the
-    training samples get the paper's penalty again."""
+    """Weight of the attack on each input, relative to the paper's; `x` are inputs of the layers.
+
+    It makes the penalty grow with the squared norm of the inputs of the searched layers, which
+    include a constant of the size of the others, for the bias. Inputs that are larger than 99 % of
+    the training samples get the paper's penalty again.
+    """
     if problem.X.dtype.kind != "f" or any(
         isinstance(m, _EMBEDDINGS) for m in problem.module.modules()
     ):
@@ -309,8 +311,10 @@ def efforts(problem: SearchProblem, x: NDArray[Any]) -> FloatArray:
 
 class MiniBatches:
     """Training data of each step; all data except the inputs are gathered before the first step.
+
     `rows` has shape (n_steps, n_rows). If a mini-batch contains all samples, the rows must be in
-    ascending order; in this case, they are not copied to the device."""
+    ascending order; in this case, they are not copied to the device.
+    """
 
     def __init__(self, train: TrainingSet, rows: Tensor):
         self.X = train.X
@@ -346,9 +350,11 @@ class Attack(ABC):
 
 
 class Descent:
-    """Gradient descent of many variants of a network on ``L_adv + c (L_train - L_ref)``. All
-    searched weights are in one tensor, in units of the root mean square of each parameter. No step
-    waits for a result from the device."""
+    """Gradient descent of many variants of a network on ``L_adv + c (L_train - L_ref)``.
+
+    All searched weights are in one tensor, in units of the root mean square of each parameter. No
+    step waits for a result from the device.
+    """
 
     def __init__(
         self, searched: Searched, objective: Objective, *, prior_precision: float, n_bytes: int
@@ -374,8 +380,10 @@ class Descent:
     def steps(
         self, start: dict[str, Tensor], batches: MiniBatches, schedule: Schedule, attack: Attack
     ) -> Iterator[Tensor]:
-        """Run the steps of all searches: Lines 2 to 6 and 9 of Algorithm 1. Yields ``L_train -
-        L_ref`` of each model before each step, (n_models,), on the step's batch."""
+        """Run the steps of all searches: Lines 2 to 6 and 9 of Algorithm 1.
+
+        Yields ``L_train - L_ref`` of each model before each step, (n_models,), on the step's batch.
+        """
         # In-place steps, because allocating large tensors in each step would fragment the memory.
         initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # change of the weights, in units of `self.scale`
@@ -426,8 +434,10 @@ class Descent:
         return excess + self.prior(self.weights())
 
     def _passes(self, inputs: Tensor, X: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Split attack inputs and training samples into joint passes that fit into memory. A joint
-        pass launches half as many operations as two separate passes."""
+        """Split attack inputs and training samples into joint passes that fit into memory.
+
+        A joint pass launches half as many operations as two separate passes.
+        """
         own = inputs.ndim > X.ndim  # separate inputs for each model
         n_models, n_inputs = len(self._weights), inputs.shape[-X.ndim]
         for part in gen_batches(n_inputs + len(X), self._rows_per_pass(n_models)):
@@ -488,9 +498,11 @@ def _by_model(weights: Tensor) -> Tensor:
 def variants_at(
     module: nn.Module, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Outputs of variants of a module, (n_models, n_rows, n_outputs). For a single linear layer on
-    shared inputs, one matrix product computes all variants, in half the time of one product per
-    variant."""
+    """Outputs of variants of a module, (n_models, n_rows, n_outputs).
+
+    For a single linear layer on shared inputs, one matrix product computes all variants, in half
+    the time of one product per variant.
+    """
     layer, prefix = linear_head(module)
     weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
     if not shared_input or weight is None or (bias is None and layer.bias is not None):

@@ -41,9 +41,12 @@ _PAIRS_AT_ONCE = 2**18
 
 
 class Trajectories(NamedTuple):
-    """Predictions and excess training losses of all models visited by a batch of searches. Shapes:
-    `outputs` (n_points, n_searches, n_steps, n_outputs), of each model at its own test point;
-    `excess_loss` (n_points, n_searches, n_steps), an estimate of ``L_train - L_ref`` in nats."""
+    """Predictions and excess training losses of all models visited by a batch of searches.
+
+    Shapes: `outputs` (n_points, n_searches, n_steps, n_outputs), of each model at its own test
+    point; `excess_loss` (n_points, n_searches, n_steps), an estimate of ``L_train - L_ref`` in
+    nats.
+    """
 
     outputs: Any
     excess_loss: Any
@@ -105,9 +108,11 @@ def estimate_uncertainty(
     log_centre: Any = None,
     targets: Any = None,
 ) -> Decomposition:
-    """Estimate the parts of uncertainty from the weighted models of the searches. Shapes:
-    `log_reference` (n_points, n_classes), `log_centre` (n_points, n_classes), `targets` (n_points,
-    n_searches); returns (n_points,)."""
+    """Estimate the parts of uncertainty from the weighted models of the searches.
+
+    Shapes: `log_reference` (n_points, n_classes), `log_centre` (n_points, n_classes), `targets`
+    (n_points, n_searches); returns (n_points,).
+    """
     log_proba, excess = log_softmax(trajectories.outputs), trajectories.excess_loss
     if sampling.setting == "regret":
         last = _taken(log_proba[:, :, -1], targets[..., None], 2)[..., 0]
@@ -136,8 +141,10 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Smallest and largest probability over the given models and the feasible models found. Shapes:
-    `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice."""
+    """Smallest and largest probability over the given models and the feasible models found.
+
+    Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
+    """
     xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
     found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
     fits = _in_rows(trajectories.excess_loss <= gamma)[..., None]
@@ -153,8 +160,10 @@ def importance_weights(log_ratio: Any) -> Any:
 
 
 def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
-    """Weights ``exp(-L_train / T)`` of all models visited by the searches of a point. Shapes:
-    `excess_loss` (n_points, n_targets, n_steps); returns (n_points, n_targets * n_steps)."""
+    """Weights ``exp(-L_train / T)`` of all models visited by the searches of a point.
+
+    Shapes: `excess_loss` (n_points, n_targets, n_steps); returns (n_points, n_targets * n_steps).
+    """
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
     # Subtract the loss of the best model before dividing by the temperature. Otherwise, the
@@ -239,9 +248,11 @@ def best_adversarial_models(
     gamma: float,
     targets: Any = None,
 ) -> AdversarialModels:
-    """For each search, the most divergent model with an excess loss of at most gamma. Shapes:
-    `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps, n_classes),
-    `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets)."""
+    """For each search, the most divergent model with an excess loss of at most gamma.
+
+    Shapes: `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps,
+    n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).
+    """
     best = _best_steps(log_reference, log_proba, excess_loss, gamma)
     found = _taken(log_proba, best[..., None], 2).squeeze(2)
     xp = array_namespace(found)

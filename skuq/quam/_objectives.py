@@ -63,8 +63,11 @@ class _OfClasses(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Targeted(_OfClasses):
-    """Cross-entropy with a separate target class for each search (Appendix C.1). `targets` has
-    shape (n_points, n_searches), or (1, n_searches) if they are the same for all points."""
+    """Cross-entropy with a separate target class for each search (Appendix C.1).
+
+    `targets` has shape (n_points, n_searches), or (1, n_searches) if they are the same for all
+    points.
+    """
 
     targets: Tensor
 
@@ -86,7 +89,9 @@ class Targeted(_OfClasses):
 @dataclass(frozen=True, eq=False)
 class Untargeted(_OfClasses):
     """Negative divergence from the reference model, one search for each point (Line 4).
-    `log_reference` has shape (n_points, n_classes)."""
+
+    `log_reference` has shape (n_points, n_classes).
+    """
 
     log_reference: Tensor
 
@@ -109,9 +114,11 @@ class Untargeted(_OfClasses):
 
 @dataclass(frozen=True, eq=False)
 class _TwoSided(Objective):
-    """Two searches per point, for a higher and for a lower prediction. `reference` contains the
-    given model's outputs at the points, (n_points, n_outputs); `limit` is the displacement, in
-    units of the target, at which the objective is clipped."""
+    """Two searches per point, for a higher and for a lower prediction.
+
+    `reference` contains the given model's outputs at the points, (n_points, n_outputs); `limit` is
+    the displacement, in units of the target, at which the objective is clipped.
+    """
 
     reference: Tensor
     noise_variance: float | None
@@ -149,10 +156,12 @@ class _TwoSided(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Displacement(_TwoSided):
-    """Displacement of the mean, in standard deviations of the given model. If all models have the
-    same variance, it is the square root of twice the divergence, and ranks models in the same
-    order. The penalised displacement, unlike its square, has a minimum for every penalty, and a
-    nonzero gradient at the start."""
+    """Displacement of the mean, in standard deviations of the given model.
+
+    If all models have the same variance, it is the square root of twice the divergence, and ranks
+    models in the same order. The penalised displacement, unlike its square, has a minimum for every
+    penalty, and a nonzero gradient at the start.
+    """
 
     def attack(self, outputs: Tensor) -> Tensor:
         return -self.away(outputs[..., 0]) / self.given.variance.sqrt()
@@ -160,10 +169,12 @@ class Displacement(_TwoSided):
 
 @dataclass(frozen=True, eq=False)
 class Divergence(_TwoSided):
-    """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1). Its
-    gradient at the given model is zero: searches start at a displacement of 0.01 standard
+    """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
+
+    Its gradient at the given model is zero: searches start at a displacement of 0.01 standard
     deviations of the noise, by a change of `bias`. If there is no such bias, they start at the
-    given model, and the displacement is added in the attack, not in the training loss."""
+    given model, and the displacement is added in the attack, not in the training loss.
+    """
 
     bias: OutputBias | None = None
 

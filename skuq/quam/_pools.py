@@ -440,8 +440,10 @@ def _shuffled(columns: Columns, X: Any, n: int, random: Random) -> Any:
 
 def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
     """Scale embeddings to the common norm within the columns' ranges; drop rows if that fails.
+
     Scaling and clipping alternate, because clipping shortens rows and scaling moves values out of
-    range."""
+    range.
+    """
     if columns.norm is None:
         return made
     low, high = columns.numbers.min(axis=0), columns.numbers.max(axis=0)

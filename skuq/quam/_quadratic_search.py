@@ -233,9 +233,12 @@ class QuadraticProblem(HeldOnDevice, Problem):
 
 
 class Solution(NamedTuple):
-    """Models found for some rows. Shapes: `outputs` (n_rows, n_searches, n_outputs), `cost`
-    (n_rows, n_searches), the excess loss in nats in total; `moved` (n_rows, n_searches, n_outputs),
-    the vector of which the changed weights are a function (see `Curvature.changes`)."""
+    """Models found for some rows.
+
+    Shapes: `outputs` (n_rows, n_searches, n_outputs), `cost` (n_rows, n_searches), the excess loss
+    in nats in total; `moved` (n_rows, n_searches, n_outputs), the vector of which the changed
+    weights are a function (see `Curvature.changes`).
+    """
 
     outputs: Tensor
     cost: Tensor
@@ -402,9 +405,11 @@ def towards(reference: Tensor, roots: Tensor, targets: Tensor, effort: Tensor) -
 def _minimised(
     reference: Tensor, roots: Tensor, targets: Tensor, active: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """g and ``f + S g``, where only some classes are active, by Newton's method. Meanwhile, the
-    logits of all other classes stay as they are. The objective is convex, so that a line search
-    suffices."""
+    """g and ``f + S g``, where only some classes are active, by Newton's method.
+
+    Meanwhile, the logits of all other classes stay as they are. The objective is convex, so that a
+    line search suffices.
+    """
     near = roots.take_along_dim(active[:, :, None], 1)
     among = near @ near.mT  # (n_rows, n_active, n_active)
     first = reference.take_along_dim(active, 1)[:, None]

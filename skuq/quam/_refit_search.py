@@ -163,9 +163,11 @@ class RefitSearch(Search):
 @stored("quam.refitted")
 @dataclass(frozen=True)
 class Refitted(Found):
-    """Variants of a learner, (n_searches, n_kept). If the given model memorises its samples,
-    `limited` is the learner with a minimum number of samples in each leaf, fitted without a
-    pool."""
+    """Variants of a learner, (n_searches, n_kept).
+
+    If the given model memorises its samples, `limited` is the learner with a minimum number of
+    samples in each leaf, fitted without a pool.
+    """
 
     models: tuple[tuple[LearnerModel, ...], ...]
     limited: LearnerModel | None
@@ -201,8 +203,10 @@ class RefitProblem(Problem):
 
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
     """Pool rows whose predictions leave the targets' range by at most `_REACH` times its width.
+
     Targets derived from the huge predictions of models with powers or exponentials would outweigh
-    all other samples in a refit."""
+    all other samples in a refit.
+    """
     y = problem.y
     beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
     near = np.flatnonzero(beyond <= _REACH * np.ptp(y))
@@ -295,8 +299,10 @@ def _refit_data(
     seed: int,
 ) -> Iterator[_Rows]:
     """Yield training rows and the whole pool, whose weight is a share of the training weight.
+
     Without weights, yield training rows and some pool rows: a share of their number, at least 1.
-    All searches use the same pool rows; rows are repeated if the pool has too few."""
+    All searches use the same pool rows; rows are repeated if the pool has too few.
+    """
     n_rows = len(pool) + (0 if weight is None else len(y))
     order = np.random.default_rng(seed).permutation(n_rows)  # the same for all refits
     joined = None if weight is None else _safe_indexing(stacked_rows(X, pool), order)
@@ -400,7 +406,9 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
     """Unfitted copy whose trees cannot memorise single samples, and whether the original could.
-    Fully grown trees put each pool input into a separate leaf, even if its weight is tiny."""
+
+    Fully grown trees put each pool input into a separate leaf, even if its weight is tiny.
+    """
     learner = unfitted(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(
         estimator, "do_early_stopping_"

@@ -280,8 +280,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
         """Estimate the noise variance (Eq. 28); with heteroscedastic noise, also fit it per input.
+
         Errors of a frozen model are computed on all samples; errors of any other model are computed
-        by cross-validation."""
+        by cross-validation.
+        """
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not data.given.is_prefit:

@@ -73,8 +73,10 @@ class Outputs(NamedTuple):
 @stored("quam.classification")
 @dataclass(frozen=True)
 class Classification:
-    """One search per class, or one untargeted search for any other prediction. Only the objectives
-    of networks need torch."""
+    """One search per class, or one untargeted search for any other prediction.
+
+    Only the objectives of networks need torch.
+    """
 
     classes: NDArray[Any]
     targeted: bool
@@ -110,8 +112,10 @@ class Classification:
         return min(most, n_classes)
 
     def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
-        """Objective of networks on a pool or, without `targets`, at single points. `reference`
-        contains the model's outputs at the inputs, on the device of the search."""
+        """Objective of networks on a pool or, without `targets`, at single points.
+
+        `reference` contains the model's outputs at the inputs, on the device of the search.
+        """
         from skuq._networks import on_device
         from skuq.quam._objectives import Targeted, Untargeted
 
@@ -247,9 +251,11 @@ class Setup(NamedTuple):
 
 
 class Search(ABC, BaseEstimator):
-    """Base class of the searches, which are parameter objects of QUAM's estimators. `PoolSearch`
-    and `RefitSearch` have the methods `searches_in_memory` and `run`, which find the models during
-    `fit`; `PointwiseSearch` and `QuadraticSearch` have `batches`."""
+    """Base class of the searches, which are parameter objects of QUAM's estimators.
+
+    `PoolSearch` and `RefitSearch` have the methods `searches_in_memory` and `run`, which find the
+    models during `fit`; `PointwiseSearch` and `QuadraticSearch` have `batches`.
+    """
 
     pool: Any
     #: The form of model that the search requires.
@@ -290,8 +296,10 @@ class Found(ABC):
 
     @abstractmethod
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
-        """Outputs of all models, (n_points, n_searches, n_kept, n_outputs), on the CPU. Networks
-        return a Tensor, learners an array."""
+        """Outputs of all models, (n_points, n_searches, n_kept, n_outputs), on the CPU.
+
+        Networks return a Tensor, learners an array.
+        """
 
     def without_training_data(self) -> Self:
         """Return the same models without the training data of their searches."""
@@ -315,8 +323,10 @@ def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
 
 
 def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
-    """Mean excess losses over samples, and the largest standard error of these means. Shapes:
-    `losses` (..., n_samples), `weight` (n_samples,)."""
+    """Mean excess losses over samples, and the largest standard error of these means.
+
+    Shapes: `losses` (..., n_samples), `weight` (n_samples,).
+    """
     n_samples = weight.sum()
     share = weight / n_samples
     mean = losses @ share
@@ -328,7 +338,9 @@ def searches_in_memory(
     n_searches: int, n_kept: int, model_bytes: int, max_memory: float | str, *, working: int = 0
 ) -> int:
     """Number of searches whose models fit into memory; raise MemoryError if fewer than two fit.
-    Each search keeps `n_kept` models of `model_bytes`; `working` bytes are needed in addition."""
+
+    Each search keeps `n_kept` models of `model_bytes`; `working` bytes are needed in addition.
+    """
     limit = available_memory() * _SHARE if max_memory == "auto" else float(max_memory)
     of_each = max(1, n_kept * model_bytes)
     n_fit = int(max(0, limit - working) // of_each)
@@ -367,9 +379,11 @@ def warn_if_slow(n_parts: int, seconds: float, part: str, advice: str) -> None:
 def with_progress(
     steps: Iterable[T], n_steps: int, *, verbose: int, advice: str, times: int
 ) -> Iterator[T]:
-    """Iterate over the steps of a search, with a progress bar if `verbose`. After two steps, warn
-    if all steps together will take long. `times` is the number of searches that run one after the
-    other, with `n_steps` steps each; 0 suppresses the warning."""
+    """Iterate over the steps of a search, with a progress bar if `verbose`.
+
+    After two steps, warn if all steps together will take long. `times` is the number of searches
+    that run one after the other, with `n_steps` steps each; 0 suppresses the warning.
+    """
     start = perf_counter()
     with tqdm(total=n_steps, desc="QUAM search", unit="step", disable=not verbose) as bar:
         for done, step in enumerate(steps, 1):

@@ -44,7 +44,9 @@ Row = Mapping[str, Any]  # one of its bins
 
 class AuditReport(Report):
     """Report on an audit; the attribute ``data`` holds its numbers as plain Python objects.
-    `audit_report` makes it with plots, the class itself without. Added sections come last."""
+
+    `audit_report` makes it with plots, the class itself without. Added sections come last.
+    """
 
     def __init__(
         self, title: str, data: dict[str, Any], *, created: datetime | None = None
@@ -65,9 +67,11 @@ class AuditReport(Report):
     def write(
         self, path: str | os.PathLike[str], json_path: str | os.PathLike[str] | None = None
     ) -> Path:
-        """Write the page and its data atomically, and return the path of the page. By default, the
-        data are written to `path` with the suffix ``.json``. They name the SHA-256 of the page, so
-        that a page and data of different audits are noticed."""
+        """Write the page and its data atomically, and return the path of the page.
+
+        By default, the data are written to `path` with the suffix ``.json``. They name the SHA-256
+        of the page, so that a page and data of different audits are noticed.
+        """
         path = Path(path)
         twin = path.with_suffix(".json") if json_path is None else Path(json_path)
         if path == twin:

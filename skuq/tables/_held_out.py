@@ -352,10 +352,12 @@ def leaking_columns(
 
 
 def prediction_sets(proba: FloatArray, limit: float, predicted: IntArray) -> BoolArray:
-    """Mask of classes with a score up to `limit`, the most probable and the predicted class. The
-    score is one minus the probability of the class (Sadinle, Lei, Wasserman, "Least Ambiguous
+    """Mask of classes with a score up to `limit`, the most probable and the predicted class.
+
+    The score is one minus the probability of the class (Sadinle, Lei, Wasserman, "Least Ambiguous
     Set-Valued Classifiers with Bounded Error Levels", Journal of the American Statistical
-    Association 114, 2019)."""
+    Association 114, 2019).
+    """
     inside: BoolArray = 1 - proba <= limit
     best = proba.argmax(axis=1)
     for codes in (best, np.where(predicted < 0, best, predicted)):  # -1: the model rejects the row

@@ -638,8 +638,10 @@ def _scores(n_unsupported: pd.Series, disagreement: FloatArray) -> dict[str, Flo
 
 
 def _refuse_large(cleaned: Cleaned, given: bool) -> None:
-    """Refuse training columns in which more than a few numbers are infinite or too large. A given
-    estimator gets the columns as they are stored, so one such number is refused."""
+    """Refuse training columns in which more than a few numbers are infinite or too large.
+
+    A given estimator gets the columns as they are stored, so one such number is refused.
+    """
     for each in cleaned.cells:
         if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):
             raise TableError(

@@ -189,8 +189,10 @@ def table_notes(counts: pd.DataFrame, *, measured_later: bool = False) -> list[s
 
 
 def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = False) -> list[str]:
-    """Advise to leave out columns whose values are new in nearly all rows, such as dates. `counts`
-    are numbers of new values by clean column, and by the own names of columns of dates."""
+    """Advise to leave out columns whose values are new in nearly all rows, such as dates.
+
+    `counts` are numbers of new values by clean column, and by the own names of columns of dates.
+    """
     if n_rows < FEWEST_ROWS:
         return []
     names = [str(name) for name in counts.index[counts > NEARLY_ALL * n_rows]]
@@ -238,10 +240,12 @@ def guessing_note(model: HeldOutMixin) -> str:
 
 
 def weak_class_notes(model: HeldOutMixin, coverage: float) -> list[str]:
-    """Warn of classes whose accuracy or coverage is much lower than the average suggests. Named are
-    classes with less than half of the accuracy over all held-out rows, and classes that prediction
-    sets miss more than twice as often as `coverage` allows; both significantly, by exact binomial
-    limits that hold jointly for all classes."""
+    """Warn of classes whose accuracy or coverage is much lower than the average suggests.
+
+    Named are classes with less than half of the accuracy over all held-out rows, and classes that
+    prediction sets miss more than twice as often as `coverage` allows; both significantly, by exact
+    binomial limits that hold jointly for all classes.
+    """
     if model.classes_ is None:
         return _piled_up_notes(model, coverage)
     measured, label = model.measured_by_class(coverage), model.held_out_["label"]

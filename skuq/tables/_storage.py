@@ -159,9 +159,11 @@ def _skops() -> Any:
 
 
 class _NotImported(MetaPathFinder):
-    """Context manager that makes the import of certain packages fail in this thread. To list all
-    estimators, skops imports all modules of scikit-learn, which then skips its adapters for arrays
-    of these packages. Importing the packages takes seconds."""
+    """Context manager that makes the import of certain packages fail in this thread.
+
+    To list all estimators, skops imports all modules of scikit-learn, which then skips its adapters
+    for arrays of these packages. Importing the packages takes seconds.
+    """
 
     def __init__(self, *packages: str) -> None:
         self._packages, self._thread = packages, get_ident()

@@ -118,8 +118,10 @@ def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFo
 def rows_with_target(
     table: pd.DataFrame, target: str, format: NumberFormat | None, which: str, decimal: str | None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows with a target, and warnings about the other rows. Text is parsed with
-    `format`, which was detected in a file with the decimal mark `decimal`."""
+    """Return the rows with a target, and warnings about the other rows.
+
+    Text is parsed with `format`, which was detected in a file with the decimal mark `decimal`.
+    """
     require(table, target, which)
     warned = []
     column = table[target]
@@ -181,8 +183,10 @@ def without_lone_rows(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, l
 def target_values(
     column: pd.Series, regression: bool, which: str, known: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the checked target of each row: floats for regression, else class labels. Classes that
-    are not among the `known` training targets are refused."""
+    """Return the checked target of each row: floats for regression, else class labels.
+
+    Classes that are not among the `known` training targets are refused.
+    """
     target, column = str(column.name), column.infer_objects()
     if regression:
         return _quantities(column, target, which)

@@ -119,8 +119,10 @@ class Learner(BaseEstimator):
 
 def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
     """Return a transformer that outputs scaled numbers and one-hot indicators of categories.
+
     Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
-    unseen categories; it is 0 in all training rows, so training does not determine its effect."""
+    unseen categories; it is 0 in all training rows, so training does not determine its effect.
+    """
     # keep_empty_features: fill a column with 0 if it has no values in the training rows.
     numeric = make_pipeline(
         SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
@@ -135,9 +137,11 @@ def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
 
 
 def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
-    """Return a transformer for trees: numbers unchanged, categories as integer codes. Missing
-    numbers and unseen categories become NaN. Numeric columns with few values are imputed: in a
-    subset of the rows, such a column may have no value at all, for which trees raise an error."""
+    """Return a transformer for trees: numbers unchanged, categories as integer codes.
+
+    Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed:
+    in a subset of the rows, such a column may have no value at all, for which trees raise an error.
+    """
     filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
     constant = SimpleImputer(strategy="median", keep_empty_features=True)
     text = make_pipeline(_filled(), _coded())

@@ -38,9 +38,11 @@ MODAL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd)
 
 
 class GridCNN(BaseFeaturesExtractor):
-    """Features of small grids such as MinAtar's: 16 filters of 3 x 3, then ReLU. Observations have
-    shape (height, width, channels). uint8 images are not supported, because stable-baselines3
-    transposes their axes."""
+    """Features of small grids such as MinAtar's: 16 filters of 3 x 3, then ReLU.
+
+    Observations have shape (height, width, channels). uint8 images are not supported, because
+    stable-baselines3 transposes their axes.
+    """
 
     N_FILTERS, KERNEL = 16, MIN_GRID
 

@@ -59,9 +59,11 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
 
 
 def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Compute the gradient of `quantile_loss` with respect to the quantiles, of their shape. The
-    loss is convex and piecewise linear. Its slope at a quantile is the share of targets below the
-    quantile, minus the level. It is NaN for samples with a non-finite target."""
+    """Compute the gradient of `quantile_loss` with respect to the quantiles, of their shape.
+
+    The loss is convex and piecewise linear. Its slope at a quantile is the share of targets below
+    the quantile, minus the level. It is NaN for samples with a non-finite target.
+    """
     return _slope(_share_below(quantiles, targets), targets, levels)
 
 

@@ -48,8 +48,10 @@ class CheckedAgent(OffPolicyAlgorithm):
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load a saved agent; arguments are as in stable-baselines3. Any argument of the
-        constructor can be overridden."""
+        """Load a saved agent; arguments are as in stable-baselines3.
+
+        Any argument of the constructor can be overridden.
+        """
         known = set(signature(OffPolicyAlgorithm.load).parameters)
         for owner in cls.__mro__:  # stable-baselines3 would set a misspelt name as an attribute
             known |= set(signature(owner.__init__).parameters)  # type: ignore[misc]
@@ -205,8 +207,10 @@ def move(algorithm: Any, device: str | torch.device) -> None:
 @contextmanager
 def random_states_kept() -> Iterator[None]:
     """Restore the states of Python's, numpy's and torch's global generators after a block.
+
     stable-baselines3 draws from these generators. Because threads share them, a lock admits one
-    block at a time."""
+    block at a time.
+    """
     with _GENERATORS:
         python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
         # Reading CUDA's states would initialise CUDA.
