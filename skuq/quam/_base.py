@@ -200,7 +200,7 @@ class QUAMBase(ModelMixin, ABC):
 
     def _problem_of(self, data: TrainingData, setup: Setup) -> Any:
         """Problem of the search, which is the default search if the user selects none."""
-        if self.search is None and hasattr(self.search_, "curvature"):
+        if self.search is None and self.search_.pointwise:
             module = import_networks("skuq.quam._quadratic_search")
             self.search_ = module.default_search(self.model_, data, setup.task)
             self._refuse_ineffective(data.given)

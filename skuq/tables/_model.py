@@ -21,6 +21,7 @@ from skuq import base, labels
 from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
 from skuq.explanations import TrainingValues, explained, marked_names, rows_to_explain
 from skuq.files import stored
+from skuq.imports import shown
 from skuq.labels import as_text, classes_of_columns, positions_of, probability_columns
 from skuq.ood import Combination
 from skuq.quantities import checked_levels
@@ -284,7 +285,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         ids = [] if id_column is None or groups is not None else [id_column]
         if ids and _held_out.ids_are_groups(train[[*ids, target, *features]]):
             train = train.assign(**{_held_out.MARKS["groups"]: train[id_column]})
-            found.append(notes.IDS_ARE_GROUPS.format(id_column))
+            found.append(notes.IDS_ARE_GROUPS.format(shown(id_column)))
         elif groups is None:
             warned += notes.panel_notes(train[features], {*columns.dates_}, time)
         self.target_, self.id_ = target, id_column

@@ -77,10 +77,10 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
         return []
     parameter = "time" if name in dates else "groups"
     return [
-        f"Column {name} has {codes[name].max() + 1} values in {len(X)} rows, and in rows of the "
-        f"same value {counted(len(found[name]), 'other column')} ({', '.join(found[name][:3])}) "
-        f"never differ. If new rows have other values of {name}, all measured quality is too good: "
-        f"pass `{parameter}={name!r}`."
+        f"Column {shown(name)} has {codes[name].max() + 1} values in {len(X)} rows, and in rows of "
+        f"the same value {counted(len(found[name]), 'other column')} "
+        f"({', '.join(map(shown, found[name][:3]))}) never differ. If new rows have other values "
+        f"of {shown(name)}, all measured quality is too good: pass `{parameter}={name!r}`."
     ]
 
 

@@ -225,6 +225,14 @@ def test_scales_of_inputs_and_layers_change_nothing():
     assert np.allclose(found, expected, rtol=1e-6)
 
 
+def test_the_column_that_makes_a_row_unusual_is_explained():
+    quam, row = fitted(network(4, 6, 3)), X[:1].copy()
+    row[0, 2] += 30
+    found = quam.explain(row)
+    assert found.contribution.argmax() == 2
+    assert found.epistemic == pytest.approx(quam.predict_uncertainty(row).epistemic)
+
+
 def test_rows_do_not_depend_on_their_batch():
     quam = fitted(network(4, 6, 3))
     together = quam.predict_uncertainty(np.concatenate([FAR, X]))

@@ -150,6 +150,29 @@ def test_penalty_ends_at_the_sum_of_the_sample_weights(iris, network):
         assert (penalties[0], penalties[-1]) == pytest.approx((first, first * growth))
 
 
+def test_steps_shrink_against_noise_only_and_the_prior_follows_the_weights(iris, network):
+    quam, device = QUAMClassifier(network, search=PointwiseSearch()).fit(*iris), torch.device("cpu")
+    for size, shortening in ((75, 1), (74, 50)):
+        search = quam.set_params(search__train_batch_size=size).search_
+        settings = search.settings(quam._problem.problem, quam._task, device)
+        first, *_, last = settings.schedule.learning_rates
+        assert first / last == pytest.approx(shortening)
+    weights = torch.cat([p.detach().flatten() for p in network.parameters()])
+    assert settings.prior_precision == pytest.approx(1e-3 / float(weights.square().mean()))
+    settings = quam.set_params(search__prior_precision=2.0).search_.settings(
+        quam._problem.problem, quam._task, device
+    )
+    assert settings.prior_precision == 2
+
+
+def test_a_slow_search_at_inputs_says_so(iris, network, monkeypatch):
+    search = PointwiseSearch(n_steps=1, batch_size=2)
+    quam = QUAMClassifier(network, search=search).fit(*iris)
+    monkeypatch.setattr(_search, "LONG", 0)
+    with pytest.warns(UserWarning, match="quadratic"):
+        quam.predict_uncertainty(iris[0][:6])
+
+
 def test_searches_are_for_the_most_probable_classes_or_for_any(iris, network):
     X, labels = iris[0][::15], np.array(["a", "b", "c"])
     quam = QUAMClassifier(network, search=PointwiseSearch(n_steps=20), random_state=0)
