@@ -47,8 +47,7 @@ class MeasuredTable(Directive):
     that is a mean of several.
     ``paper`` gives a paper's figures of a row, one for each column, which follow ours in
     parentheses: ``quam-pool = .994, -``. ``scale`` multiplies ours, to have the paper's unit.
-    ``command`` measures what is not recorded yet: as long as there is no such file, the command
-    stands there, below the paper's figures if there are any.
+    With ``spread``, a sign compares figures that both have one (see `verdict`).
     """
 
     required_arguments = 1
@@ -60,7 +59,6 @@ class MeasuredTable(Directive):
         "digits": directives.nonnegative_int,
         "scale": float,
         "first": directives.unchanged,
-        "command": directives.unchanged,
         "turned": directives.flag,
         "of": directives.unchanged_required,
         "spread": directives.flag,
@@ -70,29 +68,22 @@ class MeasuredTable(Directive):
         """Parse a list-table that holds the figures."""
         path = RESULTS / f"{self.arguments[0]}.json"
         self.state.document.settings.env.note_dependency(str(path))
-        if path.exists():
-            result = json.loads(path.read_text(encoding="utf-8"))
-            records, origin = result["records"], [*_origin(result)]
-        elif command := self.options.get("command"):
-            records, origin = (
-                [],
-                [f"Ours are not recorded yet; ``{command}`` measures them."],
-            )
-        else:
-            raise self.error(f"There is no benchmarks/results/{path.name}, and no command for it.")
+        if not path.exists():
+            raise self.error(f"There is no benchmarks/results/{path.name}.")
+        result = json.loads(path.read_text(encoding="utf-8"))
+        records = result["records"]
         try:
-            lines = [*table(records, self.options), "", *_counts(records, self.options), *origin]
+            shown = [*table(records, self.options), "", *_counts(records, self.options)]
         except ValueError as error:
             raise self.error(f"{self.arguments[0]} {error}") from None
         node = nodes.container(classes=["measured"])
-        self.state.nested_parse(StringList(lines, str(path)), self.content_offset, node)
+        lines = StringList([*shown, *_origin(result)], str(path))
+        self.state.nested_parse(lines, self.content_offset, node)
         return [node]
 
 
 def table(records: list[dict], options: dict) -> Iterator[str]:
     """List-table of figures, the paper's beside them; an error if it knows nothing of a row."""
-    if not records and "paper" not in options:
-        return
     metrics, columns, rows = (options[key] for key in ("metrics", "columns", "rows"))
     keys = ["dataset", "method"] if "turned" in options else ["method", "dataset"]
     figures = {tuple(r[key] for key in (*keys, "metric")): r for r in records}
@@ -100,7 +91,7 @@ def table(records: list[dict], options: dict) -> Iterator[str]:
     paper = options.get("paper", {})
     known = [name for name in rows if any((name, *cell) in figures for cell in cells)]
     lacking = [name for name in rows if name not in known and name not in paper]
-    if records and lacking:
+    if lacking:
         raise ValueError(f"has no such figures of {', '.join(lacking)}.")
     if wrong := [name for name in paper if name not in rows or len(paper[name]) != len(cells)]:
         raise ValueError(f"needs {len(cells)} figures of the paper for {', '.join(wrong)}.")
@@ -108,9 +99,10 @@ def table(records: list[dict], options: dict) -> Iterator[str]:
     heads = (_heading(columns[column], metrics[metric]) for column, metric in cells)
     yield from _line([options.get("first", "ours (paper's)" if paper else "method"), *heads])
     for name, heading in rows.items():
-        ours = (_shown(figures.get((name, *cell)), options) for cell in cells)
-        theirs = (f" ({x})" if x.strip("-") else "" for x in paper.get(name, [""] * len(cells)))
-        yield from _line([heading, *map("".join, zip(ours, theirs, strict=True))])
+        theirs = paper.get(name, ["-"] * len(cells))
+        ours = (figures.get((name, *cell)) for cell in cells)
+        shown = (_cell(*each, options) for each in zip(ours, theirs, strict=True))
+        yield from _line([heading, *shown])
 
 
 def _counts(records: list[dict], options: dict) -> Iterator[str]:
@@ -127,13 +119,29 @@ def _counts(records: list[dict], options: dict) -> Iterator[str]:
         yield f"n = {' to '.join(ends)} {options['of']}."
 
 
-def _shown(record: dict | None, options: dict) -> str:
+def _cell(record: dict | None, theirs: str, options: dict) -> str:
     digits, scale = options.get("digits", 3), options.get("scale", 1)
+    paper = f" ({theirs})" if theirs.strip("-") else ""
     if record is None:
-        return "\N{EN DASH}"
+        return f"\N{EN DASH}{paper}"
     has_spread = "spread" in options and record["n"] > 1
-    figures = [record["value"], *([record["std"]] if has_spread else [])]
-    return " ± ".join(f"{figure * scale:.{digits}f}" for figure in figures)
+    figures = [record["value"] * scale, *([record["std"] * scale] if has_spread else [])]
+    ours = " ± ".join(f"{figure:.{digits}f}" for figure in figures)
+    return f"{ours}{paper}{verdict(figures, theirs) if has_spread else ''}"
+
+
+def verdict(ours: list[float], theirs: str) -> str:
+    """Whether our interval, value ± spread, overlaps a paper's (=), is above (>) or below it (<).
+
+    A paper's figure without a spread is an interval of width 0; "about 5" gets no sign.
+    """
+    try:
+        value, spread = map(float, [*theirs.split(" ± "), 0][:2])
+    except ValueError:
+        return ""
+    if abs(ours[0] - value) <= ours[1] + spread:
+        return " ="
+    return " >" if ours[0] > value else " <"
 
 
 def _heading(column: str, metric: str) -> str:

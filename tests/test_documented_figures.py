@@ -1,7 +1,9 @@
 """Measured figures in the documentation come from recorded results, and results are complete."""
 
+import functools
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -14,6 +16,7 @@ CELL = re.compile(
     rf"- +{NUMBER}(?: (?:±|\+-|to) {NUMBER})?(?: ?(?:%|s|GiB))?(?: \(.*\))?$", re.MULTILINE
 )
 FEW = 4  # numbers in a table of settings or terms
+MEASURED = re.compile(r"^( *)\.\. measured-table::.*\n((?:\1 +.*\n|\n)*)", re.MULTILINE)
 
 
 def typed_figures(page):
@@ -51,3 +54,38 @@ def test_results_say_how_they_were_made():
         wrong += [(path.stem, fact) for fact, holds in facts.items() if not holds]
     assert len(RESULTS) > 10
     assert not wrong
+
+
+@functools.cache
+def recorded():
+    """Names of methods, data sets and metrics in the records of each benchmark."""
+    names = defaultdict(lambda: {"method": set(), "dataset": set(), "metric": set()})
+    for path in RESULTS:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        for kind, found in names[result["benchmark"]].items():
+            found |= {record[kind] for record in result["records"]}
+    return names
+
+
+def unrecorded(page):
+    """Methods that a sentence names beside a benchmark whose records lack them.
+
+    Such are literals that the script quotes, and words that are methods of a related benchmark.
+    """
+    prose = re.sub(r":\w+:`[^`]*`", "", MEASURED.sub("\n", page))
+    for sentence in re.split(r"(?<=[.;!?])\s|\n\s*\n|\n *[*-] ", prose):
+        for name in re.findall(r"benchmarks\.(\w+)", sentence):
+            script = (ROOT / "benchmarks" / f"{name}.py").read_text(encoding="utf-8")
+            related = [each for each in recorded() if each.startswith(name.split("_")[0])]
+            methods = set().union(*(recorded()[each]["method"] for each in related))
+            said = set(re.findall(r"[\w.-]*\w", sentence)) & methods
+            said |= {x for x in re.findall(r"``([^`\s.]+)``", sentence) if f'"{x}"' in script}
+            known = set().union(*recorded().get(name, {}).values())
+            yield from ((name, x) for x in sorted(said - known))
+
+
+def test_sentences_name_only_methods_that_are_recorded():
+    said = "It beats the entropy, as ``python -m benchmarks.quam_ood`` shows.\n"
+    assert [*unrecorded(said)] == [("quam_ood", "entropy")]
+    wrong = {page.stem: [*unrecorded(page.read_text(encoding="utf-8"))] for page in PAGES}
+    assert not {page: names for page, names in wrong.items() if names}

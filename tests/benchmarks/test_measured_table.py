@@ -75,12 +75,15 @@ def test_figures_of_a_paper_follow_ours_as_it_prints_them():
     ]
 
 
-def test_a_paper_stands_alone_until_something_is_recorded():
-    assert rows([], paper=published("quam = .994, -"))[1:] == [
-        ["QUAM", "\N{EN DASH} (.994)", "\N{EN DASH}"],
-        ["entropy", "\N{EN DASH}", "\N{EN DASH}"],
+def test_a_sign_says_whether_our_interval_overlaps_the_papers():
+    paper = published("quam = 99.4 ± 0.2, 50.3\nentropy = 89.5, -")
+    assert rows(paper=paper, spread=None, scale=100.0, digits=1)[1:] == [
+        ["QUAM", "98.8 ± 0.4 (99.4 ± 0.2) <", "50.0 ± 0.4 (50.3) ="],
+        ["entropy", "90.0 ± 0.4 (89.5) >", "\N{EN DASH}"],
     ]
-    assert list(table([], {})) == []
+
+
+def test_rows_of_which_nothing_is_recorded_are_refused():
     with pytest.raises(ValueError, match="laplace"):
         rows(rows={"quam": "QUAM", "laplace": "Laplace"})
 
