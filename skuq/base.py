@@ -115,18 +115,10 @@ class Uncertainty:
 
     @classmethod
     def from_models(cls, proba: ArrayLike) -> Uncertainty:
-        """Build from the class probabilities that several equally plausible models predict.
+        """Build from probabilities that several models predict, (n_samples, n_models, n_classes).
 
-        Parameters
-        ----------
-        proba : array-like of shape (n_samples, n_models, n_classes)
-            Probabilities.
-
-        Returns
-        -------
-        Uncertainty
-            In nats: the aleatoric part is the models' mean entropy; the epistemic part is their
-            disagreement, the mutual information of class and model.
+        The models are equally plausible. In nats: the aleatoric part is their mean entropy; the
+        epistemic part is their disagreement, the mutual information of class and model.
 
         Examples
         --------
@@ -140,19 +132,9 @@ class Uncertainty:
         return cls.from_parts(*decompose_expected(log_proba, weights))
 
     def part_or_total(self, part: str) -> FloatArray:
-        """Return one part, with the total in rows where that part is NaN.
+        """Return one part by name, (n_samples,), with the total in rows where that part is NaN.
 
         Use it to rank inputs, as `UncertaintyMixin.score_samples` does.
-
-        Parameters
-        ----------
-        part : {"total", "aleatoric", "epistemic"}
-            Name of the part.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), float64
-            Values of the part.
 
         Examples
         --------
@@ -202,17 +184,10 @@ class Uncertainty:
     __hash__ = None  # type: ignore[assignment]  # arrays are mutable
 
     def to_frame(self, index: Any = None) -> pd.DataFrame:
-        """Return a pandas DataFrame with columns total, aleatoric, epistemic.
+        """Return a pandas DataFrame with columns total, aleatoric, epistemic; one row per input.
 
-        Parameters
-        ----------
-        index : array-like of length n_samples, optional
-            Labels of the rows. Default: the attribute `index`, or 0, 1, ... if it is None.
-
-        Returns
-        -------
-        pandas.DataFrame
-            One row per input.
+        Default of `index`, the labels of the rows: the attribute `index`, or 0, 1, ... if it is
+        None.
         """
         import pandas as pd
 
@@ -242,14 +217,6 @@ class CredalInterval(NamedTuple):
     ----------
     Wang et al., "Credal Wrapper of Model Averaging for Uncertainty Estimation in
     Classification", ICLR 2025.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq import CredalInterval
-    >>> bounds = CredalInterval(lower=np.array([[0.6, 0.1]]), upper=np.array([[0.9, 0.4]]))
-    >>> bounds.upper - bounds.lower
-    array([[0.3, 0.3]])
     """
 
     lower: FloatArray
@@ -263,14 +230,6 @@ class PredictionInterval(NamedTuple):
     ----------
     lower, upper : ndarray of shape (n_samples,), float64
         Endpoints of the intervals, in the unit of the target.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skuq import PredictionInterval
-    >>> interval = PredictionInterval(lower=np.array([1.0]), upper=np.array([4.0]))
-    >>> interval.upper - interval.lower
-    array([3.])
     """
 
     lower: FloatArray
@@ -302,18 +261,8 @@ class UncertaintyMixin(DeviceMixin):
     def score_samples(self: Any, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
 
-        If the estimator does not measure the epistemic part, the score is minus the total.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), float64
-            Scores in the unit of the estimator's epistemic part; lower for inputs that are more
-            likely out-of-distribution.
+        If the estimator does not measure the epistemic part, the score is minus the total. Scores,
+        (n_samples,), are lower for inputs that are more likely out-of-distribution.
         """
         scores: FloatArray = -self.predict_uncertainty(X).part_or_total("epistemic")
         return scores

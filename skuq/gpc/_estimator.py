@@ -22,8 +22,7 @@ from tqdm.auto import tqdm
 from skuq._networks import resolve_device
 from skuq.base import FloatArray
 from skuq.devices import available_memory, with_gradients
-from skuq.gpc._certificates import Bisection
-from skuq.gpc._results import Certificate, SafeRadius
+from skuq.gpc._certificates import Bisection, Certificate, SafeRadius
 from skuq.gpc.bounds._region_models import Limits
 from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference import _hyperparameters as hyper

@@ -17,8 +17,8 @@ from skuq._information import entropy
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
 from skuq.gpc import _certificates, _estimator
+from skuq.gpc._certificates import Attack, Bounds, Certificate, FeatureEffects, SafeRadius
 from skuq.gpc._estimator import Around, RobustGaussianProcess
-from skuq.gpc._results import Attack, Bounds, Certificate, FeatureEffects, SafeRadius
 from skuq.gpc.bounds._region_models import ProbabilityModel
 from skuq.gpc.inference._hyperparameters import Inference
 from skuq.gpc.inference._kernels import check_kernel
@@ -92,10 +92,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         Number of evaluations of the marginal likelihood.
     jitter_ : float
         Relative increase of the diagonal of the covariance that its factorisation required.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
 
     Notes
     -----
@@ -294,7 +292,6 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         tol : float, default=1e-4
             A point is "undecided" if the bounds on its margin differ in sign and are at most `tol`
             apart, or if a limit of the search is reached.
-
         """
         points = self._points(X)
         regions, limits = self._asked(points, radius, tol, **around)

@@ -12,10 +12,9 @@ from sklearn.utils._param_validation import Interval
 
 from skuq.base import FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
-from skuq.gpc import _estimator
-from skuq.gpc._certificates import moment_bounds, rescaled, stability
+from skuq.gpc import _certificates, _estimator
+from skuq.gpc._certificates import Bounds, Certificate, RegressionBounds, SafeRadius
 from skuq.gpc._estimator import Around, RobustGaussianProcess
-from skuq.gpc._results import Bounds, Certificate, RegressionBounds, SafeRadius
 from skuq.gpc.bounds._region_models import MomentModel
 from skuq.gpc.inference._kernels import check_noisy_kernel, noise_level
 from skuq.gpc.inference._single_latent import NoisyPrior, Regression
@@ -137,22 +136,10 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict the mean, and optionally the standard deviation.
+        """Predict means, and with `return_std` also standard deviations, (n_samples,) each.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-        return_std : bool, default=False
-            Whether to also return standard deviations. As in scikit-learn, standard deviations
-            include the noise of WhiteKernels, but not `alpha`.
-
-        Returns
-        -------
-        mean : ndarray of shape (n_samples,)
-            Means, in the unit of the target.
-        std : ndarray of shape (n_samples,)
-            Standard deviations, in the unit of the target; only with `return_std`.
+        Both are in the unit of the target. As in scikit-learn, standard deviations include the
+        noise of WhiteKernels, but not `alpha`.
         """
         points = self._points(X)
         mean, variance = self.posterior_.moments(points)
@@ -188,17 +175,16 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         Returns
         -------
         mean, std : Bounds
-            Bounds on the mean and on the standard deviation, as a named tuple. As in `predict`, the
-            standard deviation includes the noise of WhiteKernels.
+            As a named tuple. The standard deviation is that of `predict`.
         """
         around.setdefault("max_regions", _MAX_REGIONS)
         points = self._points(X)
         gap = self._close if tol is None else tol
         regions, limits = self._asked(points, radius, gap, **around)
         limits = limits._replace(tol=limits.tol / self._scale)
-        parts = self._in_batches(moment_bounds, limits, regions)
-        mean = rescaled(Bounds(*parts[:8]), self._scale, self._shift)
-        return RegressionBounds(mean, rescaled(Bounds(*parts[8:]), self._scale, 0.0))
+        parts = self._in_batches(_certificates.moment_bounds, limits, regions)
+        mean = _certificates.rescaled(Bounds(*parts[:8]), self._scale, self._shift)
+        return RegressionBounds(mean, _certificates.rescaled(Bounds(*parts[8:]), self._scale, 0.0))
 
     def certify(
         self, X: Any, radius: Any = None, *, tolerance: Any, **around: Unpack[Around]
@@ -225,7 +211,8 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         around.setdefault("max_regions", _MAX_REGIONS)
         regions, limits = self._asked(points, radius, _MARGIN, **around)
         tolerances = _estimator.one_per_point(tolerance, len(points), "tolerance", positive=True)
-        found = Certificate(*self._in_batches(stability, limits, regions, tolerances / self._scale))
+        decide, within = _certificates.stability, tolerances / self._scale
+        found = Certificate(*self._in_batches(decide, limits, regions, within))
         return found._replace(
             margin_lower=found.margin_lower * tolerances,
             margin_upper=found.margin_upper * tolerances,
@@ -251,8 +238,8 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         """
         points = self._points(X)
         tolerances = _estimator.one_per_point(tolerance, len(points), "tolerance", positive=True)
-        tolerances = tolerances / self._scale
-        return self._bisect(points, stability, tolerances, _MARGIN, max_radius, precision, **around)
+        decide, within = _certificates.stability, tolerances / self._scale
+        return self._bisect(points, decide, within, _MARGIN, max_radius, precision, **around)
 
     def _new_region_model(self, device: str) -> MomentModel:
         return MomentModel(self.posterior_, self._white, device)

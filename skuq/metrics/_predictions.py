@@ -265,12 +265,6 @@ def interval_score(
         In units of the target, >= 0; smaller is better. The score is infinite if a limit is
         infinite.
 
-    Raises
-    ------
-    ValueError
-        If the inputs do not match each other; if a value is missing; if `y_true` is infinite; if a
-        lower limit exceeds its upper limit; or if `coverage` is not in (0, 1).
-
     References
     ----------
     .. [1] Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal
@@ -328,14 +322,12 @@ def pinball_loss(
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        True values.
+    y_true, sample_weight
+        As in `interval_score`.
     y_quantiles : array-like of shape (n_samples, n_levels)
         Predicted quantiles, one column for each level, in units of the target.
     levels : array-like of shape (n_levels,)
         Levels of the quantiles, in (0, 1).
-    sample_weight
-        As in `interval_score`.
 
     Returns
     -------

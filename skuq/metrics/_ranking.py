@@ -46,11 +46,6 @@ def detection_metrics(
     uncertainty_positive : array-like of shape (n_positive,)
         Finite uncertainty of the positives.
 
-    Returns
-    -------
-    Detection
-        AUROC, average precision and false positive rate at 95% true positive rate.
-
     References
     ----------
     .. [1] Hendrycks, Gimpel, "A Baseline for Detecting Misclassified and
@@ -190,9 +185,6 @@ def risk_coverage_curve(
     array([0.5 , 0.75, 1.  ])
     >>> curve.risk
     array([0.  , 0.  , 0.25])
-    >>> prices, predicted, std = [10.0, 20.0, 30.0], [11.0, 20.0, 24.0], [0.5, 0.1, 2.0]
-    >>> risk_coverage_curve(prices, predicted, std, loss="absolute_error").risk
-    array([0.        , 0.5       , 2.33333333])
     """
     checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
     threshold, size, losses = _tie_blocks(*checked)

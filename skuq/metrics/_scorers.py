@@ -106,18 +106,14 @@ def uncertainty_scorer(
 
     Examples
     --------
-    >>> import numpy as np
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
-    >>> from skuq import Uncertainty
+    >>> from skuq import CalibrationAuditor
     >>> from skuq.metrics import area_under_risk_coverage, uncertainty_scorer
-    >>> class Model(LogisticRegression):
-    ...     def predict_uncertainty(self, X):
-    ...         top = self.predict_proba(X).max(axis=1)
-    ...         return Uncertainty.from_parts(1 - top, np.zeros(len(top)))
-    >>> scorer = uncertainty_scorer(area_under_risk_coverage, greater_is_better=False)
     >>> X, y = load_iris(return_X_y=True)
-    >>> -0.01 < scorer(Model(max_iter=1000).fit(X, y), X, y) <= 0
+    >>> model = CalibrationAuditor(LogisticRegression(max_iter=1000)).fit(X, y)
+    >>> scorer = uncertainty_scorer(area_under_risk_coverage, greater_is_better=False)
+    >>> -0.01 < scorer(model, X, y) <= 0
     True
     """
     _check_part(part)

@@ -121,10 +121,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         `false_alarm_rate`.
     n_held_out_ : int
         Number of held-out inputs.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
+    n_features_in_, feature_names_in_
+        As in scikit-learn.
 
     Notes
     -----
@@ -219,11 +217,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             Groups of the inputs in `X`, such as persons with several inputs. Whole groups are held
             out, and each counts as one input: the false alarm rate holds for inputs of new groups.
 
-        Returns
-        -------
-        OODDetector
-            The fitted detector.
-
         Raises
         ------
         ValueError
@@ -302,67 +295,29 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return self.fit(X, y, **kwargs).predict(X)
 
     def p_values(self, X: Any) -> FloatArray:
-        """Compute conformal p-values, which are small for unusual inputs.
+        """Compute conformal p-values in (0, 1], (n_samples,), which are small for unusual inputs.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), float64
-            Conformal p-values, in (0, 1]: among the held-out inputs and the input itself, the
-            fraction that is at least as unusual as the input. Among inputs with the distribution of
-            the held-out inputs, at most a fraction p is expected to have a p-value of p or less.
+        A p-value is the fraction, among the held-out inputs and the input itself, that is at least
+        as unusual as the input. Among inputs with the distribution of the held-out inputs, at most
+        a fraction p is expected to have a p-value of p or less.
         """
         check_is_fitted(self)
         return self._combination.p_values(-self.score_samples(X))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
-        """Predict which inputs are out-of-distribution.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), int64
-            -1 for inputs whose p-value is at most `false_alarm_rate`, else 1.
-        """
+        """Predict -1 if the p-value of an input is at most `false_alarm_rate`, else 1, as int64."""
         inside = self.decision_function(X) >= 0
         return np.where(inside, 1, -1).astype(np.int64)
 
     def decision_function(self, X: Any) -> FloatArray:
-        """Compute the margin to the threshold; negative for flagged inputs.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), float64
-            `score_samples` minus `offset_`.
-        """
+        """Compute `score_samples` minus `offset_`, (n_samples,): negative for flagged inputs."""
         return self.score_samples(X) - self.offset_
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Compute the negative combined surprise of inputs.
+        """Compute the negative combined surprise of inputs, (n_samples,), float64.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), float64
-            At most 0, and smaller for more unusual inputs, even if they are more unusual than all
-            held-out inputs.
+        It is at most 0, and smaller for more unusual inputs, even if they are more unusual than all
+        held-out inputs.
         """
         check_is_fitted(self)
         return -self._combination.statistic(self._scores_of(X))
@@ -370,16 +325,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def single_scores(self, X: Any) -> pd.DataFrame:
         """Compute the separate scores, before comparison with the scores of held-out inputs.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Inputs.
-
-        Returns
-        -------
-        DataFrame
-            One row per input, with the index of `X`, and one column per score in `scores_`,
-            float64; larger is more unusual. Units differ between scores.
+        The DataFrame has one row per input, with the index of `X`, and one column per score in
+        `scores_`, float64; larger is more unusual. Units differ between scores.
         """
         check_is_fitted(self)
         return with_index_of(X, pd.DataFrame(self._scores_of(X)))
@@ -389,11 +336,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
         Each column or word of an input is replaced by columns or words of training inputs, which
         costs as much time as scoring 20 inputs.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Inputs, for instance those that `predict` flags.
 
         Returns
         -------

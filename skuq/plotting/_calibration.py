@@ -66,20 +66,12 @@ class ReliabilityDisplay(Display):
         self.table, self.error, self.name = table, error, name
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: ArrayLike,
-        *,
-        name: str | None = None,
-        **settings: Any,
-    ) -> Self:
+    def from_estimator(cls, estimator: Any, X: Any, y: ArrayLike, **settings: Any) -> Self:
         """Predict probabilities with a fitted classifier, and draw their reliability diagram.
 
         `settings` are as in `from_predictions`. Default of `name`: the class of the estimator.
         """
-        settings |= {"name": type(estimator).__name__ if name is None else name}
+        settings.setdefault("name", type(estimator).__name__)
         proba = estimator.predict_proba(X)
         return cls.from_predictions(y, proba, classes=estimator.classes_, **settings)
 
@@ -178,16 +170,9 @@ class CalibrationAuditDisplay(Display):
         name: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Draw the findings of an audit.
+        """Draw the findings of a fitted auditor for all samples, or for one of the audited groups.
 
-        Parameters
-        ----------
-        auditor : CalibrationAuditor
-            Fitted auditor.
-        group : str, optional
-            One of the audited groups, such as ``"sex=female"``. Default: all samples.
-        name, ax : optional
-            Title (default: the group), and axes.
+        `group` is the name of a group, such as ``"sex=female"``; it is the default of `name`.
         """
         check_is_fitted(auditor)
         if group is not None and group not in auditor.group_bins_:
@@ -275,12 +260,7 @@ class ConfidenceDensityDisplay(Display):
         self.bin_edges = np.arange(N_BINS + 1) / N_BINS
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        groups: Mapping[str, Any],
-        **settings: Any,
-    ) -> Self:
+    def from_estimator(cls, estimator: Any, groups: Mapping[str, Any], **settings: Any) -> Self:
         """Predict the confidence of each named group of inputs with a classifier, and draw it.
 
         `settings` are parameters of the class, and `ax`.

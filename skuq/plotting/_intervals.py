@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,9 +16,6 @@ from skuq.labels import counted
 from skuq.plotting import _display
 from skuq.plotting._display import COLOURS, Display, legend_above, plain_text, with_unit
 from skuq.validation import check_n_bins, check_same_length, finite
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # The axis ends at FAR times the quantile of the half widths at level MOST.
 FAR = 4.0
@@ -92,26 +89,17 @@ class IntervalsByWidthDisplay(Display):
         y: ArrayLike,
         *,
         coverage: float = 0.9,
-        name: str | None = None,
         **settings: Any,
     ) -> Self:
         """Predict intervals and draw them by their width.
 
-        Parameters
-        ----------
-        estimator : object
-            Fitted regressor with ``predict_interval(X, coverage=...)``, alone or in a pipeline or
-            search.
-        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
-            Inputs, and true values.
-        coverage : float, default=0.9
-            Nominal coverage of the predicted intervals, in (0, 1).
-        name, **settings : optional
-            Title (default: the class of the estimator), unit and axes.
+        The estimator is a fitted regressor with ``predict_interval(X, coverage=...)``, alone or in
+        a pipeline or search. `settings` are those of the class, and `ax`. Default of `name`: the
+        class of the estimator.
         """
+        settings.setdefault("name", type(estimator).__name__)
         limits = quantities.predicted_interval(estimator, X, coverage)
-        name = type(estimator).__name__ if name is None else name
-        return cls.from_predictions(y, *limits, coverage=coverage, name=name, **settings)
+        return cls.from_predictions(y, *limits, coverage=coverage, **settings)
 
     def description(self) -> str:
         width = self.upper / 2 - self.lower / 2
@@ -259,18 +247,14 @@ class CoverageBySizeDisplay(Display):
         y: ArrayLike,
         *,
         coverage: float = 0.9,
-        name: str | None = None,
         **settings: Any,
     ) -> Self:
         """Predict values and intervals, and draw the coverage against the predicted value.
 
         Parameters are as in `IntervalsByWidthDisplay.from_estimator` and in the class.
         """
+        settings = {"name": type(estimator).__name__, "coverage": coverage, **settings}
         limits = quantities.predicted_interval(estimator, X, coverage)
-        settings |= {
-            "coverage": coverage,
-            "name": type(estimator).__name__ if name is None else name,
-        }
         return cls.from_predictions(y, *limits, estimator.predict(X), **settings)
 
     def description(self) -> str:
@@ -368,27 +352,16 @@ class PITDisplay(Display):
         y: ArrayLike,
         *,
         levels: ArrayLike | None = None,
-        n_bins: int = 10,
-        name: str | None = None,
-        ax: Axes | None = None,
+        **settings: Any,
     ) -> Self:
         """Predict distributions and draw the PIT of the true values.
 
-        Parameters
-        ----------
-        estimator : object
-            Fitted regressor with ``predict(X, return_std=True)``, or with
-            ``predict_quantiles(X, levels)``, alone or in a pipeline or search.
-        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
-            Inputs, and true values.
-        levels : array-like of shape (n_levels,), optional
-            Levels of the quantiles to predict, in (0, 1). Default: use a Gaussian distribution with
-            the predicted mean and standard deviation instead of quantiles.
-        n_bins, name, ax
-            As in `from_predictions`. Default of `name`: the class of the estimator.
+        The estimator is a fitted regressor, alone or in a pipeline or search. It predicts Gaussian
+        distributions, with ``predict(X, return_std=True)``, or quantiles at the given levels in
+        (0, 1), with ``predict_quantiles(X, levels)``. `settings` are as in `from_predictions`.
+        Default of `name`: the class of the estimator.
         """
-        name = type(estimator).__name__ if name is None else name
-        settings: dict[str, Any] = {"n_bins": n_bins, "name": name, "ax": ax}
+        settings.setdefault("name", type(estimator).__name__)
         if levels is not None:
             quantiles = quantities.predicted_quantiles(estimator, X, levels)
             return cls.from_quantiles(y, quantiles, levels, **settings)
@@ -400,43 +373,20 @@ class PITDisplay(Display):
 
     @classmethod
     def from_predictions(  # type: ignore[override]  # parameters differ from those of the class
-        cls,
-        y_true: ArrayLike,
-        mean: ArrayLike,
-        std: ArrayLike,
-        *,
-        n_bins: int = 10,
-        name: str | None = None,
-        ax: Axes | None = None,
+        cls, y_true: ArrayLike, mean: ArrayLike, std: ArrayLike, **settings: Any
     ) -> Self:
-        """Draw the PIT of values under Gaussian predictions.
+        """Draw the PIT of true values under Gaussian predictions.
 
-        Parameters
-        ----------
-        y_true : array-like of shape (n_samples,)
-            True values.
-        mean, std : array-like of shape (n_samples,)
-            Mean and standard deviation (including the noise) of each prediction, in units of the
-            target; ``std > 0``.
-        n_bins : int, default=10
-            Number of bins on [0, 1].
-        name, ax : optional
-            Title, and axes.
+        Arrays have shape (n_samples,) and the unit of the target; `std` is above 0 and includes the
+        noise. `settings` are `n_bins` and `name` of the class, and `ax`.
         """
         truth, centre, scale = quantities.values_and_gaussian(y_true, mean, std)
         below = ndtr((truth - centre) / scale)
-        return super().from_predictions(below, below, n_bins=n_bins, name=name, ax=ax)
+        return super().from_predictions(below, below, **settings)
 
     @classmethod
     def from_quantiles(
-        cls,
-        y_true: ArrayLike,
-        y_quantiles: ArrayLike,
-        levels: ArrayLike,
-        *,
-        n_bins: int = 10,
-        name: str | None = None,
-        ax: Axes | None = None,
+        cls, y_true: ArrayLike, y_quantiles: ArrayLike, levels: ArrayLike, **settings: Any
     ) -> Self:
         """Draw the PIT of true values under predicted quantiles.
 
@@ -445,7 +395,7 @@ class PITDisplay(Display):
 
         Parameters
         ----------
-        y_true, n_bins, name, ax
+        y_true, **settings
             As in `from_predictions`; more bins than levels add no information.
         y_quantiles : array-like of shape (n_samples, n_levels)
             Predicted quantiles, one column for each level; sorted within each row.
@@ -457,7 +407,7 @@ class PITDisplay(Display):
         below = (quantiles < truth[:, None]).sum(axis=1)
         not_above = (quantiles <= truth[:, None]).sum(axis=1)
         low, high = steps[below], steps[not_above + 1]
-        return super().from_predictions(low, high, n_bins=n_bins, name=name, ax=ax)
+        return super().from_predictions(low, high, **settings)
 
     def description(self) -> str:
         shares = ", ".join(f"{share:.3g}" for share in self.share)

@@ -81,23 +81,15 @@ class RiskCoverageDisplay(Display):
         y: ArrayLike,
         *,
         part: str = "total",
-        name: str | None = None,
         **settings: Any,
     ) -> Self:
         """Predict labels or quantities and their uncertainty, and draw the risk-coverage curve.
 
-        Parameters
-        ----------
-        estimator : object
-            Fitted estimator that `skuq.predict_uncertainty` accepts.
-        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
-            Inputs, and true labels or quantities.
-        part : {"total", "aleatoric", "epistemic"}, default="total"
-            Part of the uncertainty that ranks the samples.
-        name, **settings
-            As in `from_predictions`. Default of `name`: the class of the estimator.
+        The fitted estimator is one that `skuq.predict_uncertainty` accepts; `part`, "total",
+        "aleatoric" or "epistemic", ranks the samples. `settings` are as in `from_predictions`.
+        Default of `name`: the class of the estimator.
         """
-        settings |= {"name": type(estimator).__name__ if name is None else name}
+        settings.setdefault("name", type(estimator).__name__)
         uncertainty = predicted_part(estimator, X, part)
         return cls.from_predictions(y, estimator.predict(X), uncertainty, **settings)
 
@@ -109,26 +101,16 @@ class RiskCoverageDisplay(Display):
         uncertainty: ArrayLike,
         *,
         loss: Loss = "zero_one",
-        unit: str | None = None,
-        name: str | None = None,
-        ax: Axes | None = None,
+        **settings: Any,
     ) -> Self:
         """Draw the risk-coverage curve of given predictions.
 
-        Parameters
-        ----------
-        y_true, y_pred : array-like of shape (n_samples,)
-            True and predicted labels, or quantities.
-        uncertainty : array-like of shape (n_samples,)
-            Finite score, larger for less certain predictions.
-        loss, unit
-            As in the class; for quantities, `loss` must be set.
-        name, ax : optional
-            Name in the legend, and axes.
+        `y_true`, `y_pred`, `uncertainty` and `loss` are as in `skuq.metrics.risk_coverage_curve`,
+        `settings` are `unit` and `name` of the class, and `ax`.
         """
         curve = risk_coverage_curve(y_true, y_pred, uncertainty, loss=loss)
         area = area_under_risk_coverage(y_true, y_pred, uncertainty, loss=loss)
-        return super().from_predictions(curve, area, loss=loss, unit=unit, name=name, ax=ax)
+        return super().from_predictions(curve, area, loss=loss, **settings)
 
     def description(self) -> str:
         return (
@@ -221,18 +203,10 @@ class UncertaintyHistogramDisplay(Display):
         unit: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
-        """Predict the uncertainty of each group of inputs and draw it.
+        """Predict one part of the uncertainty of each named group of inputs, and draw it.
 
-        Parameters
-        ----------
-        estimator : object
-            Fitted estimator that `skuq.predict_uncertainty` accepts.
-        groups : mapping of str to array-like of shape (n_samples, n_features)
-            Inputs of each named group.
-        part : {"total", "aleatoric", "epistemic"}, default="epistemic"
-            Part of the uncertainty.
-        unit, ax : optional
-            Unit of the estimator's uncertainty, and axes.
+        The fitted estimator is one that `skuq.predict_uncertainty` accepts; `part` is "total",
+        "aleatoric" or "epistemic", `unit` the unit of its uncertainty.
         """
         _display.check_groups(groups)
         values = {name: predicted_part(estimator, X, part) for name, X in groups.items()}
@@ -321,16 +295,10 @@ class OODDisplay(Display):
     def from_estimator(
         cls, detector: Any, X: Any, X_ood: Any = None, *, ax: Axes | None = None
     ) -> Self:
-        """Compute p-values of inputs, and draw them.
+        """Compute the p-values of inputs with a fitted `OODDetector`, and draw them.
 
-        Parameters
-        ----------
-        detector : OODDetector
-            Fitted detector.
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...)
-            In-distribution inputs that were not used in training, or inputs to be tested.
-        X_ood : array-like like `X`, or mapping of str to array-like, default=None
-            Out-of-distribution inputs, or a mapping from names to several kinds of such inputs.
+        `X` are in-distribution inputs that were not used in training, or inputs to be tested.
+        `X_ood` are out-of-distribution inputs, or a mapping from names to kinds of such inputs.
         """
         # A DataFrame is one group, although it maps names to columns.
         named = isinstance(X_ood, Mapping)

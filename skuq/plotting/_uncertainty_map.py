@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 POINT_COLOURS = ("#D55E00", "#56B4E9", "#CC79A7", "#E69F00", "#000000")  # visible on viridis
 MANY_CLASSES = 5  # maximum number of labels in one row of the legend
 MOST_CLASSES = 20  # maximum number of labels in a legend that leaves room for the map
+MARGIN = 0.3  # width of the border around the points, as a share of their range
 FLAT = 1e-9  # relative range up to which a feature counts as constant
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")
 
@@ -91,7 +92,6 @@ class UncertaintyMapDisplay(Display):
         *,
         part: str = "epistemic",
         grid_resolution: int = 80,
-        margin: float = 0.3,
         unit: str | None = None,
         ax: Axes | None = None,
     ) -> Self:
@@ -110,13 +110,10 @@ class UncertaintyMapDisplay(Display):
             Part of the uncertainty.
         grid_resolution : int, default=80
             Number of grid points along each feature.
-        margin : float, default=0.3
-            Width of the border around the points, as a share of their range; around a constant
-            feature, half its absolute value, and at least 0.5.
         unit, ax : optional
             Unit of the estimator's uncertainty, and axes.
         """
-        xx0, xx1 = _grid(_two_columns(X), grid_resolution, margin)
+        xx0, xx1 = _grid(_two_columns(X), grid_resolution)
         grid: Any = np.column_stack([xx0.ravel(), xx1.ravel()])
         names = getattr(X, "columns", getattr(estimator, "feature_names_in_", None))
         if names is not None:  # an estimator fitted on a DataFrame expects the same columns
@@ -189,11 +186,11 @@ def _two_columns(X: Any) -> FloatArray:
     return points
 
 
-def _grid(points: FloatArray, resolution: int, margin: float) -> tuple[FloatArray, FloatArray]:
+def _grid(points: FloatArray, resolution: int) -> tuple[FloatArray, FloatArray]:
     """Grid that covers the points and the border; two arrays (resolution, resolution)."""
     low, high = points.min(axis=0), points.max(axis=0)
     flat = 0.5 * np.maximum(1.0, np.abs(low))
-    border = np.where(high - low > FLAT * flat, margin * (high - low), flat)
+    border = np.where(high - low > FLAT * flat, MARGIN * (high - low), flat)
     sides = np.linspace(low - border, high + border, resolution).T  # (2, resolution)
     xx0, xx1 = np.meshgrid(*sides)
     return xx0, xx1

@@ -18,7 +18,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import has_fit_parameter
 
 from skuq.testing import _checks
-from skuq.testing._support import Data, fit_once, generated_data
+from skuq.testing._checks import Data, fit_once, generated_data
 
 __all__ = [
     "check_uncertainty_estimator",

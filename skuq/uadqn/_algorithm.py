@@ -215,17 +215,8 @@ class UADQNAlgorithm(QuantileDQN):
         ``net_arch``, ``init_gain``, ``prior_gain``, ``levels``) as `policy_kwargs`.
     env : gymnasium.Env, VecEnv or str
         Environment with a discrete action space.
-    epistemic_factor : float, default=0.2
-        Beta: strength of the exploration by epistemic uncertainty.
-    aleatoric_factor : float, default=0.0
-        Lambda: strength of the risk aversion; 0 is risk-neutral.
-    aleatoric : {"covariance", "variance"}, default="covariance"
-        Estimate of the aleatoric variance. "covariance" is computed from the auxiliary networks and
-        is unbiased. "variance" is the variance of the value network's quantiles (the paper's
-        variant 1), which counts epistemic uncertainty as risk.
-    noise_scale : float, default=1.0
-        Scale of the assumed noise in returns. A larger scale regularises the auxiliary networks
-        more strongly towards their initial weights; with 0, there is no prior.
+    epistemic_factor, aleatoric_factor, aleatoric, noise_scale
+        As in `skuq.UADQN`; the default of `epistemic_factor` is 0.2.
     prior_scale : float, default=None
         Standard deviation of the prior on weights. None: standard deviation of the auxiliary
         networks' initial weights.

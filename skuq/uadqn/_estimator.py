@@ -91,8 +91,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         variance over the quantiles of the value network (the paper's variant 1), which counts
         epistemic uncertainty as risk.
     noise_scale : float, default=1.0
-        Scale of the assumed noise in returns. A larger scale keeps the auxiliary networks closer
-        to their prior.
+        Scale of the assumed noise in returns. A larger scale regularises the auxiliary networks
+        more strongly towards their initial weights; with 0, there is no prior.
     learning_rate : float, default=1e-3
         Learning rate of Adam.
     gamma : float, default=0.99
@@ -146,13 +146,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     --------
     >>> import numpy as np
     >>> from skuq import UADQN
-    >>> seeds = np.arange(10)
-    >>> agent = UADQN("CliffWind-v0", total_timesteps=300, random_state=0).fit(seeds)
+    >>> agent = UADQN("CliffWind-v0", total_timesteps=300, random_state=0).fit(range(10))
     >>> observations = np.eye(10, dtype=np.float32)  # each cell of the grid
-    >>> agent.predict(observations).shape
-    (10,)
-    >>> agent.predict_uncertainty(observations).epistemic.shape
-    (10,)
     >>> agent.predict_quantiles(observations).shape  # cells, actions, quantiles
     (10, 4, 50)
     """

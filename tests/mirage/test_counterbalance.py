@@ -14,7 +14,7 @@ from skuq import CalibrationAuditor, MirageFineTuner
 from skuq.calibration import region_mask
 from skuq.datasets import make_gaussian_classes
 from skuq.mirage import target_table
-from skuq.mirage._training import balancing, candidates_of
+from skuq.mirage._fine_tuner import balancing, candidates_of
 
 NORTH, SOUTH = {2: (0.5, None)}, {3: (0.5, None)}
 QUICK = {"max_epochs": 2, "random_state": 0}

@@ -146,13 +146,13 @@ def test_status_of_given_means_is_by_comparison_with_the_tolerance_in_any_unit()
 
 @pytest.mark.parametrize("part", ["total", "aleatoric", "epistemic"])
 def test_map_shows_the_uncertainty_at_every_grid_point_around_the_points(model, part):
-    settings = {"part": part, "unit": "nats", "grid_resolution": 7, "margin": 0.5}
+    settings = {"part": part, "unit": "nats", "grid_resolution": 7}
     display = UncertaintyMapDisplay.from_estimator(model, MOONS, NAMES, **settings)
     grid = np.column_stack([display.xx0.ravel(), display.xx1.ravel()])
     expected = getattr(model.predict_uncertainty(grid), part).reshape(7, 7)
     np.testing.assert_allclose(display.uncertainty, expected)
     np.testing.assert_array_equal(display.mesh_.get_array(), display.uncertainty)
-    margin = 0.5 * np.ptp(MOONS, axis=0)
+    margin = 0.3 * np.ptp(MOONS, axis=0)
     np.testing.assert_allclose(grid.min(axis=0), MOONS.min(axis=0) - margin)
     np.testing.assert_allclose(grid.max(axis=0), MOONS.max(axis=0) + margin)
     assert display.colorbar_.ax.get_ylabel() == f"{part} uncertainty (nats)"
