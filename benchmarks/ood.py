@@ -16,6 +16,9 @@ risk-coverage curve of the test inputs; "false_alarms" is the share of test inpu
 quantile of held-out inputs, or flagged by `predict` of the detector. CPU seconds are for the fit
 and all scores of a method. "behind_best" is the AUROC minus that of the best single score or
 baseline; "mean_rank" is a mean over seeds and OOD sets.
+
+"few" compares the detector with 19 to 200 held-out inputs ("detector-19") with the conformal rule
+for one score ("energy-19"), over 50 draws of the held-out inputs.
 """
 
 import time
@@ -36,14 +39,17 @@ from benchmarks.harness import finish, kept_run, parser, record, set_threads
 from benchmarks.lenets import load_images, networks, sequential
 from skuq import OODDetector, QUAMClassifier
 from skuq.baselines import DeepEnsembleClassifier, FeatureDistanceClassifier
+from skuq.calibration import conformal_p_values
 from skuq.metrics import area_under_risk_coverage, detection_metrics
+from skuq.ood import SCORES, Combination
 
 DATASETS = ("clinc150", "clinc30", "photos", "mnist", "adult")
 SINGLE = ("entropy", "energy", "neighbors", "mahalanobis-relative", "support")
 PEERS = ("softmax", "mahalanobis", "vim", "feature-distance", "ensemble", "quam", "quam-total")
 NETWORKS_ONLY = ("mahalanobis", "vim", "feature-distance")  # and linear models
 COMBINED = ("detector", "detector-quam")
-METHODS = (*SINGLE, *PEERS, *COMBINED)
+METHODS = (*SINGLE, *PEERS, *COMBINED, "few")
+FEW = (19, 20, 50, 100, 200)
 Score = Callable[[Any], np.ndarray]
 
 
@@ -267,6 +273,9 @@ def run_method(
             }
             around = fitted_detector(task, found, seed)
             scores["detector-quam"] = around
+        elif method == "few":
+            yield from few(task, seed)
+            return
         elif method == "detector":
             scores = {method: fitted_detector(task, task.model, seed)}
         else:
@@ -301,6 +310,30 @@ def figures(score: Any, task: Task, start: float) -> dict[str, dict]:
     return found
 
 
+def few(task: Task, seed: int) -> Iterator[tuple[str, dict[str, dict]]]:
+    """Measure false alarms and flagged OOD inputs with few held-out inputs, over 50 draws."""
+    fitted = fitted_detector(task, task.model, seed)
+    groups = {name: SCORES[name].group for name in fitted.scores_}
+    held_out = fitted.single_scores(task.X_held_out)
+    inputs = {"test": task.X_test} | task.ood
+    scores = {name: fitted.single_scores(X) for name, X in inputs.items()}
+    random = np.random.default_rng(seed)
+    for n in FEW:
+        draws = [held_out.iloc[random.permutation(len(held_out))[:n]] for _ in range(50)]
+        combined = [Combination.of(draw.to_dict("series"), groups) for draw in draws]
+        one = "energy" if "energy" in held_out else "neighbors"
+        flagged: dict[str, dict] = {f"detector-{n}": {}, f"{one}-{n}": {}}
+        for name, of_inputs in scores.items():
+            p_values = [
+                [each.p_values(of_inputs.to_dict("series")) for each in combined],
+                [conformal_p_values(of_inputs[one], draw[one]) for draw in draws],
+            ]
+            key = "false_alarms" if name == "test" else "flagged"
+            for method, values in zip(flagged, p_values, strict=True):
+                flagged[method][name] = {key: (np.array(values) <= 0.05).mean()}
+        yield from flagged.items()
+
+
 def predictions(task: Task) -> np.ndarray:
     if hasattr(task.model, "predict"):
         return task.model.predict(task.X_test)
@@ -322,7 +355,7 @@ def run(dataset: str, seed: int, *, args) -> dict:
             continue  # measured with "quam"
         for name, values in run_method(dataset, method, task, seed):
             found[name] = values
-            shown = {ood: round(v["auroc"], 4) for ood, v in values.items() if ood != "test"}
+            shown = {o: round(next(iter(v.values())), 4) for o, v in values.items() if o != "test"}
             rest = {key: round(float(v), 4) for key, v in values["test"].items()}
             print(dataset, seed, f"{name:20}", shown, rest, flush=True)
     return found

@@ -22,6 +22,8 @@ from skuq.files import stored
 from skuq.validation import with_names
 from skuq.wrappers import unwrap
 
+SAMPLES_PER_FEATURE = 5  # minimum for estimating a covariance without shrinkage
+_SMALLEST_VARIANCE = 1e-6  # relative to the largest, of a covariance that is not shrunk
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
 
@@ -194,8 +196,8 @@ def fit_whitening(
     """Fit one normal distribution per class, all with the same covariance.
 
     Each feature is scaled to variance 1 within classes (features that do not vary within classes
-    stay unscaled). The covariance around the class means is then shrunk as Ledoit and Wolf
-    proposed. The shrunk covariance is invertible for any number of features.
+    stay unscaled). With fewer than five samples per feature, or nearly dependent features, the
+    covariance around the class means is then shrunk as Ledoit and Wolf proposed.
 
     Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,).
     Sample weights default to 1. Returns the class means, (n_classes, n_features), and the map.
@@ -214,21 +216,26 @@ def fit_whitening(
             "do not vary within classes; use distance='cosine' or more training samples."
         )
     scale[~varies] = 1
-    variances, directions = np.linalg.eigh(_shrunk_covariance(residuals / scale, weight))
-    smallest = np.finfo(np.float64).eps * len(variances) * variances.max()
+    residuals /= scale
+    covariance = (residuals.T * weight) @ residuals / weight.sum()
+    variances, directions = np.linalg.eigh(covariance)
+    n_features = len(variances)
+    few = weight.sum() < SAMPLES_PER_FEATURE * n_features
+    if few or variances[0] < _SMALLEST_VARIANCE * variances[-1]:
+        variances, directions = np.linalg.eigh(_shrunk(covariance, residuals, weight))
+    smallest = np.finfo(np.float64).eps * n_features * variances[-1]
     matrix = directions / np.sqrt(variances.clip(smallest)) / scale[:, None]
     return means, Whitening(np.average(features, axis=0, weights=weight), matrix)
 
 
-def _shrunk_covariance(rows: FloatArray, weight: FloatArray) -> FloatArray:
-    """Covariance of weighted rows around 0, shrunk towards a multiple of the identity.
+def _shrunk(sample: FloatArray, rows: FloatArray, weight: FloatArray) -> FloatArray:
+    """Shrink a sample covariance of weighted rows around 0 towards a multiple of the identity.
 
     Ledoit, Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal
     of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4; a row of weight 2 counts as two samples.
     scikit-learn's `LedoitWolf` does not accept weights.
     """
     n_samples, n_features = weight.sum(), rows.shape[1]
-    sample: FloatArray = (rows.T * weight) @ rows / n_samples
     mean_variance = np.trace(sample) / n_features
     distance = (sample**2).sum() - n_features * mean_variance**2  # d^2, times n_features
     # The mean of |x x^T - S|^2 equals the mean of |x|^4 minus |S|^2.

@@ -180,24 +180,23 @@ display = OODDisplay.from_estimator(
 
 # %%
 # The next figure shows single messages, the most unusual on top. Bars show the combined surprise,
-# the negative of ``score_samples``, on a square-root scale. Unlike p-values, the surprise still
-# differs between messages that are more unusual than all held-out messages. Messages beyond the
-# dashed line are flagged.
+# on a square-root scale. Unlike p-values, the surprise still differs between messages that are more
+# unusual than all held-out messages. Orange messages are flagged.
 shown = np.unique(
     np.concatenate([texts[test[1:8]], ood["other services"][4::18], ood["elsewhere"][::30]])
 )
-surprise = -of_embeddings.score_samples(encoder.transform(shown))
+surprise = of_embeddings.explain(encoder.transform(shown))["surprise"].to_numpy()
 shown = shown[np.argsort(surprise)]
 surprise = np.sort(surprise)
 answers = head.predict(encoder.transform(shown))
-limit, white = -of_embeddings.offset_, {"facecolor": "white", "edgecolor": "none", "pad": 1}
+flagged = of_embeddings.predict(encoder.transform(shown)) == -1
+white = {"facecolor": "white", "edgecolor": "none", "pad": 1}
 # sphinx_gallery_thumbnail_number = 2
 fig, ax = plt.subplots(figsize=(9, 5.5), layout="constrained")
-ax.axvline(limit, color="0.3", linestyle="--", linewidth=1.2, zorder=0)
 for k, (value, answer) in enumerate(zip(surprise, answers, strict=True)):
-    colour = "#D55E00" if value > limit else "#0072B2"
+    colour = "#D55E00" if flagged[k] else "#0072B2"
     ax.barh(k, value, color=colour, height=0.62)
-    said = "I was not made for this" if value > limit else answer
+    said = "I was not made for this" if flagged[k] else answer
     place = (np.sqrt(value) + 0.3) ** 2
     ax.text(place, k, said, va="center", color=colour, fontsize=9, bbox=white)
 ax.set_xscale("function", functions=(np.sqrt, np.square))

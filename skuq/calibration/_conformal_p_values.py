@@ -65,12 +65,13 @@ def conformal_p_values(
     """
     checked, held = _checked_scores(scores, "scores"), _checked_scores(held_out, "held_out")
     counts = np.ones(len(held)) if counts is None else counts
-    if y_held_out is None:
-        return _p_values(checked, held, counts)
-    labels = checked_labels(column_or_1d(y_held_out), "y_held_out")
-    check_consistent_length(held, labels)
+    labels = np.zeros(len(held))
+    if y_held_out is not None:
+        labels = checked_labels(column_or_1d(y_held_out), "y_held_out")
+        check_consistent_length(held, labels)
     classes = (labels == label for label in np.unique(labels))
-    return np.max([_p_values(checked, held[own], counts[own]) for own in classes], axis=0)
+    at_least = ((1 + count_at_least(checked, held[c], counts[c]), counts[c].sum()) for c in classes)
+    return np.max([count / (1 + total) for count, total in at_least], axis=0)
 
 
 def conformal_limit(
@@ -87,11 +88,11 @@ def conformal_limit(
     return float(held[order[enough.argmax()]]) if enough.any() else math.inf
 
 
-def _p_values(scores: FloatArray, held_out: FloatArray, counts: FloatArray) -> FloatArray:
+def count_at_least(scores: FloatArray, held_out: FloatArray, counts: FloatArray) -> FloatArray:
+    """Sum the counts of the held-out scores that are at least as large as each score, (n,)."""
     limits, order = scores - ROUNDING * np.abs(scores), np.argsort(held_out)
-    at_least = np.append(np.cumsum(counts[order][::-1])[::-1], 0.0)  # sum from each score on
-    first = np.searchsorted(held_out[order], limits, side="left")
-    return (1 + at_least[first]) / (1 + counts.sum())
+    from_each_on = np.append(np.cumsum(counts[order][::-1])[::-1], 0.0)
+    return from_each_on[np.searchsorted(held_out[order], limits, side="left")]
 
 
 def _checked_scores(scores: ArrayLike, name: str, min_samples: int = 1) -> FloatArray:

@@ -52,7 +52,13 @@ from skuq.validation import (
 from skuq.wrappers import is_module
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
-_RESERVED = ("p_value", "most_unusual", "columns", "words")  # columns of the result of `explain`
+_RESERVED = (
+    "p_value",
+    "surprise",
+    "most_unusual",
+    "columns",
+    "words",
+)  # columns of the result of `explain`
 
 
 @dataclass(repr=False, eq=False)
@@ -61,9 +67,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     Scores of an input are the uncertainty of the model, the distance from the training data in the
     model's features, and for tables the number of values that training rows lack. They are combined
-    into one statistic, which is compared with that of held-out inputs. For any model, if new inputs
-    have the distribution of the held-out inputs, the expected fraction of flagged inputs is at most
-    `false_alarm_rate`.
+    into one statistic, which is compared with that of held-out inputs. If new inputs have the
+    distribution of the held-out inputs, the expected fraction of flagged inputs is at most
+    `false_alarm_rate`, for any model: exactly for one score, and by simulation for several.
 
     Parameters
     ----------
@@ -117,8 +123,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     scores_ : list of str
         Names of the scores that are combined.
     offset_ : float
-        Threshold: inputs with smaller `score_samples` are flagged. It depends on the current
-        `false_alarm_rate`.
+        Threshold: inputs with smaller `score_samples` are flagged. It is `false_alarm_rate`.
     n_held_out_ : int
         Number of held-out inputs.
     n_features_in_, feature_names_in_
@@ -128,8 +133,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     -----
     Each score is converted to a surprise, the negative log of its p-value among the held-out
     inputs, extrapolated linearly beyond their scores. The squared surprises are averaged within
-    each kind of score (model, distance, support). The sum over kinds is compared with the sums of
-    the held-out inputs.
+    each kind of score (model, distance, support), and summed over kinds. By cross-validation, an
+    input is compared with the held-out inputs of a fold by surprises that do not depend on this
+    fold (CV+, Barber et al.); at most twice the false alarm rate is proved for this comparison.
 
     The false alarm rate holds in expectation over the draw of the held-out inputs, which must have
     the distribution of new inputs and must not be used for training. With n held-out inputs, the
@@ -139,10 +145,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     References
     ----------
-    Bates, Candès, Lei, Romano, Sesia, "Testing for Outliers with Conformal p-values", Annals of
-    Statistics 51, 2023. Haroush, Frostig, Heller, Soudry, "A Statistical Framework for Efficient
-    Out of Distribution Detection in Deep Neural Networks", ICLR 2022 (p-values, combined by
-    Fisher's method).
+    Barber, Candès, Ramdas, Tibshirani, "Predictive Inference with the Jackknife+", Annals of
+    Statistics 49, 2021. Bates, Candès, Lei, Romano, Sesia, "Testing for Outliers with Conformal
+    p-values", Annals of Statistics 51, 2023. Haroush, Frostig, Heller, Soudry, "A Statistical
+    Framework for Efficient Out of Distribution Detection in Deep Neural Networks", ICLR 2022
+    (p-values, combined by Fisher's method).
 
     Examples
     --------
@@ -186,8 +193,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     @property
     def offset_(self) -> float:
-        """Threshold of `score_samples` below which inputs are flagged, at the current rate."""
-        return -self._combination.limit(self.false_alarm_rate)
+        """Threshold of `score_samples` below which inputs are flagged."""
+        return self.false_alarm_rate
 
     @_fit_context(prefer_skip_nested_validation=False)
     def fit(
@@ -302,7 +309,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         a fraction p is expected to have a p-value of p or less.
         """
         check_is_fitted(self)
-        return self._combination.p_values(-self.score_samples(X))
+        return self._combination.p_values(self._scores_of(X))
 
     def predict(self, X: Any) -> NDArray[np.int64]:
         """Predict -1 if the p-value of an input is at most `false_alarm_rate`, else 1, as int64."""
@@ -314,13 +321,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return self.score_samples(X) - self.offset_
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Compute the negative combined surprise of inputs, (n_samples,), float64.
+        """Compute p-values minus up to 1e-9, by which the combined surprise breaks ties, (n_samples,).
 
-        It is at most 0, and smaller for more unusual inputs, even if they are more unusual than all
-        held-out inputs.
+        They are smaller for more unusual inputs, even if these are more unusual than all held-out
+        inputs.
         """
         check_is_fitted(self)
-        return -self._combination.statistic(self._scores_of(X))
+        return self._combination.ranks(self._scores_of(X))
+        """
+        check_is_fitted(self)
+        return self._combination.ranks(self._scores_of(X))
 
     def single_scores(self, X: Any) -> pd.DataFrame:
         """Compute the separate scores, before comparison with the scores of held-out inputs.
@@ -340,9 +350,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Returns
         -------
         DataFrame
-            One row per input, with the index of `X`. Columns: ``p_value``; ``most_unusual``, the
-            name of the score with the largest surprise; and one column of p-values per score. For
-            tables of up to 100 columns, ``columns`` names up to three columns and their values:
+            One row per input, with the index of `X`. Columns: ``p_value``; ``surprise``, the
+            combined surprise, which also ranks inputs of equal p-value; ``most_unusual``, the name
+            of the score with the largest surprise; and one column of p-values per score. For tables
+            of up to 100 columns, ``columns`` names up to three columns and their values:
             values that training rows lack, or that contribute most to the surprise. For texts,
             ``words`` are up to three words that training texts lack, or that contribute most.
         """
@@ -350,14 +361,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         scores, combined = self._scores_of(X), self._combination
         surprises = pd.DataFrame(combined.surprises(scores))
         found: dict[str, Any] = {
-            "p_value": combined.p_values(combined.statistic(scores)),
+            "p_value": combined.p_values(scores),
+            "surprise": combined.statistic(scores),
             "most_unusual": surprises.idxmax(axis=1).to_numpy(),
             **combined.single_p_values(scores),
         }
         if self._parts is not None:
             name = "words" if is_texts(X) else "columns"
             found[name] = self._parts.describe(
-                self._checked_inputs(X), lambda other: -self.score_samples(with_names(self, other))
+                self._checked_inputs(X),
+                lambda other: combined.statistic(self._scores_of(with_names(self, other))),
             )
         return with_index_of(X, pd.DataFrame(found))
 

@@ -15,16 +15,15 @@ from sklearn.utils import check_consistent_length
 
 from skuq._information import centred, entropy, has_conventional_offset, logsumexp
 from skuq.base import FloatArray
-from skuq.calibration import conformal_limit, conformal_p_values
+from skuq.calibration import conformal_p_values, count_at_least
 from skuq.explanations import TrainingValues, as_table, number_columns
-from skuq.features import Whitening, fit_whitening
+from skuq.features import SAMPLES_PER_FEATURE, Whitening, fit_whitening
 from skuq.files import stored
 from skuq.ood._outputs import RowOutputs
 from skuq.validation import finite, independent_counts
 
 N_NEIGHBORS = 10
 MOST_REFERENCES = 50_000  # maximum number of training rows in the nearest-neighbour index
-_ROWS_PER_FEATURE = 5  # minimum number of rows per feature for estimating a covariance
 _FEWEST_DIRECTIONS = 32  # minimum number of features of embeddings
 _N_CHOICE = 2000  # maximum number of rows on which metrics are compared
 # Embeddings have equal lengths if the standard deviation of the lengths, divided by their mean, is
@@ -32,7 +31,7 @@ _N_CHOICE = 2000  # maximum number of rows on which metrics are compared
 _SAME_LENGTH = 1e-2
 _SHARE_OF_TAIL = 0.1
 _LARGEST = 1e100  # largest score and largest surprise; replaces NaN and larger values
-_N_FOLDS = 20  # number of cross-validation folds of the held-out inputs
+_N_FOLDS = 10  # number of cross-validation folds of the held-out inputs
 
 
 @dataclass(frozen=True)
@@ -272,9 +271,9 @@ class RelativeMahalanobis(Score):
         if codes is None or features is None or issparse(features):
             return "a classifier with dense numeric features"
         n, d = features.shape
-        if n < _ROWS_PER_FEATURE * d or len(np.unique(codes)) < 2:
+        if n < SAMPLES_PER_FEATURE * d or len(np.unique(codes)) < 2:
             return (
-                f"{_ROWS_PER_FEATURE} training rows per feature and two classes; there are {n} "
+                f"{SAMPLES_PER_FEATURE} training rows per feature and two classes; there are {n} "
                 f"rows for {d} features and {len(np.unique(codes))} classes"
             )
         varies = any(np.ptp(features[codes == code], axis=0).any() for code in np.unique(codes))
@@ -395,14 +394,20 @@ class Combination:
     The statistic is the sum over groups of the mean squared surprise within each group. Scores of
     one group, such as all scores computed from logits, therefore count as one score. A large
     surprise in one group outweighs small surprises in all groups.
+
+    Held-out inputs are divided into folds. An input is compared with those of a fold by tails
+    that were fitted without this fold, so that both are new to the tails (CV+). For one score,
+    this is the comparison of the scores themselves.
     """
 
     groups: dict[str, str]  # group of each score
     tails: dict[str, Tail]  # surprise at each score
+    folds: NDArray[np.int64]  # fold of each held-out input, (n_held_out,)
+    tails_of_folds: list[dict[str, Tail]]  # tails without the held-out inputs of each fold
     held_out: NDArray[np.float64]  # statistic of the held-out inputs, (n_held_out,)
     counts: FloatArray  # number of independent samples that each held-out input counts as
-    # Classes of the held-out inputs, if the false alarm rate must hold within each class.
-    codes: NDArray[np.int64] | None = None
+    # Classes of the held-out inputs; the false alarm rate holds within each of them.
+    codes: NDArray[np.int64]
 
     @classmethod
     def of(
@@ -415,28 +420,34 @@ class Combination:
     ) -> Self:
         """Fit the combination to scores of held-out inputs, each of shape (n_held_out,).
 
-        By cross-validation, the statistic of a held-out input is computed from tails that were
-        fitted without this input, as for a new input. With tails fitted to its own scores, it would
-        appear less surprising than a new input. Inputs of the same of the `units` share a fold.
+        Inputs of the same of the `units` share a fold.
         """
         n_rows = len(next(iter(scores.values())))
         units = np.arange(n_rows) if units is None else np.unique(units, return_inverse=True)[1]
         counts = independent_counts(weight, units)
-        tails = {n: Tail.of(each) for n, each in scores.items()}
-        whole = cls(dict(groups), tails, np.empty(0), counts, codes)
-        fold, held_out = units % _N_FOLDS, np.full(n_rows, _LARGEST**2)
+        codes = np.zeros(n_rows, dtype=np.int64) if codes is None else codes
+        tails, folds = {n: Tail.of(each) for n, each in scores.items()}, units % _N_FOLDS
+        whole = cls(dict(groups), tails, folds, [], np.empty(0), counts, codes)
+        held_out = np.full(n_rows, _LARGEST**2)
         # Cross-validation needs two folds; with one, the statistic is the largest possible.
-        for own in (fold == k for k in np.unique(fold) if (fold != k).any()):
-            others = {n: Tail.of(each[~own]) for n, each in scores.items()}
-            part = replace(whole, tails=others)
-            held_out[own] = part.statistic({n: each[own] for n, each in scores.items()})
+        for fold in np.unique(folds):
+            own = folds == fold
+            if own.all():
+                whole.tails_of_folds.append(tails)
+                break
+            whole.tails_of_folds.append({n: Tail.of(each[~own]) for n, each in scores.items()})
+            part = {n: each[own] for n, each in scores.items()}
+            held_out[own] = whole._statistic(part, whole.tails_of_folds[-1])
         return replace(whole, held_out=held_out)
 
     def statistic(self, scores: Mapping[str, FloatArray]) -> FloatArray:
         """Sum over groups of the mean squared surprise, (n,)."""
+        return self._statistic(scores, self.tails)
+
+    def _statistic(self, scores: Mapping[str, FloatArray], tails: Mapping[str, Tail]) -> FloatArray:
         by_group: dict[str, list[FloatArray]] = {}
-        for name, surprise in self.surprises(scores).items():
-            by_group.setdefault(self.groups[name], []).append(surprise**2)
+        for name, tail in tails.items():
+            by_group.setdefault(self.groups[name], []).append(tail.surprise(scores[name]) ** 2)
         total: FloatArray = np.sum([np.mean(each, axis=0) for each in by_group.values()], axis=0)
         return total
 
@@ -444,11 +455,21 @@ class Combination:
         """Surprise at each score separately, (n,) each, in nats."""
         return {name: tail.surprise(scores[name]) for name, tail in self.tails.items()}
 
-    def p_values(self, statistic: FloatArray) -> FloatArray:
-        """Conformal p-values, (n,): fraction of held-out inputs at least as unusual."""
-        return conformal_p_values(
-            statistic, self.held_out, y_held_out=self.codes, counts=self.counts
-        )
+    def p_values(self, scores: Mapping[str, FloatArray]) -> FloatArray:
+        """Fraction of held-out inputs at least as unusual, the largest of the classes, (n,)."""
+        classes = np.unique(self.codes)
+        at_least = np.ones((len(classes), len(next(iter(scores.values())))))
+        for fold, tails in zip(np.unique(self.folds), self.tails_of_folds, strict=True):
+            statistic = self._statistic(scores, tails)
+            for row, code in enumerate(classes):
+                own = (self.folds == fold) & (self.codes == code)
+                at_least[row] += count_at_least(statistic, self.held_out[own], self.counts[own])
+        return np.max([row / n for row, n in zip(at_least, self._totals, strict=True)], axis=0)
+
+    def ranks(self, scores: Mapping[str, FloatArray]) -> FloatArray:
+        """P-values minus less than 1e-9 by which the statistic breaks their ties, (n,)."""
+        surprise = np.log1p(self.statistic(scores))
+        return self.p_values(scores) - 1e-9 * (surprise / (1 + surprise))
 
     def single_p_values(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
         """Conformal p-values of each score separately, (n,) each."""
@@ -458,18 +479,9 @@ class Combination:
     @property
     def smallest_p_value(self) -> float:
         """Smallest possible p-value of an input."""
-        return float(1 / (1 + min(self.counts[own].sum() for own in self._classes())))
+        return float(1 / min(self._totals))
 
-    def limit(self, false_alarm_rate: float) -> float:
-        """Largest statistic that is not flagged; infinite if no statistic can be flagged."""
-        limits = [
-            conformal_limit(self.held_out[own], 1 - false_alarm_rate, self.counts[own])
-            for own in self._classes()
-        ]
-        # The factor is larger than the relative tolerance with which p-values compare scores.
-        return (1 + 2e-6) * max(limits)
-
-    def _classes(self) -> list[Any]:
-        """Masks of the held-out inputs of each class."""
-        parts = np.zeros(len(self.held_out)) if self.codes is None else self.codes
-        return [parts == code for code in np.unique(parts)]
+    @property
+    def _totals(self) -> list[Any]:
+        """Number of held-out inputs of each class and the input itself."""
+        return [1 + self.counts[self.codes == code].sum() for code in np.unique(self.codes)]

@@ -408,7 +408,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         scored, outputs, disagreement = self._scored(X)
         unsupported = self.training_values_.unsupported(X)
         scores = _scores(unsupported.sum(axis=1), disagreement)
-        p_values = self.combination_.p_values(self.combination_.statistic(scores))
+        p_values = self.combination_.p_values(scores)
         scored["conformal_p_value"] = p_values
         scored = scored.assign(**self._regions(outputs, scored, coverage))
         unseen = self.training_values_.unseen(X)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import cdist, mahalanobis
-from sklearn.covariance import LedoitWolf
+from sklearn.covariance import EmpiricalCovariance, LedoitWolf
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -134,7 +134,9 @@ def test_cosine_distance_is_the_mean_to_the_neighbours(iris, network, layer, n_n
 
 
 @pytest.mark.parametrize("layer", CUTS)
-def test_mahalanobis_distance_is_that_to_the_nearest_class_mean(iris, network, layer):
+@pytest.mark.parametrize("step", [1, 15])  # the covariance of ten samples is shrunk
+def test_mahalanobis_distance_is_that_to_the_nearest_class_mean(iris, network, layer, step):
+    iris = [each[::step] for each in iris]
     model = FeatureDistanceClassifier(FrozenEstimator(network), layer=layer)
     model.set_params(distance="mahalanobis").fit(*iris)
     features = np.hstack(features_of(network, iris[0], layer))
@@ -142,8 +144,10 @@ def test_mahalanobis_distance_is_that_to_the_nearest_class_mean(iris, network, l
     residuals = features - means[iris[1]]
     scale = residuals.std(axis=0)
     scale[scale == 0] = 1
-    shrunk = LedoitWolf(assume_centered=True).fit(residuals / scale).covariance_
-    precision = np.linalg.inv(scale[:, None] * shrunk * scale)
+    covariance = EmpiricalCovariance(assume_centered=True).fit(residuals / scale).covariance_
+    if len(features) < 5 * len(covariance) or np.linalg.cond(covariance) > 1e6:
+        covariance = LedoitWolf(assume_centered=True).fit(residuals / scale).covariance_
+    precision = np.linalg.inv(scale[:, None] * covariance * scale)
     X = 3 * iris[0][:10]
     rows = np.hstack(features_of(network, X, layer))
     expected = [min(mahalanobis(row, mean, precision) ** 2 for mean in means) for row in rows]

@@ -84,7 +84,7 @@ def test_embeddings_get_the_confidence_of_the_model_and_distances(detector, embe
     assert detector.n_held_out_ == 300
     best = max(auroc(detector, embedded, name) for name in detector.scores_)
     assert auroc(detector, embedded) > best - 0.01 > 0.9
-    assert 0.03 < (detector.predict(embedded["new"]) < 0).mean() < 0.075
+    assert 0.02 < (detector.predict(embedded["new"]) < 0).mean() < 0.075
     assert (detector.predict(embedded["ood"]) < 0).mean() > 0.5
 
 
@@ -145,7 +145,7 @@ def test_relative_mahalanobis_is_the_difference_of_two_distances():
     to_class = squared(new[:, None] - means, within).min(axis=1)
     expected = to_class - squared(new - X.mean(axis=0), overall)
     found = detector.single_scores(new)["mahalanobis"]
-    assert (np.abs(found - expected) < 0.05 * to_class + 0.05).all()  # ours are shrunk a little
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_columns_of_a_table_get_no_confidence_of_the_model():
@@ -302,7 +302,6 @@ def test_too_few_held_out_inputs_are_told(embedded):
     with pytest.warns(UserWarning, match="at least 99"):
         detector.fit(embedded["X"][:100], embedded["y"][:100])
     assert (detector.predict(embedded["ood"]) == 1).all()
-    assert detector.offset_ == -np.inf
 
 
 def test_rates_hold_within_classes(embedded):

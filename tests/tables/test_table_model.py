@@ -45,7 +45,7 @@ def test_the_conformal_p_value_is_that_of_the_detector_of_the_same_scores(train)
     known = {"support": held["n_unsupported"].to_numpy(), "epistemic": held["epistemic"].to_numpy()}
     combined = Combination.of(known, {name: name for name in known})
     new = {"support": np.zeros(len(rows)), "epistemic": rows["epistemic"].to_numpy()}
-    expected = combined.p_values(combined.statistic(new))
+    expected = combined.p_values(new)
     np.testing.assert_allclose(rows["conformal_p_value"], expected)
     by_uncertainty = rows.sort_values("epistemic")["conformal_p_value"]
     assert by_uncertainty.is_monotonic_decreasing
