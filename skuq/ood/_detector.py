@@ -323,8 +323,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def score_samples(self, X: Any) -> FloatArray:
         """Compute p-values minus up to 1e-9, by which the combined surprise breaks their ties.
 
-        The scores, (n_samples,), float64, are smaller for more unusual inputs, even if these are more unusual than all held-out
-        inputs.
+        The scores, (n_samples,), float64, are smaller for more unusual inputs, even if these are
+        more unusual than all held-out inputs.
         """
         check_is_fitted(self)
         return self._combination.ranks(self._scores_of(X))
