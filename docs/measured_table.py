@@ -10,11 +10,64 @@ from sphinx.application import Sphinx
 
 from benchmarks.harness import RESULTS, changed_parts
 
+# Headings of names that several tables show, so that each is called the same on all pages.
+HEADINGS = {
+    "adult": "Adult",
+    "amazon_computers": "AmazonComputers",
+    "amazon_photo": "AmazonPhotos",
+    "asterix": "Asterix",
+    "breakout": "Breakout",
+    "citeseer_full": "CiteSeer",
+    "coauthor_cs": "CoauthorCS",
+    "coraml": "CoraML",
+    "fashion_mnist": "FashionMNIST",
+    "freeway": "Freeway",
+    "kmnist": "KMNIST",
+    "mnist": "MNIST",
+    "omniglot_latin": "Omniglot (Latin)",
+    "seaquest": "Seaquest",
+    "space_invaders": "Space Invaders",
+    "bootstrapped": "Bootstrapped DQN",
+    "confidence": "1 - largest probability",
+    "dqn": "DQN",
+    "dropout": "MC dropout",
+    "egnn": "EGCN",
+    "egnn-both": "EGCN-vacuity-evidence-prop",
+    "egnn-evidence": "EGCN-evidence-prop",
+    "egnn-vacuity": "EGCN-vacuity-prop",
+    "energy-diffused": "energy, our diffusion",
+    "energy-similar": "energy, over similar nodes",
+    "ensemble": "deep ensemble",
+    "entropy": "entropy of the given model",
+    "epn": "EPN",
+    "epn-free": "EPN-reg, learned layer (``epn-free``)",
+    "epn-ice": "EPN + ICE",
+    "epn-reg": "EPN-reg",
+    "epn-similar": "EPN-reg, over similar nodes",
+    "gkde": "SGCN-GKDE",
+    "gnnsafe": "GNNSafe, own share .5",
+    "gnnsafe-0.2": "GNNSafe, own share .2",
+    "gpn": "GPN",
+    "laplace": "last-layer Laplace",
+    "max-score": "largest probability",
+    "mc-dropout": "MC dropout",
+    "neighbours": "``FeatureDistanceClassifier``",
+    "qrdqn": "QR-DQN",
+    "quam-pool": "QUAM",
+    "sg-mcmc": "cSG-HMC",
+    "uadqn": "UADQN",
+    "ece": "ECE",
+    "region_accuracy": "in the region",
+    "region_share": "%unc",
+    "target_bin_error": "CalE",
+}
+
 
 def names(text: str) -> dict[str, str]:
-    """Lines ``name = heading``, or ``name`` alone, which is its own heading."""
+    """Lines ``name = heading``, or ``name`` alone, with its heading of `HEADINGS` or itself."""
     pairs = (line.partition(" = ") for line in text.splitlines() if line.strip())
-    return {name.strip(): heading.strip() or name.strip() for name, _, heading in pairs}
+    stripped = ((name.strip(), heading.strip()) for name, _, heading in pairs)
+    return {name: heading or HEADINGS.get(name, name) for name, heading in stripped}
 
 
 def published(text: str) -> dict[str, list[str]]:
@@ -133,10 +186,11 @@ def _cell(record: dict | None, theirs: str, options: dict) -> str:
 def verdict(ours: list[float], theirs: str) -> str:
     """Whether our interval, value ± spread, overlaps a paper's (=), is above (>) or below it (<).
 
-    A paper's figure without a spread is an interval of width 0; "about 5" gets no sign.
+    The spread of a figure quoted without one is half of its last digit; "about 5" gets no sign.
     """
+    figure, _, printed = theirs.partition(" ± ")
     try:
-        value, spread = map(float, [*theirs.split(" ± "), 0][:2])
+        value, spread = float(figure), float(printed or 0.5 / 10 ** len(figure.partition(".")[2]))
     except ValueError:
         return ""
     if abs(ours[0] - value) <= ours[1] + spread:

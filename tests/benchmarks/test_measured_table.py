@@ -76,10 +76,10 @@ def test_figures_of_a_paper_follow_ours_as_it_prints_them():
 
 
 def test_a_sign_says_whether_our_interval_overlaps_the_papers():
-    paper = published("quam = 99.4 ± 0.2, 50.3\nentropy = 89.5, -")
+    paper = published("quam = 98.0 ± 0.2, 50.44\nentropy = 89.6, -")
     assert rows(paper=paper, spread=None, scale=100.0, digits=1)[1:] == [
-        ["QUAM", "98.8 ± 0.4 (99.4 ± 0.2) <", "50.0 ± 0.4 (50.3) ="],
-        ["entropy", "90.0 ± 0.4 (89.5) >", "\N{EN DASH}"],
+        ["QUAM", "98.8 ± 0.4 (98.0 ± 0.2) >", "50.0 ± 0.4 (50.44) <"],
+        ["entropy", "90.0 ± 0.4 (89.6) =", "\N{EN DASH}"],
     ]
 
 
@@ -94,8 +94,8 @@ def test_figures_of_a_paper_that_fit_no_row_or_column_are_refused(text):
         rows(paper=published(text))
 
 
-def test_names_without_a_heading_are_their_own():
-    assert names("quam = QUAM\n\nentropy") == {"quam": "QUAM", "entropy": "entropy"}
+def test_names_without_a_heading_have_that_of_all_pages_or_are_their_own():
+    assert names("quam = Q\n\nece\nmae") == {"quam": "Q", "ece": "ECE", "mae": "mae"}
 
 
 def origin(machine=None, **known):
