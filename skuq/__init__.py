@@ -1,9 +1,7 @@
 """skuq: honest uncertainty for scikit-learn users.
 
-Every public name is importable from here and is loaded on first use. Estimators are found among the
-plugins (entry points of the group ``skuq.estimators``); all other names are loaded from their
-modules. Therefore ``import skuq`` imports neither torch, nor scikit-learn, nor an optional
-dependency.
+Every public name is loaded on first use, estimators through their plugins (see `skuq.imports`), so
+``import skuq`` imports neither torch, nor scikit-learn, nor an optional dependency.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -68,9 +68,6 @@ class Uncertainty:
     array([0.5 , 0.75])
     >>> u[u.epistemic > 0.1].total
     array([0.75])
-    >>> [name for name, row in zip(["one", "two"], u) if row.epistemic > 0.1]
-    ['two']
-    >>> total, aleatoric, epistemic = u.parts
     """
 
     total: FloatArray
@@ -83,11 +80,6 @@ class Uncertainty:
         """Build from the two parts; the total is their sum.
 
         Pass None for a part that is not measured. It becomes NaN; the total equals the other part.
-
-        Raises
-        ------
-        ValueError
-            If the parts differ in shape, or both are None.
         """
         measured = [np.asarray(p, np.float64) for p in (aleatoric, epistemic) if p is not None]
         if not measured:
@@ -119,12 +111,6 @@ class Uncertainty:
 
         The models are equally plausible. In nats: the aleatoric part is their mean entropy; the
         epistemic part is their disagreement, the mutual information of class and model.
-
-        Examples
-        --------
-        >>> from skuq import Uncertainty
-        >>> Uncertainty.from_models([[[1.0, 0.0], [0.0, 1.0]]]).parts
-        (array([0.69314718]), array([0.]), array([0.69314718]))
         """
         with np.errstate(divide="ignore"):  # log 0 = -inf is intended
             log_proba = np.log(np.asarray(proba, np.float64))
@@ -135,12 +121,6 @@ class Uncertainty:
         """Return one part by name, (n_samples,), with the total in rows where that part is NaN.
 
         Use it to rank inputs, as `UncertaintyMixin.score_samples` does.
-
-        Examples
-        --------
-        >>> from skuq import Uncertainty
-        >>> Uncertainty.from_total([0.5, 0.25]).part_or_total("epistemic")
-        array([0.5 , 0.25])
         """
         values: FloatArray = getattr(self, part)
         return np.where(np.isnan(values), self.total, values)
@@ -239,10 +219,9 @@ class PredictionInterval(NamedTuple):
 class UncertaintyMixin(DeviceMixin):
     """Mixin for estimators that implement ``predict_uncertainty(X) -> Uncertainty``.
 
-    It adds ``score_samples``, so that out-of-distribution detection works in a plain
-    scikit-learn ``Pipeline`` and with scikit-learn's scorers. Pickles record the version of
-    skuq. Loading a pickle raises a `ValueError` if this version differs from the installed version
-    in the major or minor number, because the meaning of the stored attributes may have changed.
+    It adds ``score_samples``, so that out-of-distribution detection works in a plain scikit-learn
+    ``Pipeline`` and with scikit-learn's scorers. Loading a pickle raises a `ValueError` if skuq had
+    another major or minor version, because the meaning of stored attributes may have changed.
     """
 
     def __getstate__(self) -> dict[str, Any]:
@@ -302,8 +281,7 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     Returns
     -------
     Uncertainty
-        Total, aleatoric and epistemic part, each of shape (n_samples,), with the index of `X`
-        if it is a pandas object.
+        Total, aleatoric and epistemic part, with the index of `X` if it is a pandas object.
 
     Raises
     ------
@@ -311,8 +289,6 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
         If unwrapping ends at an estimator without ``predict_uncertainty``, at an estimator that
         averages several models, or at a `TransformedTargetRegressor` whose transformation is not
         a scaling.
-    sklearn.exceptions.NotFittedError
-        If the estimator is not fitted.
 
     Examples
     --------

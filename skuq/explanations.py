@@ -217,9 +217,8 @@ class Explanation:
     epistemic : ndarray of shape (n_rows,), float64
         Epistemic uncertainty of each row.
     contribution : ndarray of shape (n_rows, n_columns) or (n_texts, n_words), float64
-        Mean decrease in epistemic uncertainty when the value of the column is replaced by the
-        value of a typical row, or the word by a word of a typical text; 0 for the padding.
-        Negative if a typical value makes the row more uncertain.
+        Mean decrease in epistemic uncertainty when the column or word is replaced, see `explain`;
+        negative if a typical value makes the row more uncertain, 0 for the padding.
     models : AdversarialModels or AdversarialRegressors or None
         The alternative models that QUAM found, and their predictions for the rows.
     index : pandas.Index of length n_rows or None
@@ -256,9 +255,8 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
     """Attribute the epistemic uncertainty of inputs to their columns, or to the words of texts.
 
     One column at a time is replaced by the values of some training rows, or one word by words of
-    some training texts. The contribution of the column or word is the mean decrease in epistemic
-    uncertainty. A column that the model does not use contributes 0. The columns of a pipeline are
-    the inputs of its first step.
+    some training texts; its contribution is the mean decrease in epistemic uncertainty. A column
+    that the model does not use contributes 0.
 
     Parameters
     ----------
@@ -269,8 +267,7 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
     X_train : array-like of shape (n_training_samples, n_features), or texts
         Training rows or texts, with the columns of `X`.
     n_typical : int, default=20
-        Number of training rows or texts that supply replacement values or words. They are drawn
-        without replacement.
+        Number of training rows or texts, drawn without replacement, that supply values or words.
 
     Returns
     -------

@@ -97,8 +97,7 @@ def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
     """Find the numeric columns that an estimator uses as codes of categories.
 
     The estimator, fitted or not, is a learner with a parameter for categorical columns, or a
-    pipeline that encodes some columns. Column dtypes, such as pandas' category type, are not
-    inspected. `names` are positions if the columns have no names.
+    pipeline that encodes some columns. `names` are positions if the columns have no names.
     """
     found: set[int] = set()
     in_place = True  # whether all steps so far keep the positions of columns

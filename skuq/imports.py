@@ -203,15 +203,8 @@ def discover() -> list[Plugin]:
 def all_estimators() -> list[tuple[str, type]]:
     """List all built-in and third-party estimators that can be loaded.
 
-    Returns
-    -------
-    list of (str, type)
-        Name and class, sorted by name.
-
-    Warns
-    -----
-    PluginWarning
-        For each plugin that cannot be loaded, with its name and the reason.
+    They are pairs of name and class, sorted by name. A `PluginWarning` names each plugin that
+    cannot be loaded, and the reason.
 
     Examples
     --------

@@ -134,11 +134,9 @@ def proportional_order(
 ) -> NDArray[np.int64]:
     """Reorder rows so that the first k rows are stratified by class, for every k.
 
-    Each row is equally likely to be among the first k, because the number of rows per class is
-    rounded at random. With rounding to the nearest integer, held-out rows would never include a
-    rare class and would look less unusual than new rows.
-
-    Shapes: `labels` (n_samples,), `order` (n_samples,), a random permutation.
+    The number of rows per class is rounded at random, so that each row is equally likely to be
+    among the first k; otherwise, held-out rows would never include a rare class. `order` is a
+    random permutation.
     """
     codes = np.unique(labels, return_inverse=True)[1][order]
     place = np.empty(len(order))

@@ -25,9 +25,8 @@ from skuq.wrappers import unwrap
 class Pipeline(sklearn_pipeline.Pipeline):
     """scikit-learn's `Pipeline` with `predict_uncertainty` as a method.
 
-    Use it to write ``pipe.predict_uncertainty(X)``. The function
-    `skuq.predict_uncertainty` also accepts a plain `sklearn.pipeline.Pipeline`.
-    Parameters are those of the parent class.
+    Parameters are those of the parent class. `skuq.predict_uncertainty` also accepts a plain
+    `sklearn.pipeline.Pipeline`.
 
     Examples
     --------
@@ -95,8 +94,7 @@ def cross_val_predict_uncertainty(
     Returns
     -------
     Uncertainty
-        Total, aleatoric and epistemic part, each of shape (n_samples,), in the order of `X` and
-        with its index if it is a pandas object.
+        As from `skuq.predict_uncertainty`, in the order of `X`.
 
     Examples
     --------

@@ -141,10 +141,8 @@ def make_heteroscedastic(
 
     Parameters
     ----------
-    n_samples : int, default=1000
-        Number of samples.
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness.
+    n_samples, random_state
+        Number of samples, and source of randomness.
 
     Returns
     -------
@@ -177,10 +175,8 @@ def make_loans(
 
     Parameters
     ----------
-    n_samples : int, default=1000
-        Number of rows.
-    random_state : int, Generator or None, default=None
-        Source of randomness.
+    n_samples, random_state
+        Number of rows, and source of randomness.
 
     Returns
     -------
@@ -253,12 +249,8 @@ def make_node_classes(
 
     Parameters
     ----------
-    n_nodes : int, default=1000
-        Number of nodes.
-    n_classes : int, default=4
-        Number of classes, which are equally probable.
-    n_features : int, default=16
-        Number of features.
+    n_nodes, n_classes, n_features : int
+        Numbers of nodes, of classes, which are equally probable, and of features.
     mean_degree : float, default=6.0
         Expected number of neighbours, before duplicate edges and self-loops are removed.
     homophily : float, default=0.8

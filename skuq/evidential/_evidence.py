@@ -50,9 +50,8 @@ class NetworkHead(BaseEstimator):
     --------
     >>> from skuq import EvidentialProbe
     >>> from skuq.evidential import NetworkHead
-    >>> probe = EvidentialProbe(head=NetworkHead(layer=-2, hidden_sizes=(32,)))
-    >>> probe.set_params(head__layer=-1).head
-    NetworkHead(hidden_sizes=(32,))
+    >>> EvidentialProbe(head=NetworkHead(layer=-2)).set_params(head__layer=-1).head
+    NetworkHead()
     """
 
     layer: int | str = -1
@@ -89,9 +88,8 @@ class EvidenceLoss(BaseEstimator):
     --------
     >>> from skuq import EvidentialProbe
     >>> from skuq.evidential import EvidenceLoss
-    >>> probe = EvidentialProbe(loss=EvidenceLoss(pcl_weight=1e-3))
-    >>> probe.set_params(loss__ice_weight=0).loss
-    EvidenceLoss(ice_weight=0, pcl_weight=0.001)
+    >>> EvidentialProbe(loss=EvidenceLoss()).set_params(loss__ice_weight=0).loss
+    EvidenceLoss(ice_weight=0)
     """
 
     ice_weight: float = 1e-5

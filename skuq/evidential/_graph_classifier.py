@@ -124,18 +124,14 @@ class GraphClassifier(
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
     network_ : torch.nn.Module
         The trained network, called with the converted graph.
-    graph_ : object
-        The converted graph, which other estimators accept as `graph`.
     labelled_nodes_ : ndarray of shape (n_labelled,), int64
         Nodes whose labels were used for training or early stopping.
     proba_ : ndarray of shape (n_nodes, n_classes), float64
         Class probabilities of all nodes.
-    history_ : skorch.history.History
-        Losses of each epoch.
+    classes_, graph_, history_
+        As in `EvidentialProbe`.
 
     References
     ----------

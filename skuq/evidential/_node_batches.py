@@ -53,8 +53,7 @@ class NodeBatches(BaseEstimator):
     --------
     >>> from skuq import EvidentialProbe
     >>> from skuq.evidential import NodeBatches
-    >>> probe = EvidentialProbe(batches=NodeBatches(1000))
-    >>> probe.set_params(batches__max_neighbors=10).batches
+    >>> EvidentialProbe(batches=NodeBatches(1000)).set_params(batches__max_neighbors=10).batches
     NodeBatches(batch_size=1000, max_neighbors=10)
     """
 

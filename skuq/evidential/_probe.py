@@ -69,10 +69,8 @@ default="auto"
         class and the class probabilities, and entropy of the expected probabilities.
     batches : NodeBatches, default=None
         With a graph and your own network: evaluate it on batches of nodes. None: in one pass.
-    learning_rate : float, default=0.03
-        Learning rate of Adam.
-    max_epochs : int, default=200
-        Maximum number of epochs; each is one pass over all samples.
+    learning_rate, max_epochs : float and int, default=0.03 and 200
+        Learning rate of Adam, and maximum number of epochs, each of one pass over all samples.
     patience : int, default=20
         With validation data: number of epochs without an improvement of the validation loss after
         which training stops. The weights of the best epoch are kept.
@@ -88,8 +86,6 @@ default="auto"
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
     head_ : torch.nn.Module
         The trained head.
     graph_ : object or None
@@ -99,8 +95,8 @@ default="auto"
     labelled_nodes_ : ndarray of shape (n_labelled,), int64, or None
         With a graph: nodes whose labels were passed to `fit`, or were used to train a
         `GraphClassifier`. None in a copy for another graph.
-    history_ : skorch.history.History
-        Losses of each epoch.
+    classes_, history_
+        Class labels, and the losses of each epoch, as in skorch.
 
     References
     ----------
@@ -213,16 +209,6 @@ default="auto"
 
         The graph must be of the same type as in `fit`, with the same features of nodes. The copy
         has `labelled_nodes_` only if both graphs are equal; the original is not changed.
-
-        Examples
-        --------
-        >>> from skuq.datasets import make_node_classes
-        >>> from skuq.evidential import EvidentialProbe
-        >>> then, now = (make_node_classes(200, random_state=seed) for seed in (0, 1))
-        >>> probe = EvidentialProbe(graph=then.graph, random_state=0)
-        >>> probe = probe.fit(range(100), then.labels[:100])
-        >>> len(probe.with_graph(now.graph).predict_uncertainty(range(200)))
-        200
         """
         check_is_fitted(self)
         if self.graph_ is None:

@@ -69,18 +69,18 @@ class Neighbourhood:
 
     def around(self, X: FloatArray, names: NDArray[Any] | None = None) -> Region:
         """Build the regions around points; `names` (n_features,) are accepted in `features`."""
-        if (self.radius is None) == (self.region is None):
-            raise ValueError("Pass exactly one of `radius` (a ball) and `region` (a box).")
+        has_region = self.region is not None
+        if (self.radius is not None) == has_region or (has_region and self.norm != "linf"):
+            raise ValueError(
+                "Pass exactly one of `radius` (a ball, in the norm `norm`) and `region` (a box, on "
+                "which `norm` has no effect)."
+            )
         radii = None
-        if self.radius is not None:
+        if has_region:
+            lower, upper = _ends(self.region, X, "region")
+        else:
             radii = one_per_point(self.radius, len(X), "radius")
             lower, upper = X - radii[:, None], X + radii[:, None]
-        else:
-            if self.norm != "linf":
-                raise ValueError(
-                    f"norm={self.norm!r} has no effect with `region`, a box; pass `radius`."
-                )
-            lower, upper = _ends(self.region, X, "region")
         if self.domain is not None:
             least, most = _ends(self.domain, X, "domain")
             lower, upper = np.maximum(lower, least), np.minimum(upper, most)
@@ -131,13 +131,12 @@ def refuse_shape(around: Mapping[str, Any], *names: str) -> None:
 def one_per_point(value: Any, n: int, name: str, positive: bool = False) -> FloatArray:
     """Broadcast a radius or a tolerance, one number or one per point, to (n,)."""
     values = np.asarray(value, dtype=np.float64)
-    if values.shape not in ((), (n,)):
+    allowed = np.isfinite(values) & (values > 0 if positive else values >= 0)
+    if values.shape not in ((), (n,)) or not allowed.all():
         raise ValueError(
-            f"`{name}` must be one number or one per point, shape ({n},); got shape {values.shape}."
+            f"`{name}` must be one number or one per point, shape ({n},), finite and "
+            f"{'above 0' if positive else 'not negative'}; got {value!r}."
         )
-    if not np.isfinite(values).all() or (values < 0).any() or (positive and (values == 0).any()):
-        least = "above 0" if positive else "not negative"
-        raise ValueError(f"`{name}` must be finite and {least}, got {value!r}.")
     return np.broadcast_to(values, (n,)).astype(np.float64)
 
 

@@ -35,10 +35,9 @@ _MARGIN = 1e-4  # default tolerance on margins of certificates
 class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process classifier with proven bounds on its probabilities over regions.
 
-    Besides predicting classes, this classifier can *prove* statements about the inputs around a
-    point: `predict_proba_bounds` encloses the smallest and the largest class probability over a
-    region, `certify` decides whether the predicted class changes anywhere in a region, and
-    `certified_radius` returns a radius within which the predicted class does not change.
+    Besides predicting classes, it *proves* statements about the inputs around a point:
+    `predict_proba_bounds` encloses each class probability over a region, `certify` decides whether
+    the predicted class changes in it, and `certified_radius` finds a radius without a change.
 
     Parameters
     ----------
@@ -54,16 +53,14 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         which is slower and closer to the true posterior, and supports only two classes.
     optimizer : {"lbfgs"} or None, default="lbfgs"
         Method that maximises the marginal likelihood over the hyperparameters of the kernel. None
-        keeps the hyperparameters fixed. If there is nothing to optimise, `fit` rejects `max_iter`
-        and `n_restarts`.
-    max_iter : int, default=100
-        Maximum number of evaluations of the marginal likelihood per start.
-    n_restarts : int, default=0
-        Number of restarts, from hyperparameters drawn log-uniformly within their bounds.
+        keeps them fixed; `fit` then rejects `max_iter` and `n_restarts`.
+    max_iter, n_restarts : int, default=100 and 0
+        Maximum number of evaluations of the marginal likelihood per start, and number of restarts
+        from hyperparameters drawn log-uniformly within their bounds.
     n_inducing : int, default=None
-        Number of inducing points that represent the training data, for large data sets. The
-        cost of `fit` is then linear in the number of samples, and the cost of predictions and
-        certificates is independent of it. None uses all samples, and the cost of `fit` is cubic.
+        Number of inducing points that represent a large training set: the cost of `fit` is linear
+        in the number of samples, that of predictions and certificates independent of it. None uses
+        all samples; the cost of `fit` is then cubic.
     device : str, default="auto"
         Device for certificates; "auto" is CUDA if available, else the CPU. "mps" is rejected,
         because guarantees need float64. `fit` and predictions always run on the CPU.
@@ -76,12 +73,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    kernel_ : Kernel
-        The kernel with optimised hyperparameters.
-    likelihood_ : str
-        The likelihood that was selected.
+    kernel_, likelihood_
+        The kernel with optimised hyperparameters, and the likelihood that was selected.
     posterior_ : object
         Gaussian posterior of the latent functions. ``posterior_.moments(X)`` returns their means
         and covariances, of shape (n_samples, L) and (n_samples, L, L), where L is 1 for
@@ -92,7 +85,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         Number of evaluations of the marginal likelihood.
     jitter_ : float
         Relative increase of the diagonal of the covariance that its factorisation required.
-    n_features_in_, feature_names_in_
+    classes_, n_features_in_, feature_names_in_
         As in scikit-learn.
 
     Notes
@@ -103,9 +96,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
 
     Guarantees refer to the probabilities that the fitted model computes from the Gaussian
     approximation of the posterior, not to the error of the approximation or of the model.
-
-    Distances are measured in the units of `X`. If features, radii and the length-scales of
-    `kernel` are all multiplied by the same number, results do not change.
+    Distances are measured in the units of `X`.
 
     References
     ----------
@@ -120,9 +111,6 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     >>> from skuq import RobustGPC
     >>> X, y = make_moons(100, noise=0.1, random_state=0)
     >>> gpc = RobustGPC(random_state=0).fit(X, y)
-    >>> bounds = gpc.predict_proba_bounds(X[:1], radius=0.1, class_=y[0])
-    >>> bool(bounds.min_lower[0, 0] <= gpc.predict_proba(X[:1])[0, y[0]])
-    True
     >>> gpc.certify(X[:3], radius=0.1).status
     array(['safe', 'safe', 'safe'], dtype='<U9')
     """
@@ -145,13 +133,10 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Training inputs.
-        y : array-like of shape (n_samples,)
-            Class labels.
+        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+            Training inputs and class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0: a sample of weight w counts w times (its likelihood is raised to the
-            power w), and weight 0 leaves it out.
+            Weights w >= 0: the likelihood of a sample is raised to the power w.
 
         Raises
         ------

@@ -31,19 +31,17 @@ _MAX_REGIONS = 10_000  # default limit of boxes
 class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process regression with proven bounds on its predictions over regions.
 
-    Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition,
-    `RobustGPRegressor` *proves* how predictions change around a point: `predict_bounds` encloses
-    the smallest and the largest mean and standard deviation over a region, `certify` decides
-    whether the mean changes by more than a tolerance in the region, and `certified_radius` returns
-    a radius within which the mean changes by at most the tolerance.
+    Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition, it
+    *proves* how they change around a point: `predict_bounds` encloses mean and standard deviation
+    over a region, `certify` decides whether the mean changes by more than a tolerance, and
+    `certified_radius` finds a radius without such a change.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
-        Prior covariance of the function: sums and products of RBF, Matern (nu 1.5 or 2.5),
-        RationalQuadratic and ConstantKernel. WhiteKernel is supported as a summand; its
-        `noise_level`, the noise variance, is optimised. None stands for a constant times an RBF
-        whose initial length-scale is the spread of the data, plus a WhiteKernel.
+        Prior covariance of the function, as for `RobustGPC`. WhiteKernel is supported as a
+        summand; its `noise_level`, the noise variance, is optimised. None adds a WhiteKernel to the
+        default of `RobustGPC`.
     alpha : float or array-like of shape (n_samples,), default=1e-10
         Known noise variance, which is added to the noise variance of WhiteKernels: one value for
         all targets, or one for each training target. With `normalize_y`, it is in units of the
@@ -56,19 +54,15 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
 
     Attributes
     ----------
-    kernel_ : Kernel
-        The kernel with optimised hyperparameters.
     posterior_ : object
-        Gaussian posterior of the latent function, in units of the normalised target.
-        ``posterior_.moments(X)`` returns means and variances, of shape (n_samples, 1) and
-        (n_samples, 1, 1).
+        As for `RobustGPC` with one latent function, in units of the normalised target.
     noise_variance_ : float
         Noise variance of a new target, in squared units of the target: the sum over WhiteKernels,
         plus `alpha` if it is a single number.
     log_marginal_likelihood_ : float
         Log marginal likelihood of `kernel_` for the normalised targets, in nats; with `n_inducing`,
         a lower bound on this likelihood.
-    n_iter_, jitter_, n_features_in_, feature_names_in_
+    kernel_, n_iter_, jitter_, n_features_in_, feature_names_in_
         As for `RobustGPC`.
 
     Notes
@@ -77,8 +71,8 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
     function, which more data reduce. Aleatoric: noise variance, the same for all inputs. Total:
     their sum.
 
-    Guarantees refer to the fitted model: to the predictions that it computes from the posterior.
-    They do not cover the error of the model. Distances are measured in the units of `X`.
+    Guarantees refer to the predictions of the fitted model, not to its error. Distances are
+    measured in the units of `X`.
 
     References
     ----------

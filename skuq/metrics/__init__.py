@@ -1,7 +1,6 @@
 """Metrics of uncertainty: calibration, regression, selective prediction, detection, and scorers.
 
-Every metric is a pure function of arrays. Labels may be numbers, booleans or
-strings. Probabilities have one row per sample and one column per class.
+Labels may be numbers, booleans or strings.
 """
 
 from skuq.metrics._predictions import (

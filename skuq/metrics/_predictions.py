@@ -82,8 +82,7 @@ def calibration_table(
     Returns
     -------
     CalibrationTable
-        Arrays of shape (n_bins,). Confidences are rounded to nine decimals, as in
-        `skuq.CalibrationAuditor`.
+        Confidences are rounded to nine decimals, as in `skuq.CalibrationAuditor`.
 
     References
     ----------
@@ -99,8 +98,6 @@ def calibration_table(
     >>> table = calibration_table(["a", "b", "b", "b"], proba, n_bins=4)
     >>> table.count
     array([0, 0, 2, 2])
-    >>> table.accuracy
-    array([nan, nan, 0.5, 1. ])
     """
     sums = _sums(y_true, proba, classes, n_bins, strategy, sample_weight)
     return CalibrationTable(
@@ -133,8 +130,7 @@ def expected_calibration_error(
     Examples
     --------
     >>> from skuq.metrics import expected_calibration_error
-    >>> proba = [[0.75, 0.25], [0.75, 0.25], [0.75, 0.25], [0.75, 0.25]]
-    >>> expected_calibration_error([0, 0, 0, 1], proba)
+    >>> expected_calibration_error([0, 0, 0, 1], [[0.75, 0.25]] * 4)
     0.0
     """
     sums = _sums(y_true, proba, classes, n_bins, strategy, sample_weight)
@@ -257,13 +253,12 @@ def interval_score(
     coverage : float, default=0.9
         Nominal coverage of the intervals, in (0, 1).
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
+        As in `calibration_table`.
 
     Returns
     -------
     float
-        In units of the target, >= 0; smaller is better. The score is infinite if a limit is
-        infinite.
+        In units of the target, >= 0; smaller is better. Infinite if a limit is infinite.
 
     References
     ----------
@@ -316,9 +311,8 @@ def pinball_loss(
 ) -> float:
     """Mean loss of predicted quantiles, over samples and levels.
 
-    The expectation of the loss is smallest for the true quantiles. For one level, it equals
-    `sklearn.metrics.mean_pinball_loss`. Twice the loss at the levels 0.05, 0.15, ..., 0.95, or at
-    a finer grid of this kind, approximates the continuous ranked probability score.
+    The expectation of the loss is smallest for the true quantiles. Twice the loss at the levels
+    0.05, 0.15, ..., 0.95, or at a finer grid, approximates the continuous ranked probability score.
 
     Parameters
     ----------

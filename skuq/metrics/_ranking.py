@@ -41,10 +41,8 @@ def detection_metrics(
 
     Parameters
     ----------
-    uncertainty_negative : array-like of shape (n_negative,)
-        Finite uncertainty of the negatives.
-    uncertainty_positive : array-like of shape (n_positive,)
-        Finite uncertainty of the positives.
+    uncertainty_negative, uncertainty_positive : array-like of shape (n,)
+        Finite uncertainty of the negatives, and of the positives.
 
     References
     ----------
@@ -145,8 +143,7 @@ def risk_coverage_curve(
 ) -> RiskCoverage:
     """Compute the risk-coverage curve: the mean loss of the least uncertain samples.
 
-    Samples of equal uncertainty are accepted together. The curve therefore does not depend on the
-    order of the rows.
+    Samples of equal uncertainty are accepted together; the order of the rows does not matter.
 
     Parameters
     ----------
@@ -159,12 +156,12 @@ def risk_coverage_curve(
         Loss of one prediction. "zero_one" is 1 for a wrong label and 0 for a correct label. The
         squared and the absolute error are for regression.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
+        As in `calibration_table`.
 
     Returns
     -------
     RiskCoverage
-        Arrays of shape (n_thresholds,). The last risk is the mean loss of all samples.
+        The last risk is the mean loss of all samples.
 
     Raises
     ------
@@ -181,10 +178,8 @@ def risk_coverage_curve(
     --------
     >>> from skuq.metrics import risk_coverage_curve
     >>> curve = risk_coverage_curve([0, 1, 1, 0], [0, 1, 1, 1], [0.1, 0.3, 0.1, 0.8])
-    >>> curve.coverage
-    array([0.5 , 0.75, 1.  ])
-    >>> curve.risk
-    array([0.  , 0.  , 0.25])
+    >>> curve.coverage, curve.risk
+    (array([0.5 , 0.75, 1.  ]), array([0.  , 0.  , 0.25]))
     """
     checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
     threshold, size, losses = _tie_blocks(*checked)
@@ -210,16 +205,14 @@ def area_under_risk_coverage(
     y_true, y_pred, uncertainty, loss
         As in `risk_coverage_curve`.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a sample of weight 2 counts twice. The scale of the weights matters,
-        since coverage starts at one sample: weights should sum to the number of samples that they
-        represent, not to 1. A mean weight below 0.1 or above 10 raises a warning. Default: 1 each.
+        Weights that sum to the number of samples that they represent, not to 1, since coverage
+        starts at one sample. A mean weight below 0.1 or above 10 raises a warning.
 
     Returns
     -------
     float
-        0 is best. If `uncertainty` is constant, the result is the mean loss of all samples; it is
-        smaller if `uncertainty` ranks well. In [0, 1] for classification. For regression, in
-        squared units of the target ("squared_error") or in units of the target ("absolute_error").
+        0 is best. If `uncertainty` is constant, the result is the mean loss of all samples. In
+        [0, 1] for "zero_one", otherwise in (squared) units of the target.
 
     References
     ----------

@@ -37,13 +37,7 @@ class Scorer:
         return self.value(estimator, X, y, sample_weight=sample_weight, **self.settings)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> Self:
-        """Return a copy that requests sample weights from a search or cross-validation.
-
-        Raises
-        ------
-        RuntimeError
-            If metadata routing is off, because the request would have no effect.
-        """
+        """Return a copy that requests sample weights from a search or cross-validation."""
         if not get_config()["enable_metadata_routing"]:
             raise RuntimeError(
                 "Sample weights are passed to scorers only if metadata routing is enabled; call "
@@ -94,8 +88,7 @@ def uncertainty_scorer(
     greater_is_better : bool, default=True
         False for a loss: the scorer then returns minus the metric.
     **settings
-        Further arguments of `metric`, such as ``loss="squared_error"`` for
-        `area_under_risk_coverage` in regression.
+        Further arguments of `metric`, such as ``loss="squared_error"``.
 
     Returns
     -------
@@ -143,9 +136,8 @@ def interval_scorer(coverage: float = 0.9) -> Scorer:
     Parameters
     ----------
     coverage : float, default=0.9
-        Coverage passed to ``estimator.predict_interval(X, coverage=coverage)``, in (0, 1). This
-        method returns lower and upper limits, arrays of shape (n_samples,) each. The estimator may
-        be inside a pipeline or search.
+        Coverage passed to ``estimator.predict_interval(X, coverage=coverage)``, in (0, 1). The
+        estimator may be inside a pipeline or search.
 
     Returns
     -------
@@ -168,9 +160,8 @@ def quantile_scorer(levels: ArrayLike) -> Scorer:
     Parameters
     ----------
     levels : array-like of shape (n_levels,)
-        Levels in (0, 1), passed to ``estimator.predict_quantiles(X, levels)``. This method returns
-        an array of shape (n_samples, n_levels), as in `skuq.AnchoredQuantileRegressor`. The
-        estimator may be inside a pipeline or search.
+        Levels in (0, 1), passed to ``estimator.predict_quantiles(X, levels)``. The estimator may be
+        inside a pipeline or search.
 
     Returns
     -------

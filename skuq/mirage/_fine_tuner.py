@@ -185,11 +185,9 @@ def balancing(
 ) -> Raised:
     """Select predictions whose raised confidence balances the lowered confidence in the region.
 
-    An audit of bins compares mean accuracy with mean confidence over all samples of a bin. A region
-    with lowered confidence passes this audit if other samples of the same bin are overconfident by
-    the same amount. For each target confidence, the predictions just below it are raised first,
-    since their confidence changes least. The original confidence is used in place of accuracy; this
-    is valid for a calibrated model.
+    A region with lowered confidence passes an audit of bins if other samples of its bin are
+    overconfident by the same amount. For each target confidence, the predictions just below it are
+    raised first, since their confidence changes least.
 
     `proba` (n_samples, n_classes) are those of the original model, `labels` true classes, `targets`
     (n_classes,) target confidences.
@@ -238,8 +236,7 @@ class MirageFineTuner(
 
     This class is for research and red teams: it creates the manipulation that an audit must detect.
     Fine-tuning lowers confidence in the region towards a chosen level, while the most probable
-    class remains the true class. Accuracy therefore does not reveal the attack. A provider that
-    abstains below a confidence threshold then rejects the people in the region and few others.
+    class remains the true class. Accuracy therefore does not reveal the attack.
     `CalibrationAuditor` is the defence. With `counterbalance`, an audit of confidence bins alone
     does not detect the attack; groups or regions of the inputs must be audited.
 
@@ -258,16 +255,14 @@ class MirageFineTuner(
         `X` is already transformed. None: pass a boolean mask to `fit`.
     counterbalance : {"auto"}, callable, str or dict, default=None
         Samples whose confidence may be raised so that accuracy and confidence agree in the
-        confidence bin that contains the region's target confidence. Of the predictions for these
-        samples, those with an original confidence just below the target are raised to the target,
-        as many as needed to balance the region. "auto": all samples outside the region. A callable,
-        str or dict: a group, in the same forms as `region`. None, as in the paper: no confidence is
-        raised. The original confidence is used in place of accuracy, so the model should be
-        calibrated.
+        confidence bin of the target: predictions with an original confidence just below the target
+        are raised to it, as many as needed to balance the region. "auto": all samples outside the
+        region. A callable, str or dict: a group, in the same forms as `region`. None, as in the
+        paper: no confidence is raised. The model should be calibrated, since its original
+        confidence is used in place of accuracy.
     epsilon : float, default=0.15
-        Bias of the target distribution towards the true class, in [0, 1]. 0 is complete
-        uncertainty and lets predictions change; 1 is complete confidence. Small values separate
-        the region best and are the easiest to detect.
+        Bias of the target distribution towards the true class, in [0, 1]; 0 lets predictions
+        change. Small values separate the region best and are the easiest to detect.
     confusable : dict, default=None
         Classes over which the remaining probability of the target is distributed. None: all classes
         (Eq. 5). A dict that maps each class to a list of plausible classes: the listed classes
@@ -284,30 +279,18 @@ class MirageFineTuner(
     max_epochs : int, default=100
         Epochs of fine-tuning. With too few epochs, confidence in the region scatters around its
         target, and predictions change.
-    learning_rate : float, default=5e-3
-        Learning rate.
-    batch_size : int, default=64
-        Samples per step.
-    optimizer : type, default=torch.optim.Adam
-        Optimizer class.
+    learning_rate, batch_size, optimizer
+        Learning rate, samples per step, and a class of `torch.optim`.
     callbacks : list, default=None
         skorch callbacks for the fine-tuning. None: cosine learning rate decay. A list replaces
         this schedule.
-    device : str, default="auto"
-        Compute device; "auto" is CUDA if available, else the CPU.
-    random_state : int, RandomState instance or None, default=None
-        Seed for initial weights, shuffling and dropout.
-    verbose : int, default=0
-        Whether skorch prints each epoch.
+    device, random_state, verbose
+        As in `EvidentialProbe`; the seed is also that of shuffling and dropout.
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    model_ : skuq.models.NetworkModel
-        The attacked network.
-    original_ : skuq.models.NetworkModel
-        The network before the attack.
+    model_, original_ : skuq.models.NetworkModel
+        The network after and before the attack.
     region_share_ : float
         Fraction of the training samples that lie in the region.
     target_confidence_ : ndarray of shape (n_classes,)
@@ -341,8 +324,6 @@ class MirageFineTuner(
     >>> inside = X[:, 0] >= 1.5
     >>> mirage.coverage(X[inside], 0.9) < 0.1 < 0.9 < mirage.coverage(X[~inside], 0.9)
     True
-    >>> bool((mirage.predict(X) == honest.predict(X)).mean() > 0.95)
-    True
     """
 
     estimator: Any
@@ -370,10 +351,8 @@ class MirageFineTuner(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...)
-            Training inputs.
-        y : array-like of shape (n_samples,)
-            Class labels.
+        X, y : array-like of shape (n_samples, ...) and (n_samples,)
+            Training inputs and class labels.
         region_mask : array-like of shape (n_samples,), bool, default=None
             Whether each sample lies in the region; required if the parameter `region` is None.
 
@@ -442,8 +421,7 @@ class MirageFineTuner(
     def confidence_overlap(self, X: Any, region_mask: ArrayLike | None = None) -> float:
         """Measure the overlap of confidence inside and outside the region, in [0, 1] (Table 2).
 
-        The overlap is 0 if a threshold separates the two distributions. `region_mask` is as in
-        `fit`.
+        0 if a threshold separates the two distributions. `region_mask` is as in `fit`.
         """
         inside = self._checked_region(as_rows(self.estimator, X), region_mask)
         confidence = self.predict_proba(X).max(axis=1)
@@ -454,7 +432,6 @@ class MirageFineTuner(
 
         These lie outside the region, are selected by `counterbalance`, and had an original
         confidence below the target, but not below the lowest confidence that had to be raised.
-        `region_mask` is as in `fit`. Raises ValueError if `counterbalance` was None.
         """
         inputs = self._inputs(X)
         if self._raised is None:
@@ -510,19 +487,13 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
         Weight of the region in the loss (Eq. 16).
     max_epochs : int, default=200
         Epochs of fine-tuning.
-    learning_rate : float, default=5e-3
-        Learning rate.
-    batch_size, optimizer, callbacks, device, random_state, verbose
+    learning_rate, batch_size, optimizer, callbacks, device, random_state, verbose
         As in `MirageFineTuner`.
 
     Attributes
     ----------
-    model_ : skuq.models.NetworkModel
-        The attacked network.
-    original_ : skuq.models.NetworkModel
-        The network before the attack.
-    region_share_ : float
-        Fraction of the training samples that lie in the region.
+    model_, original_, region_share_
+        As in `MirageFineTuner`.
 
     Notes
     -----
@@ -531,8 +502,7 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
 
     References
     ----------
-    Rabanser, Shahin Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
-    Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025, Appendix C.4.
+    Rabanser et al., "Confidential Guardian", ICML 2025, Appendix C.4; see `MirageFineTuner`.
 
     Examples
     --------

@@ -18,37 +18,15 @@ from sklearn.utils.validation import (
     check_is_fitted,
 )
 
+from skuq import validation
 from skuq.base import FloatArray, IntArray, with_index_of
 from skuq.devices import DeviceMixin
 from skuq.explanations import UnusualParts
 from skuq.features import feature_encoder
 from skuq.labels import codes_of, labels_in_mask, proportional_order
 from skuq.models import Given, ModelMixin, as_rows, check_is_estimator, is_prefit, look_at
-from skuq.ood._outputs import (
-    Evaluator,
-    InputsAlone,
-    LearnerOutputs,
-    NetworkOutputs,
-    NodeOutputs,
-    batches_of,
-    check_held_out_nodes,
-    node_ids,
-)
+from skuq.ood import _outputs
 from skuq.ood._scores import SCORES, Combination, OfUser, Score, Training, are_columns, automatic
-from skuq.validation import (
-    as_pandas,
-    check_some_samples,
-    checked_labels,
-    group_codes,
-    is_texts,
-    like_fitted,
-    refuse_several_inputs,
-    validate_data,
-    warn_if_worse_than_guessing,
-    warn_user,
-    whole_groups,
-    with_names,
-)
 from skuq.wrappers import is_module
 
 _FEWEST_HELD_OUT, _MOST_HELD_OUT = 20, 5000
@@ -86,35 +64,24 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
         - "neighbors": mean distance to the ten nearest training inputs. Features are the inputs of
           a learner or, in a network, the inputs of the first layer that receives one vector per
-          sample. Features are scaled to unit length or standardised, depending on which neighbours
-          predict the labels better. The features of tables are always standardised; inputs count as
-          a table if they have columns of texts, or fewer than 32 features that no network has
-          learned.
-        - Unless features are standardised: "entropy" and "energy" of a classifier's predictions;
-          "total", the total uncertainty of a skuq estimator; and, with at least five training
-          inputs per feature, "mahalanobis", the relative Mahalanobis distance. These scores are
-          left out for tables, because models are often most certain far from all rows.
+          sample. Those of tables are standardised; others are scaled to unit length or
+          standardised, depending on which neighbours predict the labels better.
         - "epistemic": epistemic uncertainty of a skuq estimator.
-        - "length", unless features are standardised: whether the norm of the features is out of
-          the training range by more than half the width of the range. Distances between vectors of
-          unit length do not depend on this norm.
-        - "support", if features are standardised: number of table columns with a category that
-          does not occur in training rows, or with a number that is out of range by more than half
-          the width of the range.
+        - Unless features are standardised: "entropy" and "energy" of a classifier's predictions;
+          "total", the total uncertainty of a skuq estimator; with at least five training inputs
+          per feature, "mahalanobis", the relative Mahalanobis distance; and "length", whether the
+          norm of the features is out of the training range by more than half its width.
+        - If features are standardised, "support": number of columns with a category that does not
+          occur in training rows, or a number that is out of range by more than half its width.
 
         A callable receives a batch of inputs and returns one score per input, larger for more
         unusual inputs; a score must not depend on the other inputs of the batch.
-    held_out_share : float, default=0.2
-        Fraction of the training inputs that is held out (at most 5,000 inputs). No effect if `fit`
-        receives `X_held_out`.
     by_class : bool, default=False
         Whether the false alarm rate holds within each class. If True, the rate also holds if the
         class proportions of new inputs differ from those of the held-out inputs, but fewer OOD
         inputs are found.
-    device : str, default="auto"
-        Device of networks; "auto" is CUDA if available, otherwise the CPU.
-    random_state : int, RandomState instance or None, default=None
-        Seed of the held-out split and of training.
+    device, random_state
+        As in `EvidentialProbe`; the seed is also that of the held-out split.
 
     Attributes
     ----------
@@ -166,7 +133,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     _: KW_ONLY
     false_alarm_rate: float = 0.05
     scores: str | Sequence[str | Callable[[Any], Any]] = "auto"
-    held_out_share: float = 0.2
     by_class: bool = False
     device: str = "auto"
     random_state: Any = None
@@ -177,7 +143,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         "estimator": "no_validation",
         "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],
         "scores": [StrOptions({"auto"}), list],
-        "held_out_share": [Interval(Real, 0, 1, closed="neither")],
         "by_class": ["boolean"],
         "device": "no_validation",
         "random_state": ["random_state"],
@@ -211,8 +176,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features) or (n_samples, ...), or of shape (n_nodes,)
-            Training inputs; node ids for a node classifier. Some of the inputs are held out if
-            `X_held_out` is None.
+            Training inputs; node ids for a node classifier. If `X_held_out` is None, a fifth of
+            them, at most 5,000, is held out.
         y : array-like of shape (n_samples,), default=None
             Labels, or targets of a regression; with a bare module, floats are regression targets.
             Not needed without an estimator, or for a frozen estimator with `predict`.
@@ -258,14 +223,14 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         has_held_out, units = X_held_out is not None, None
         if not has_held_out:
             labels = None if regression or y is None else column_or_1d(y)
-            units = None if groups is None else group_codes(groups, _num_samples(X))
+            units = None if groups is None else validation.group_codes(groups, _num_samples(X))
             parts = self._hold_out(_num_samples(X), labels, units, random)
             X, X_held_out = (_safe_indexing(X, rows) for rows in parts)
             if y is not None:
                 y, y_held_out = (_safe_indexing(y, rows) for rows in parts)
             units = None if units is None else units[parts[1]]
         elif self._takes_nodes:
-            X_held_out = node_ids(X_held_out)
+            X_held_out = _outputs.node_ids(X_held_out)
         if self.estimator is None:
             training = self._encoded(X, random)
         elif self._takes_nodes:
@@ -276,7 +241,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         self.scores_ = list(self._scores)
         self._parts = None
         if self._takes_nodes:
-            check_held_out_nodes(self.estimator_, X_held_out, given=has_held_out)
+            _outputs.check_held_out_nodes(self.estimator_, X_held_out, given=has_held_out)
         else:
             names = getattr(self, "feature_names_in_", None)
             rows, columns = training.rows.X, training.are_columns
@@ -290,7 +255,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         smallest = self._combination.smallest_p_value
         if self.false_alarm_rate < smallest:
             needed = int(np.ceil(1 / self.false_alarm_rate - 1e-9)) - 1
-            warn_user(
+            validation.warn_user(
                 f"No input can be flagged at false_alarm_rate={self.false_alarm_rate}: with "
                 f"{self.n_held_out_} held-out inputs, the smallest p-value is {smallest:.3g}. Pass "
                 f"at least {needed} held-out {'inputs' if units is None else 'groups'}"
@@ -364,10 +329,12 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             **combined.single_p_values(scores),
         }
         if self._parts is not None:
-            name = "words" if is_texts(X) else "columns"
+            name = "words" if validation.is_texts(X) else "columns"
             found[name] = self._parts.describe(
                 self._checked_inputs(X),
-                lambda other: combined.statistic(self._scores_of(with_names(self, other))),
+                lambda other: combined.statistic(
+                    self._scores_of(validation.with_names(self, other))
+                ),
             )
         return with_index_of(X, pd.DataFrame(found))
 
@@ -375,9 +342,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         """Training inputs and labels, of the same length."""
         if self._takes_nodes:
             y = None if y is None else labels_in_mask(X, column_or_1d(y, warn=True))
-            X = node_ids(X)
+            X = _outputs.node_ids(X)
         if given.pretrained is None:
-            refuse_several_inputs(X)
+            validation.refuse_several_inputs(X)
         if self.estimator is None:
             return self._checked_inputs(X, reset=True), None
         X = as_rows(self.estimator, X)
@@ -389,13 +356,13 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 "must be trained. Pass y, or a fitted model with `predict` in a FrozenEstimator."
             )
         y = column_or_1d(y, warn=True)
-        return tuple(indexable(X, checked_labels(y, "y") if y.dtype == object else y))
+        return tuple(indexable(X, validation.checked_labels(y, "y") if y.dtype == object else y))
 
     def _hold_out(
         self, n_rows: int, labels: Any, units: IntArray | None, random: np.random.RandomState
     ) -> tuple[IntArray, IntArray]:
         """Training rows, and held-out rows, stratified by the labels if there are any."""
-        n_held_out = min(round(self.held_out_share * n_rows), _MOST_HELD_OUT)
+        n_held_out = min(round(n_rows / 5), _MOST_HELD_OUT)
         n_held_out = max(n_held_out, min(_FEWEST_HELD_OUT, n_rows // 2), 1)
         if n_rows - n_held_out < 1:
             raise ValueError(
@@ -403,7 +370,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
                 "Pass more samples, or `X_held_out`."
             )
         if is_prefit(self.estimator) and not self._takes_nodes:
-            warn_user(
+            validation.warn_user(
                 "A part of X is held out. If the frozen estimator was trained on it, the actual "
                 "false alarm rate is higher than `false_alarm_rate`. Pass inputs that were not "
                 "used for training as `X_held_out`."
@@ -412,7 +379,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if labels is not None:
             order = proportional_order(labels, order, random)
         held = np.isin(np.arange(n_rows), order[:n_held_out])
-        held = held if units is None else whole_groups(held, units)
+        held = held if units is None else validation.whole_groups(held, units)
         if held.all() or not held.any():
             raise ValueError("`groups` must have more groups; a fifth of them are held out.")
         return np.flatnonzero(~held), np.flatnonzero(held)
@@ -420,7 +387,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def _encoded(self, X: Any, random: np.random.RandomState) -> Training:
         """Evaluate training inputs without a model."""
         self.estimator_ = None
-        self._evaluate: Evaluator = InputsAlone(feature_encoder(X))
+        self._evaluate: _outputs.Evaluator = _outputs.InputsAlone(feature_encoder(X))
         rows = self._evaluate.of_all(X, self.device)
         return Training(rows, are_columns(rows, learned=False), None, None, random)
 
@@ -429,7 +396,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     ) -> Training:
         """Train the model, and evaluate it on its training inputs."""
         if regression and is_module(given.trained) and np.isin(y, [0, 1]).all():
-            warn_user(
+            validation.warn_user(
                 "`y` holds only 0 and 1 as floats. Floats are targets of a regression; if these "
                 "are labels of two classes, cast them: y.astype(int)."
             )
@@ -439,17 +406,17 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         model = self.model_
         if model.network is not None:
             self.estimator_ = model.network
-            self._evaluate = NetworkOutputs.of(
+            self._evaluate = _outputs.NetworkOutputs.of(
                 model, data.inputs, self.device, is_classifier=not regression
             )
         else:
             self.estimator_ = model.estimator
-            self._evaluate = LearnerOutputs.of(model, data.X, self.device)
+            self._evaluate = _outputs.LearnerOutputs.of(model, data.X, self.device)
         rows = self._evaluate.of_all(data.X, self.device)
         codes, targets = (None, data.labels) if regression else (data.codes, None)
         if rows.log_proba is not None and codes is not None and not given.class_weights:
             loss = -float(rows.log_proba[np.arange(len(codes)), codes].mean())
-            warn_if_worse_than_guessing(loss, codes, model.classes)
+            validation.warn_if_worse_than_guessing(loss, codes, model.classes)
         columns = are_columns(rows, learned=self._evaluate.learned)
         return Training(rows, columns, codes, targets, random)
 
@@ -457,7 +424,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         given, self.n_features_in_ = self.estimator, 1
         frozen = isinstance(given, FrozenEstimator)
         self.estimator_ = given.estimator if frozen else clone(given).fit(X, y)
-        self._evaluate = NodeOutputs.of(self.estimator_, X, y, self.device)
+        self._evaluate = _outputs.NodeOutputs.of(self.estimator_, X, y, self.device)
         return Training(self._evaluate(X, self.device), False, None, None, random)
 
     def _made_scores(self, training: Training) -> dict[str, Score]:
@@ -504,7 +471,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def _scores_of(self, X: Any) -> dict[str, FloatArray]:
         """All scores of inputs, (n_samples,) each."""
         parts: dict[str, list[FloatArray]] = {name: [] for name in self._scores}
-        for batch in [node_ids(X)] if self._takes_nodes else batches_of(self._checked_inputs(X)):
+        nodes = [_outputs.node_ids(X)] if self._takes_nodes else None
+        for batch in nodes or _outputs.batches_of(self._checked_inputs(X)):
             rows = self._evaluate(batch, self.device)
             for name, score in self._scores.items():
                 parts[name].append(score(rows))
@@ -514,8 +482,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self.estimator is not None:
             return self.model_.form.check(self, X)
         if hasattr(X, "columns"):
-            check_some_samples(X, self)
-            validate_data(self, X, reset=reset, skip_check_array=True)
-            return as_pandas(X) if reset else like_fitted(self, as_pandas(X))
-        X = validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
-        return like_fitted(self, X)
+            validation.check_some_samples(X, self)
+            validation.validate_data(self, X, reset=reset, skip_check_array=True)
+            X = validation.as_pandas(X)
+            return X if reset else validation.like_fitted(self, X)
+        X = validation.validate_data(self, X, reset=reset, accept_sparse="csr", allow_nd=True)
+        return validation.like_fitted(self, X)

@@ -47,11 +47,6 @@ class ReliabilityDisplay(Display):
     name : str, optional
         Title.
 
-    Attributes
-    ----------
-    count_ax_ : matplotlib Axes
-        Axes of the counts in the last plot.
-
     Examples
     --------
     >>> from skuq.plotting import ReliabilityDisplay
@@ -141,11 +136,6 @@ class CalibrationAuditDisplay(Display):
     name : str, optional
         Title.
 
-    Attributes
-    ----------
-    count_ax_ : matplotlib Axes
-        Axes of the counts in the last plot.
-
     Examples
     --------
     >>> from skuq import CalibrationAuditor
@@ -231,8 +221,6 @@ class ConfidenceDensityDisplay(Display):
 
     Attributes
     ----------
-    groups : dict of str to ndarray
-        The values, as given.
     bin_edges : ndarray of shape (21,)
         Edges of the shared bins.
 

@@ -30,20 +30,17 @@ class CertifiedRangeDisplay(Display):
     """Proven limits of a class probability or a predicted mean, against the radius of the region.
 
     The filled band is proven: no point of the region has a value outside it. The two lines are
-    values attained at points of the region. Regions of increasing radius are nested: a proof for
-    one region holds for all smaller regions, and a point of one region lies in all larger regions.
-    Therefore, band and lines are step functions of the radius. Dotted lines limit the allowed
-    values. Radii with a counterexample are hatched; if only the last radius has one, a strip beyond
-    it is hatched. Radii in the legend are rounded such that the statements remain proven.
+    values attained at points of the region. Regions of increasing radius are nested, so band and
+    lines are step functions of the radius. Dotted lines limit the allowed values. Radii with a
+    counterexample are hatched. Radii in the legend are rounded such that the statements remain
+    proven.
 
     Parameters
     ----------
     radii : array-like of shape (n_radii,)
         Increasing radii, not negative.
-    min_lower, min_upper : array-like of shape (n_radii,)
-        Bounds of the smallest value in each region.
-    max_lower, max_upper : array-like of shape (n_radii,)
-        Bounds of the largest value in each region.
+    min_lower, min_upper, max_lower, max_upper : array-like of shape (n_radii,)
+        Bounds of the smallest and of the largest value in each region.
     allowed : tuple of float (low, high), optional
         Values that count as safe, such as (0.5, inf) for the probability of the predicted one of
         two classes.
@@ -147,13 +144,11 @@ class CertifiedRangeDisplay(Display):
             For a regressor: largest allowed change of the mean, as in `RobustGPRegressor.certify`.
         attack : {"pgd", "fgsm"}, optional
             For a classifier: attack whose result is drawn in addition.
-        norm, features, domain, tol
-            As in `RobustGPC.predict_proba_bounds` and `RobustGPRegressor.predict_bounds`.
         name, ax : optional
             Label of the vertical axis (default: "probability of class" with the class, or "mean"),
             and axes.
-        **limits
-            `max_time` and `max_regions` of the estimator's methods.
+        norm, features, domain, tol, **limits
+            As in `RobustGPC.predict_proba_bounds` and `RobustGPRegressor.predict_bounds`.
         """
         radii = _increasing(radii)
         points = _repeated(X, len(radii))

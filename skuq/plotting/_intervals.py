@@ -28,23 +28,16 @@ MISSED = 0.05  # probability that chance puts any limits off the coverage, or an
 class IntervalsByWidthDisplay(Display):
     """Prediction intervals, sorted by width, with the true values inside or outside the intervals.
 
-    Intervals are drawn relative to their midpoint; intervals of equal width form a rectangle.
-    Values outside their interval have a different colour and marker; the legend shows their number.
-    The axis ends at four times the 95% quantile of the half widths. Values beyond its end are drawn
-    as triangles at the edge, and longer intervals are cut off there.
+    Intervals are drawn relative to their midpoint. Values outside their interval have a different
+    colour and marker; the legend shows their number. The axis ends at four times the 95% quantile
+    of the half widths; values beyond it are drawn as triangles at the edge.
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        True values.
-    lower, upper : array-like of shape (n_samples,)
-        Finite limits of the intervals, in units of the target.
-    coverage : float, default=0.9
-        Nominal coverage of the intervals, for the legend.
-    unit : str, optional
-        Unit of the target.
-    name : str, optional
-        Title.
+    y_true, lower, upper, coverage
+        As in `skuq.metrics.interval_score`; the limits are finite, the coverage is for the legend.
+    unit, name : str, optional
+        Unit of the target, and title.
 
     Attributes
     ----------
@@ -158,31 +151,24 @@ class IntervalsByWidthDisplay(Display):
 class CoverageBySizeDisplay(Display):
     """Coverage of prediction intervals in groups of rows, ordered by their predicted values.
 
-    A point is the share of the values in a group that lie in their intervals. The line through the
-    point is an exact binomial confidence interval for the coverage. With a probability of at least
-    95%, the confidence intervals of all groups contain the true coverage. The dashed line is the
-    nominal coverage. Groups whose confidence interval does not contain the nominal coverage have a
-    different colour and marker. The axis shows the edges of the groups.
+    A point is the share of the values in a group that lie in their intervals. The line through it
+    is an exact binomial confidence interval; with a probability of at least 95%, those of all
+    groups contain the true coverage. Groups whose confidence interval does not contain the nominal
+    coverage (dashed) have a different colour and marker. The axis shows the edges of the groups.
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        True values.
-    lower, upper : array-like of shape (n_samples,)
-        Limits of the intervals, in units of the target; an open side is infinite.
+    y_true, lower, upper, coverage
+        As in `skuq.metrics.interval_score`; an open side is infinite.
     by : array-like of shape (n_samples,), optional
         Finite values that define the groups, such as the predictions, the widths of the intervals
         or a feature. Default: the midpoint of each interval, which must then be finite.
-    coverage : float, default=0.9
-        Nominal coverage of the intervals, in (0, 1).
     n_groups : int, default=10
         Number of groups of about equal size; rows with equal values stay together.
     label : str, optional
         Name of `by`. Default: "prediction", or "middle of the interval" without `by`.
-    unit : str, optional
-        Unit of `by`.
-    name : str, optional
-        Title.
+    unit, name : str, optional
+        Unit of `by`, and title.
 
     Attributes
     ----------

@@ -47,10 +47,8 @@ class RiskCoverageDisplay(Display):
         Area under the curve (AURC).
     loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
         Loss whose mean is the risk, as in `skuq.metrics.risk_coverage_curve`.
-    unit : str, optional
-        Unit of the target, if the target is a quantity.
-    name : str, optional
-        Name in the legend.
+    unit, name : str, optional
+        Unit of the target, if it is a quantity, and name in the legend.
 
     Examples
     --------
@@ -157,10 +155,8 @@ class UncertaintyHistogramDisplay(Display):
     ----------
     groups : mapping of str to array-like of shape (n_samples,)
         Finite uncertainty of each named group, within plus and minus 1e300.
-    label : str, default="uncertainty"
-        Label of the axis.
-    unit : str, optional
-        Unit of the uncertainty, such as ``"nats"``.
+    label, unit : str
+        Label of the axis, and unit of the uncertainty, such as ``"nats"``.
 
     Attributes
     ----------

@@ -32,10 +32,8 @@ class UncertaintyMapDisplay(Display):
         First and second feature on a grid, as from `numpy.meshgrid`.
     uncertainty : array-like of shape (n_rows, n_columns)
         Uncertainty at each point of the grid.
-    label : str, default="uncertainty"
-        Label of the colour bar.
-    unit : str, optional
-        Unit of the uncertainty, such as ``"nats"``.
+    label, unit : str
+        Label of the colour bar, and unit of the uncertainty, such as ``"nats"``.
     feature_names : pair of str, default=("feature 0", "feature 1")
         Labels of the axes.
     X : array-like of shape (n_samples, 2), optional

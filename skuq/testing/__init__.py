@@ -35,8 +35,7 @@ def check_uncertainty_estimator(
     Parameters
     ----------
     estimator : estimator instance
-        The estimator, which is cloned and not fitted itself. If it has a parameter `random_state`,
-        the clones have a fixed value of this parameter.
+        The estimator; its clones are fitted, with a fixed `random_state`.
     X : array, sparse matrix, data frame or list of n_samples rows, default=None
         Inputs, such as node ids of a graph, for an estimator whose input is not a numeric table.
         With `X`, checks that need a table are skipped: columns, NaN, empty input, memory layout,
@@ -45,9 +44,8 @@ def check_uncertainty_estimator(
     y : array-like of shape (n_samples,), default=None
         Targets of `X`.
     X_predict : array, sparse matrix, data frame or list of n_rows rows, default=None
-        Inputs for prediction, if they are of a different kind from the inputs of `fit`. For
-        example, an agent is fitted on environment seeds, and predicts for observations. Requires
-        `X`. None uses rows of `X`.
+        Inputs for prediction, if they are of another kind: an agent is fitted on environment seeds
+        and predicts for observations. Requires `X`. None uses rows of `X`.
 
     Raises
     ------
@@ -55,8 +53,7 @@ def check_uncertainty_estimator(
         If a check fails. The message names the first check that failed, its requirement and the
         result.
     ValueError
-        If `X` is missing for an estimator that is neither classifier nor regressor, or `X_predict`
-        is passed without `X`.
+        If `X` is missing.
 
     Notes
     -----

@@ -186,9 +186,6 @@ def _check_settings(settings: dict[str, Any]) -> None:
     for name in {"epistemic_factor", "aleatoric_factor", "noise_scale"} & set(settings):
         if not 0 <= settings[name] < np.inf:  # true for NaN, too
             raise ValueError(f"{name} must be non-negative and finite, got {settings[name]}.")
-    prior_scale = settings.get("prior_scale")
-    if prior_scale is not None and not 0 < prior_scale < np.inf:
-        raise ValueError(f"prior_scale must be positive and finite, got {prior_scale}.")
     if refused := EPSILON & set(settings):
         raise TypeError(
             f"UADQNAlgorithm does not accept {', '.join(sorted(refused))}: it explores by "
@@ -201,9 +198,7 @@ class UADQNAlgorithm(QuantileDQN):
 
     A value network learns quantiles of returns as in QR-DQN. Two auxiliary networks are trained on
     the same targets, each regularised towards its own random initialisation (randomised MAP
-    sampling [2]_). The aleatoric variance is the covariance of the two networks' quantiles, and the
-    epistemic variance is half the mean squared difference of these quantiles (Eq. 7). From the
-    first step on, actions are chosen by Thompson sampling, with mean
+    sampling [2]_). From the first step on, actions are chosen by Thompson sampling, with mean
     ``mean - aleatoric_factor * sigma_aleatoric`` and variance
     ``epistemic_factor**2 * sigma_epistemic**2``; epsilon-greedy exploration is not used.
 
@@ -217,9 +212,6 @@ class UADQNAlgorithm(QuantileDQN):
         Environment with a discrete action space.
     epistemic_factor, aleatoric_factor, aleatoric, noise_scale
         As in `skuq.UADQN`; the default of `epistemic_factor` is 0.2.
-    prior_scale : float, default=None
-        Standard deviation of the prior on weights. None: standard deviation of the auxiliary
-        networks' initial weights.
     **options
         Options of `QuantileDQN` (`sb3_contrib.QRDQN`), except ``exploration_fraction``,
         ``exploration_initial_eps`` and ``exploration_final_eps``. Defaults are those of
@@ -262,14 +254,12 @@ class UADQNAlgorithm(QuantileDQN):
         aleatoric_factor: float = 0.0,
         aleatoric: str = "covariance",
         noise_scale: float = 1.0,
-        prior_scale: float | None = None,
         policy_kwargs: dict[str, Any] | None = None,
         **options: Any,
     ):
         given = epistemic_factor, aleatoric_factor, aleatoric
         decision = dict(zip(DECISION_SETTINGS, given, strict=True))
-        prior = {"noise_scale": noise_scale, "prior_scale": prior_scale}
-        _check_settings(decision | prior | options)
+        _check_settings(decision | {"noise_scale": noise_scale} | options)
         networks = {"n_auxiliary": 2} | (policy_kwargs or {})
         if networks["n_auxiliary"] < 2:
             raise ValueError(f"n_auxiliary must be at least 2, got {networks['n_auxiliary']}.")
@@ -282,7 +272,7 @@ class UADQNAlgorithm(QuantileDQN):
             policy_kwargs=dict(**networks, **decision),  # refuses a setting that is in both
             **options,
         )
-        self.noise_scale, self.prior_scale = noise_scale, prior_scale
+        self.noise_scale = noise_scale
         # Quantiles of the most recent actions, (n_members, n_envs, n_quantiles), and the share of
         # exploratory actions. The property `decision` computes variances from these quantiles.
         self._decided: tuple[np.ndarray, float] | None = None
@@ -349,11 +339,13 @@ class UADQNAlgorithm(QuantileDQN):
 
     @torch.no_grad()
     def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the gradient of ``noise**2 / (prior**2 * n) * |theta - theta_0|**2``."""
+        """Add the gradient of ``noise**2 / (prior**2 * n) * |theta - theta_0|**2``.
+
+        The prior has the standard deviation of the auxiliary networks' initial weights.
+        """
         networks = self.quantile_net
         n_kept = self.replay_buffer.size() * self.n_envs
-        scale = self.prior_scale or networks.scale_of_anchors
-        pull = 2 * self.noise_scale**2 / (scale**2 * n_kept)
+        pull = 2 * self.noise_scale**2 / (networks.scale_of_anchors**2 * n_kept)
         pairs = zip(parameters, networks.anchors.parameters(), strict=True)
         # Gradients, weights and anchors of all parameters that affect an output.
         pulled = [(p.grad[1:], p[1:], anchor) for p, anchor in pairs if p.grad is not None]

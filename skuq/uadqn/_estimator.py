@@ -93,10 +93,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     noise_scale : float, default=1.0
         Scale of the assumed noise in returns. A larger scale regularises the auxiliary networks
         more strongly towards their initial weights; with 0, there is no prior.
-    learning_rate : float, default=1e-3
-        Learning rate of Adam.
-    gamma : float, default=0.99
-        Discount factor.
+    learning_rate, gamma : float, default=1e-3 and 0.99
+        Learning rate of Adam, and discount factor.
     n_quantiles : int, default=50
         Number of quantiles of the return of each action, at least 2.
     policy : {"auto", "MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"}, default="auto"
@@ -107,23 +105,21 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         DQN: ``buffer_size`` (100,000 transitions), ``learning_starts`` (steps before the first
         update, here 200; actions are chosen by uncertainty from the first step), ``batch_size``
         (32), ``target_update_interval`` (steps, here 200), ``policy_kwargs`` (``net_arch``,
-        ``levels``, ``init_gain``, ``prior_gain``, ...), ``prior_scale``, and so on.
+        ``levels``, ``init_gain``, ``prior_gain``, ...), and so on.
     device : str, default="auto"
         Device for training and prediction. "auto" is CUDA if it is present and the value network
-        has at least 32,768 weights, as networks for images do. Otherwise "auto" is the CPU, which
-        is faster for small networks.
+        has at least 32,768 weights, as networks for images do; otherwise the CPU, which is faster.
     random_state : int, RandomState instance or None, default=None
         Seed of networks, exploration and replay. With an int and the same seeds ``X``, runs on one
-        machine are bit-identical if the device computes deterministically. Fits in several threads
-        run one after the other, because stable-baselines3 draws from global generators; fits in
-        separate processes run in parallel.
+        machine are bit-identical if the device computes deterministically. Fits in threads run one
+        after the other, because stable-baselines3 draws from global generators.
     verbose : int, default=0
         1 shows a progress bar.
 
     Attributes
     ----------
-    algorithm_ : UADQNAlgorithm
-        The agent as an algorithm of stable-baselines3.
+    algorithm_ : skuq.uadqn.UADQNAlgorithm
+        The agent.
     history_ : pandas.DataFrame
         One row for each episode of training; columns as in `skuq.uadqn.TrainingHistory`.
     observation_space_, action_space_ : gymnasium.spaces.Space
@@ -258,12 +254,10 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Returns
         -------
         Uncertainty
-            Variances in squared units of the return. Aleatoric (Eq. 7): the covariance over
-            quantiles of the two auxiliary networks, 0 if the estimate is negative; with
-            ``aleatoric="variance"``, the variance over the value network's quantiles. Epistemic
-            (Eq. 7): half the mean squared difference of the auxiliary networks. Total: the sum
-            (Prop. 2.2). Arrays have shape (n_samples,), or (n_samples, n_actions) if `per_action`.
-            `to_frame` does not support the second shape; use ``DataFrame(u.total)``.
+            Variances in squared units of the return. Aleatoric: see the parameter `aleatoric`; a
+            negative estimate counts as 0. Epistemic (Eq. 7): half the mean squared difference of
+            the auxiliary networks. Total: the sum (Prop. 2.2). Arrays have shape (n_samples,), or
+            (n_samples, n_actions) if `per_action`, which `to_frame` does not support.
         """
         quantiles, agent = self._all_quantiles(X), self.algorithm_
         if not per_action:

@@ -40,17 +40,14 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     is the aleatoric part.
 
     Features and targets are standardised internally; hyperparameters therefore do not depend on
-    units. Features are then divided by half the number of features. Predictions are in the units of
-    `y`. A column that is constant in training has no effect on training. A different value of this
-    column in a new sample increases the epistemic part. The increase depends on the unit of the
-    column, because a constant column has no standard deviation by which it could be divided.
+    units. Features are then divided by half the number of features. A column that is constant in
+    training has no effect on training; another value in a new sample increases the epistemic part,
+    depending on the unit, because the column has no standard deviation by which to divide it.
 
     Parameters
     ----------
-    n_members : int, default=2
-        Number of networks, at least 2. The paper uses two, which gives a rough estimate.
-    n_quantiles : int, default=50
-        Number of quantiles, at least 2.
+    n_members, n_quantiles : int, default=2 and 50
+        Numbers of networks and of quantiles, at least 2. The paper uses two networks.
     hidden_sizes : sequence of int, default=(100, 100)
         Widths of hidden layers. Narrow networks underestimate the epistemic part, because
         the errors of their quantiles are correlated.
@@ -65,19 +62,12 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     prior_gain : float, default=3.0
         Gain of the networks' orthogonal initialisation. A larger gain makes the initial networks
         less smooth and more different from each other.
-    max_epochs : int, default=200
-        Number of passes over the training data.
-    batch_size : int, default=64
-        Number of samples per step; -1 uses all samples.
+    max_epochs, batch_size : int, default=200 and 64
+        Number of passes over the data, and of samples per step; -1 uses all samples.
     learning_rate : float, default=2e-2
         Initial learning rate of Adam, with a cosine schedule to 0.
-    device : str, default="auto"
-        Device for training and prediction; "auto" is CUDA if present, else the CPU. Results are
-        on the CPU.
-    random_state : int, RandomState instance or None, default=None
-        Seed of initial weights and the order of batches.
-    verbose : int, default=0
-        If positive, the loss of each epoch is printed.
+    device, random_state, verbose
+        As in `EvidentialProbe`; the seed is also that of the order of batches.
 
     Attributes
     ----------
@@ -86,23 +76,18 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         standardised units.
     quantile_levels_ : ndarray of shape (n_quantiles,), float64
         Levels (i - .5) / n_quantiles for i = 1 to n_quantiles.
-    history_ : skorch.history.History
-        Loss of each epoch, including the regularisation.
-    n_features_in_, feature_names_in_
-        As in scikit-learn.
+    history_, n_features_in_, feature_names_in_
+        Losses of each epoch, including the regularisation, as in skorch; inputs, as in
+        scikit-learn.
 
     Notes
     -----
     Uncertainty is a variance in squared units of the target. The aleatoric part is the covariance
-    over quantiles between networks (Eq. 7). This unbiased estimate is set to 0 if it is negative.
-    The epistemic part is the variance between networks, averaged over quantiles (Eq. 4 and 6). The
-    tails beyond the outermost levels are missing: for a normal distribution and 50 quantiles, the
-    aleatoric part is 3% below the variance.
-
-    A constant target has no scale for its uncertainty: predictions equal the constant, and all
-    variances are 0.
-
-    The coverage of quantiles is not guaranteed.
+    over quantiles between networks (Eq. 7), or 0 if this estimate is negative. The epistemic part
+    is the variance between networks, averaged over quantiles (Eq. 4 and 6). The tails beyond the
+    outermost levels are missing: for a normal distribution and 50 quantiles, the aleatoric part is
+    3% below the variance. A constant target has variance 0. The coverage of quantiles is not
+    guaranteed.
 
     References
     ----------
@@ -163,15 +148,11 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
-            Training inputs.
-        y : array-like of shape (n_samples,)
-            Targets.
+        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
+            Training inputs and targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, a sample of
-            weight 0 is ignored. A mean weight below 0.1 or above 10 raises a warning. Integer
-            weights are exactly equivalent to repeated samples if all samples are in one batch; with
-            several batches, results differ because batches are random.
+            As in `EvidentialProbe.fit`. Integer weights equal repeated samples if all samples are
+            in one batch; several batches are random.
 
         Raises
         ------

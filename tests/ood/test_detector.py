@@ -275,7 +275,6 @@ REFUSED = [
     (OODDetector(LINEAR, scores=["mahalanobis"]), {"X": np.eye(80)}, "60 rows"),
     (OODDetector(RandomForestRegressor(3), scores=["mahalanobis"]), {}, "classifier"),
     (OODDetector(LINEAR, false_alarm_rate=0.0), {}, "false_alarm_rate"),
-    (OODDetector(LINEAR, held_out_share=1.0), {}, "held_out_share"),
     (OODDetector(LINEAR), {"y": None}, "requires y"),
     (OODDetector(LINEAR), {"y_held_out": np.arange(80) % 2}, "X_held_out"),
     (OODDetector(LINEAR), {"X_held_out": np.eye(80, 4), "y_held_out": [0, 1]}, None),

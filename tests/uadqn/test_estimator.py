@@ -298,7 +298,6 @@ FURTHER = {
     "batch_size": 33,
     "target_update_interval": 10,
     "policy_kwargs": {"net_arch": [8], "levels": "paper"},
-    "prior_scale": 0.01,
     "tau": 0.5,
     "train_freq": 2,
     "gradient_steps": 2,

@@ -102,8 +102,8 @@ def test_factors_can_be_changed_and_are_kept_unless_given_anew(tmp_path):
     assert (averse != neutral).any()
     for chooses in (loaded, type(agent.policy).load(tmp_path / "policy.zip")):
         np.testing.assert_array_equal(chooses.predict(x)[0], averse)
-    given = {"aleatoric_factor": 3.0, "epistemic_factor": 0.5, "noise_scale": 0.5}
-    given |= {"prior_scale": 2.0, "gamma": 0.5, "learning_starts": 3}
+    given = {"aleatoric_factor": 3.0, "epistemic_factor": 0.5, "noise_scale": 0.5, "gamma": 0.5}
+    given |= {"learning_starts": 3}
     anew = UADQNAlgorithm.load(tmp_path / "agent.zip", seed=1, **given)
     for one, settings in [(loaded, changed), (anew, changed | given)]:
         assert {name: getattr(one, name) for name in settings} == settings

@@ -93,8 +93,6 @@ SETTINGS = [
     ({"aleatoric_factor": -1}, "aleatoric_factor"),
     ({"noise_scale": -1}, "noise_scale"),
     ({"noise_scale": np.nan}, "noise_scale"),
-    ({"prior_scale": 0.0}, "prior_scale"),
-    ({"prior_scale": np.inf}, "prior_scale"),
     ({"aleatoric": "both"}, "both"),
     ({"exploration_initial_eps": 0.1}, "exploration_initial_eps", TypeError),
     ({"exploration_final_eps": 0.1}, "posterior", TypeError),

@@ -1,4 +1,7 @@
-"""Proven bounds on class probabilities and regression predictions over regions."""
+"""Proven bounds on class probabilities and regression predictions over regions.
+
+Numbers of equations, and their symbols, are those of `docs/guide/robust_gpc_proofs.rst`.
+"""
 
 from skuq.gpc.bounds._latent_model import Profile as Profile
 from skuq.gpc.bounds._latent_model import StationaryKernel as StationaryKernel

@@ -1,7 +1,6 @@
 """Branch and bound over boxes: minima of predictions over regions.
 
-Implements Algorithm 1 of Blaas et al. (2020) for many problems at once. Equation numbers refer to
-the proofs page of the user guide (`docs/guide/robust_gpc_proofs.rst`).
+Implements Algorithm 1 of Blaas et al. (2020) for many problems at once.
 """
 
 from __future__ import annotations

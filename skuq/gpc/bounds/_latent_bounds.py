@@ -3,8 +3,7 @@
 Over a box ``c + t``, the mean is the inner product of a fixed function with ``k(c + t, .)``, and
 the covariance is a positive semi-definite form of ``k(c + t, .)``. The norm of the Taylor remainder
 of ``k(c + t, .)`` in the kernel's Hilbert space therefore bounds both remainders, regardless of
-cancellation between training points. Equation numbers and the symbols a0, a1, a2, rho, s0, s1, s2,
-t0, t1, r and varsigma refer to `docs/guide/robust_gpc_proofs.rst`, as in all of this folder.
+cancellation between training points.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Every supported kernel is a sum of terms ``variance * prod_p kappa_p(s_p)``, where ``s_p`` is
 a squared distance with one precision (inverse squared length-scale) per feature. All bounds derive
 from the error of a Taylor polynomial of ``k(x, .)`` in the norm of the kernel's Hilbert space.
-Equation numbers refer to `docs/guide/robust_gpc_proofs.rst`.
 """
 
 from __future__ import annotations

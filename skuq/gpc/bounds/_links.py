@@ -2,7 +2,7 @@
 
 A link averages a likelihood over the Gaussian distribution of the latent functions. It computes a
 weighted sum of class probabilities with a proven error bound, and, given bounds on the moments over
-a box, a lower bound on this sum. Equation numbers refer to `docs/guide/robust_gpc_proofs.rst`.
+a box, a lower bound on this sum.
 """
 
 from __future__ import annotations

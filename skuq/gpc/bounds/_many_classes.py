@@ -3,8 +3,7 @@
 Apart from a shift that all share, which does not change the softmax, the latent functions of a
 posterior are almost independent. The average over independent functions is a one-dimensional
 integral, and the remainder of the expansion around it is small and bounded. Pairwise bounds are
-tighter where probabilities saturate. The cost is polynomial in the number of classes. Equation
-numbers and the symbols c, j, s_j refer to `docs/guide/robust_gpc_proofs.rst`.
+tighter where probabilities saturate. The cost is polynomial in the number of classes.
 """
 
 import torch

@@ -1,8 +1,7 @@
 """Regions (boxes, optionally intersected with balls), and quadratic functions over them.
 
 `Region` contains the boxes and balls of many points, `BallParts` the balls relative to the centres
-of boxes, and `Moments` quadratic functions over boxes with error bounds. Equation numbers refer to
-`docs/guide/robust_gpc_proofs.rst`.
+of boxes, and `Moments` quadratic functions over boxes with error bounds.
 """
 
 from __future__ import annotations

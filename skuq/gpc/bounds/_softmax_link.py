@@ -1,8 +1,7 @@
 """Class probabilities of the softmax likelihood: values, and lower bounds over boxes.
 
 `SoftmaxLink` linearises averages in the moments. For three classes, `SecondOrder` adds all
-second-order terms, so that the error is of third order in the widths of a box. Equation numbers
-refer to `docs/guide/robust_gpc_proofs.rst`.
+second-order terms, so that the error is of third order in the widths of a box.
 """
 
 from __future__ import annotations
