@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import Tags, _safe_indexing, check_random_state, gen_batches, get_tags
 from sklearn.utils._param_validation import Interval, StrOptions
-from sklearn.utils.multiclass import unique_labels
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from tqdm.auto import tqdm
 
@@ -38,6 +37,7 @@ from skuq.quam._refit_search import RefitSearch, stacked_rows, with_categories_o
 from skuq.quam._search import Found, Outputs, Problem, Search, Setup, Task, Work, warn_if_slow
 from skuq.validation import (
     group_codes,
+    is_texts,
     refuse_ineffective,
     unwarned_weights,
     warn_of_relative_weights,
@@ -90,33 +90,36 @@ _CHUNKS_PER_JOB = 8
 # Smallest number of inputs on which `search_pool` searches. If there are fewer new inputs, inputs
 # from the pool of `fit` are added.
 _FEWEST = 1000
-# Limit on rows times coefficients of a logistic regression. Above it, a single refit takes seconds,
-# and a gradient search costs less than all refits together.
-_MOST_REFITTED = 10**7
-_FASTER = "search='quadratic', or fewer n_steps or refine_steps of the search"
+_FASTER = "search='quadratic', or fewer n_steps of the search"
 _N_BACKGROUND = 500  # number of training inputs kept for explanations
 
 
+@dataclass(repr=False, eq=False)
 class QUAMBase(ModelMixin, ABC):
     """Search in `fit` and `search_pool`, and evaluation of the models that it finds.
 
     `fit` of a subclass resolves the model, describes its `Task`, and calls `_search`.
     """
 
-    search: Any
-    setting: str
-    mixture: str
-    gamma: float
-    temperature: float | str
-    n_jobs: int | None
-    verbose: int
-    _validate_params: Callable[[], None]  # of scikit-learn's BaseEstimator
-    search_: Any  # a Search
-    _task: Any  # a Task
-    _problem: Any  # a FittedSearch or a RefitProblem
-    _found: Found  # missing with a pointwise search
-    _pool: Any
-    _background: Any
+    estimator: Any = None
+    _: KW_ONLY
+    search: Any = None
+    setting: str = "expected"
+    mixture: str = "trajectory"
+    gamma: float = 0.01
+    temperature: float | str = "auto"
+    device: str = "auto"
+    n_jobs: int | None = None
+    random_state: Any = None
+    verbose: int = 0
+
+    _validate_params: Callable[[], None] = field(init=False)  # of scikit-learn's BaseEstimator
+    search_: Any = field(init=False)  # a Search
+    _task: Any = field(init=False)  # a Task
+    _problem: Any = field(init=False)  # a FittedSearch or a RefitProblem
+    _found: Found = field(init=False)  # missing with a pointwise search
+    _pool: Any = field(init=False)
+    _background: Any = field(init=False)
     # Whether search=None is a search on a pool for all networks.
     _default_is_pool: ClassVar[bool] = False
 
@@ -147,37 +150,34 @@ class QUAMBase(ModelMixin, ABC):
         """Choose the search and resolve the model; return the data and the checked weights."""
         given = look_at(self.estimator)
         codes = None if groups is None else group_codes(groups, _num_samples(X))
-        self.search_ = self._chosen_search(given, X_pool, X, y)
+        self.search_ = self._chosen_search(given, X_pool, X)
         if sample_weight is not None and self.search_.form == "learner":
             weight = unwarned_weights(sample_weight, _num_samples(y))
             if given.usable_weight(weight) is None:  # all are equal
                 warn_of_relative_weights(weight)
                 sample_weight = None
         self._refuse_ineffective(given)
-        data = self._resolve(
-            X,
-            y,
-            given=given,
-            form=self.search_.form,
-            sample_weight=sample_weight,
-            further=() if X_pool is None else (X_pool,),
-            device=self.device,
-            **training,
-        )
+        further = () if X_pool is None else (X_pool,)
+        training |= {"sample_weight": sample_weight, "further": further, "device": self.device}
+        data = self._resolve(X, y, given=given, form=self.search_.form, **training)
+        by_default = self.search is None and self.search_.form == "network"
+        if by_default and not given.is_network and data.inputs.shape[1] > Search.most_inputs:
+            self.search_ = RefitSearch()  # a closed form would take longer
+            data = self._resolve(X, y, given=given, form="learner", **training)
         if codes is not None and len(data.labels) < len(codes):  # samples of weight 0 were dropped
             codes = codes[unwarned_weights(sample_weight, len(codes)) > 0]
         return data._replace(groups=codes), sample_weight
 
-    def _chosen_search(self, given: Given, X_pool: Any, X: Any, y: Any) -> Search:
+    def _chosen_search(self, given: Given, X_pool: Any, X: Any) -> Search:
         """Return the requested or the default search; raise if it does not suit the estimator.
 
-        `X` and `y` are the training data, not yet validated.
+        `X` is not yet validated. For networks without a pool, `_problem_of` chooses the default
+        search once the network is known.
         """
         search = self.search
         if search is None:
-            by_gradients = given.is_network or _costs_less_by_gradients(given, X, y)
-            # For networks, the search is chosen once the network is known: see `_problem_of`.
             with_pool = X_pool is not None or self._default_is_pool
+            by_gradients = given.is_network or (not with_pool and _is_softmax(given, X))
             search = ("pool" if with_pool else "quadratic") if by_gradients else "refit"
         if isinstance(search, str):
             module, name = SEARCHES[search]
@@ -202,8 +202,9 @@ class QUAMBase(ModelMixin, ABC):
         """Problem of the search, which is the default search if the user selects none."""
         if self.search is None and self.search_.pointwise:
             module = import_networks("skuq.quam._quadratic_search")
-            self.search_ = module.default_search(self.model_, data, setup.task)
+            self.search_, problem = module.default_search(self.model_, data, setup)
             self._refuse_ineffective(data.given)
+            return problem
         return self.search_.problem(self.model_, data, setup)
 
     def _search(self, data: TrainingData, seed: int) -> None:
@@ -327,8 +328,7 @@ class QUAMBase(ModelMixin, ABC):
         """Compare predicted with true training losses of the models that a QuadraticSearch finds.
 
         If the true excess losses exceed the predicted ones by more than a factor of two, the
-        quadratic approximation is poor at these inputs: use `refine_steps` of the search, or
-        search="pointwise".
+        quadratic approximation is poor at these inputs: use search="pointwise".
 
         Parameters
         ----------
@@ -347,7 +347,7 @@ class QUAMBase(ModelMixin, ABC):
             If the estimator was not fitted with a QuadraticSearch.
         """
         check_is_fitted(self)
-        if not hasattr(self.search_, "refine_steps"):
+        if not hasattr(self.search_, "curvature"):
             raise ValueError("Only models of search='quadratic' can be checked.")
         parts = [part for job in self._points(X) for part in job.checked()]
         return type(parts[0])(*map(np.concatenate, zip(*parts, strict=True)))
@@ -525,27 +525,27 @@ def _reduced(
     return [np.concatenate(each) for each in zip(*parts, strict=True)]
 
 
-def _costs_less_by_gradients(given: Any, X: Any, y: Any) -> bool:
-    """Whether the learner is a logistic regression whose refits cost more than a gradient search.
+def _is_softmax(given: Given, X: Any) -> bool:
+    """Whether the model is a logistic regression that is searched as a network of one layer.
 
-    The cost of a refit grows with rows * features * classes; the cost of a gradient search grows
-    with features * classes.
+    Class weights, L1 penalties and one-vs-rest have an effect on refits only. Texts become many
+    columns.
     """
     learner = given.trained
-    shape: tuple[int, ...] = getattr(X, "shape", ())
-    is_logistic = isinstance(learner, LogisticRegression) and not given.decides
-    is_softmax = is_logistic and learner.solver != "liblinear"
-    # Class weights and L1 penalties have an effect on refits only, not on gradient searches.
-    equivalent = is_softmax and not given.class_weights and not getattr(learner, "l1_ratio", None)
-    if not equivalent or len(shape) != 2 or find_spec("torch") is None:
+    if not isinstance(learner, LogisticRegression) or given.decides or given.resamples:
         return False
-    if given.is_prefit and given.is_fitted:
-        n_weights = learner.coef_.size
-    elif given.preprocesses:
-        return False
-    else:
-        n_weights = shape[1] * len(unique_labels(y))
-    return bool(shape[0] * n_weights > _MOST_REFITTED)
+    options = learner.get_params()
+    l1 = options.get("l1_ratio", options.get("l1_ratios"))
+    differs = (
+        options["solver"] == "liblinear",
+        options.get("multi_class") == "ovr",
+        options.get("penalty") in ("l1", "elasticnet"),
+        not isinstance(l1, str) and np.any(l1),  # "warn" is a default
+        given.class_weights,
+        is_texts(X),
+        find_spec("torch") is None,
+    )
+    return not any(differs)
 
 
 def _check_pool(X_pool: Any, search: Search) -> None:

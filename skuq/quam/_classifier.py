@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 
-from skuq.base import CredalInterval, Uncertainty, UncertaintyMixin, with_index_of
+from skuq.base import CredalInterval, FloatArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.devices import with_gradients
 from skuq.files import stored
 from skuq.models import RESAMPLED, Given, ModelClassifierMixin
@@ -23,6 +24,7 @@ from skuq.validation import refuse_ineffective, warn_if_worse_than_guessing, war
 
 
 @stored("quam.classifier", fields=KEPT | {"classes_": NDArray[Any]})
+@dataclass(repr=False, eq=False, kw_only=True)
 class QUAMClassifier(
     QUAMBase, ModelClassifierMixin, ClassifierMixin, UncertaintyMixin, BaseEstimator
 ):
@@ -55,13 +57,13 @@ class QUAMClassifier(
         - "refit": `RefitSearch`, for any learner. `fit` refits the learner for each class, on the
           training data and a pool of small weight.
 
-        None selects "pointwise" for small networks, where an input then costs some hundredths of a
-        second (searched weights times training rows, at most 256, times classes, at most 10, is at
-        most five million); "quadratic" for larger ones and for large logistic regressions; "pool"
-        if `X_pool` is given, or a network has no linear or convolutional layer; and "refit" for all
-        other models. A `LogisticRegression` is large if the number of training rows times the
-        number of coefficients exceeds ten million. With `class_weight`, an L1 penalty or
-        solver="liblinear", it is always refitted.
+        None selects "quadratic" for logistic regressions, networks of one layer and large networks;
+        "pointwise" for small networks, where an input then costs some hundredths of a second
+        (searched weights times training rows, at most 256, times classes, at most 10, is at most
+        five million); "pool" for networks if `X_pool` is given, or for a large network without
+        linear or convolutional layers or with more than 4,096 inputs to one; and "refit" for all
+        other models. A `LogisticRegression` is refitted if `X_pool` is given, or it has more than
+        4,096 features, texts as inputs, `class_weight`, an L1 penalty or solver="liblinear".
     setting : {"expected", "selected", "pairwise", "regret"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
@@ -150,38 +152,13 @@ class QUAMClassifier(
     True
     """
 
-    _parameter_constraints: dict[str, Any] = {
+    n_targets: int | str | None = "auto"
+
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **PARAMETERS,
         "setting": [StrOptions({"selected", "expected", "pairwise", "regret"})],
         "n_targets": [Interval(Integral, 1, None, closed="left"), StrOptions({"auto"}), None],
     }
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        search: Any = None,
-        setting: str = "expected",
-        n_targets: int | str | None = "auto",
-        mixture: str = "trajectory",
-        gamma: float = 0.01,
-        temperature: float | str = "auto",
-        device: str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.estimator = estimator
-        self.search = search
-        self.setting = setting
-        self.n_targets = n_targets
-        self.mixture = mixture
-        self.gamma = gamma
-        self.temperature = temperature
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)
@@ -361,6 +338,46 @@ class QUAMClassifier(
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))
         return best._replace(target=self.classes_[best.target])
+
+    def explain_classes(self, X: Any) -> FloatArray:
+        """Measure what it would cost the training data if each input had each class.
+
+        The cost of a class is the smallest sum of two losses, over the given model and all models
+        found: the loss of the training data in excess of the given model's, and the loss of the
+        input with this class. The data do not rule out a class that costs few nats. Models that
+        were not found may lower the costs; those of classes that were not searched are rough.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Inputs.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes), float64
+            Costs >= 0 in nats in total, columns in the order of `classes_`.
+
+        Raises
+        ------
+        ValueError
+            If the estimator was saved without training data, whose number it needs.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_iris
+        >>> from sklearn.linear_model import LogisticRegression
+        >>> from skuq import QUAMClassifier
+        >>> X, y = load_iris(return_X_y=True)
+        >>> quam = QUAMClassifier(LogisticRegression(max_iter=999)).fit(X, y)
+        >>> quam.explain_classes(X[[0, 70]]).round(1)
+        array([[ 0. ,  3.6, 13.9],
+               [ 3.3,  0.8,  0.5]])
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "_problem"):
+            raise ValueError("Costs of classes need the training data, which were removed.")
+        (costs,) = self._over(X, self._task.class_costs, self._problem.total_weight)
+        return costs
 
 
 def _warn_if_none_fits(found: Found, gamma: float) -> None:

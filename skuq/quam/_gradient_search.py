@@ -109,6 +109,13 @@ class NetworkSearch(Search):
         )
         return FittedSearch(body, problem)
 
+    def problem(self, model: Any, data: TrainingData, setup: Setup) -> Problem:
+        return self.problem_of(self.fitted(model, data, setup), setup)
+
+    @abstractmethod
+    def problem_of(self, fitted: FittedSearch, setup: Setup) -> Problem:
+        """Problem of this search from a network that is already split."""
+
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GradientSearch(NetworkSearch):
@@ -172,16 +179,15 @@ class GradientSearch(NetworkSearch):
         )
         return SearchSettings(schedule, self.precision(problem), self.train_batch_size, device)
 
-    def problem(self, model: Any, data: TrainingData, setup: Setup) -> FittedSearch:
-        found = self.fitted(model, data, setup)
-        module, names = found.problem.module, found.problem.parameters
+    def problem_of(self, fitted: FittedSearch, setup: Setup) -> FittedSearch:
+        module, names = fitted.problem.module, fitted.problem.parameters
         if not any(bool(module.get_parameter(name).any()) for name in names):
             raise ValueError(
                 f"All parameters to be searched are zero ({list(names)}). Steps would be zero too, "
                 "because their size is relative to the parameters; select other parameters with "
                 "`parameters` of the search."
             )
-        return found
+        return fitted
 
 
 class Searched(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from torch import Tensor, nn
 
-from skuq._networks import HeldOnDevice, evaluate, on_device
+from skuq._networks import HeldOnDevice, on_device
 from skuq.base import FloatArray
 from skuq.files import stored
 from skuq.models import TrainingData
@@ -24,13 +24,11 @@ from skuq.quam._gradient_search import (
     EFFORT,
     FittedSearch,
     NetworkSearch,
-    SearchSettings,
     efforts,
-    penalty_schedule,
     variants_at,
 )
 from skuq.quam._importance_sampling import Trajectories
-from skuq.quam._pointwise_search import PointwiseSearch, search_batch
+from skuq.quam._pointwise_search import PointwiseSearch
 from skuq.quam._pool_search import PoolSearch
 from skuq.quam._search import (
     Classification,
@@ -55,9 +53,6 @@ _NEWTON_STEPS = 30
 _STEP_SIZES = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01, 0.003)
 _N_CHECKED = 2048  # training samples on which true losses are computed
 _MODELS_AT_ONCE = 64
-_POINTS_AT_ONCE = 8
-_REFINED_BATCH = 256
-_REFINED = 0.02, 0.002  # first and last step size of refinements
 _CLOSE, _CONVERGED = 1e-6, 1e-16  # distance from the minimum of the objective, in nats
 
 
@@ -94,10 +89,6 @@ class QuadraticSearch(NetworkSearch):
         "exact": the generalised Gauss-Newton matrix of all searched weights. "kronecker": of each
         layer separately, as a Kronecker product. "auto": "exact" if this takes about a second or
         less.
-    refine_steps : int, default=0
-        Number of gradient steps on the true training loss that start at each solution. Use it if
-        `check_search` shows that the approximation is poor; each step costs as much as a step of a
-        `PointwiseSearch`.
 
     Notes
     -----
@@ -126,20 +117,17 @@ class QuadraticSearch(NetworkSearch):
     prior_precision: float = 0.01
     effort: str = "equal"
     curvature: str = "auto"
-    refine_steps: int = 0
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **NetworkSearch._parameter_constraints,
         "prior_precision": [Interval(Real, 0, None, closed="neither")],
         "effort": EFFORT,
         "curvature": [StrOptions({"auto", "exact", "kronecker"})],
-        "refine_steps": [Interval(Integral, 0, None, closed="left")],
     }
     pointwise: ClassVar[bool] = True
 
-    def problem(self, model: Any, data: TrainingData, setup: Setup) -> QuadraticProblem:
-        """Split the network, and decompose the curvature at the given model."""
-        fitted = self.fitted(model, data, setup)
+    def problem_of(self, fitted: FittedSearch, setup: Setup) -> QuadraticProblem:
+        """Decompose the curvature at the given model."""
         problem, there = fitted.problem, _with_double(setup.device)
         module = _in_double(problem.module, there)
         X = torch.from_numpy(problem.X)
@@ -190,28 +178,32 @@ class QuadraticSearch(NetworkSearch):
         effort = efforts(problem.fitted.problem, x) if equal else np.ones(len(x))
         given = np.asarray(reference)
         return [
-            QuadraticPoints(
-                problem, task, x[rows], given[rows], effort[rows], self.refine_steps, device
-            )
+            QuadraticPoints(problem, task, x[rows], given[rows], effort[rows], device)
             for rows in gen_batches(len(x), _ROWS_PER_JOB)
         ]
 
 
-def default_search(model: Any, data: TrainingData, task: Task) -> Search:
-    """Search that suits a network's size: for each input if that is affordable.
+def default_search(model: Any, data: TrainingData, setup: Setup) -> tuple[Search, Problem]:
+    """Search that suits a network's size, and its problem.
 
     Gradient searches at an input cost about the number of searched weights, times training samples
-    of a step, times searches; on two moons, 50 milliseconds. Networks without a suitable layer are
-    searched on a pool.
+    of a step, times searches; on two moons, 50 milliseconds. A single linear layer has a loss that
+    is nearly quadratic. Networks without suitable layers are searched on a pool.
     """
-    pointwise = PointwiseSearch()
-    body, module, names = model.cut(model.moving_parameters, data.inputs)
-    n_weights = sum(module.get_parameter(name).numel() for name in names)
-    n_searches = task.n_searches(len(model.classes)) if isinstance(task, Classification) else 2
-    if n_weights * min(len(data.inputs), pointwise.train_batch_size) * n_searches <= _SMALL:
-        return pointwise
-    first = data.inputs[:1] if body is None else evaluate(body, data.inputs[:1], device="cpu")
-    return QuadraticSearch() if Layers.of(module, names, first).names else PoolSearch()
+    fitted = QuadraticSearch().fitted(model, data, setup)  # by default, all search these weights
+    problem, pointwise = fitted.problem, PointwiseSearch()
+    assert isinstance(setup.task, Classification)
+    weights = [problem.module.get_parameter(name) for name in problem.parameters]
+    n_rows = min(len(problem.X), pointwise.train_batch_size)
+    cost = sum(w.numel() for w in weights) * n_rows * setup.task.n_searches(len(model.classes))
+    first = torch.from_numpy(problem.X[:1])
+    layers = Layers.of(problem.module, problem.parameters, first).layers
+    solvable = layers and max(layer.weight[0].numel() for layer in layers) <= Search.most_inputs
+    is_linear = solvable and fitted.body is None and len(layers) == 1 and len(weights) <= 2
+    search: Any = QuadraticSearch() if solvable else PoolSearch()
+    if cost <= _SMALL and not is_linear:
+        search = pointwise
+    return search, search.problem_of(fitted, setup)
 
 
 @stored("quam.quadratic-problem")
@@ -269,19 +261,15 @@ class QuadraticPoints(NamedTuple):
     x: NDArray[Any]
     reference: NDArray[Any]  # (n_points, n_outputs)
     effort: FloatArray  # (n_points,)
-    refine_steps: int
     device: Any
 
     def outputs(self) -> Iterator[Outputs]:
         """Solve the searches, in chunks."""
-        for rows, targets, solution, uses in self.solved():
+        for rows, targets, solution, _ in self.solved():
             cost = solution.cost[..., None].cpu() / self.problem.total_weight
-            found = Trajectories(solution.outputs[:, :, None].cpu(), cost)
-            if self.refine_steps:
-                found = self.refined(rows, solution, uses)
             yield Outputs(
                 torch.from_numpy(self.reference[rows]).double(),
-                found,
+                Trajectories(solution.outputs[:, :, None].cpu(), cost),
                 None if targets is None else targets.cpu(),
                 effort=self.effort[rows],
             )
@@ -340,29 +328,6 @@ class QuadraticPoints(NamedTuple):
                 true.append((objective.training_loss(outputs, y) - given) @ weight)
             both = solution.cost, torch.cat(true).reshape(solution.cost.shape)
             yield SearchCheck(*(each.cpu().numpy() for each in both))
-
-    def refined(self, rows: slice, solution: Solution, uses: list[Any]) -> Trajectories:
-        """Last models of gradient searches that start at the solutions."""
-        problem, n_steps = self.problem.fitted.problem, self.refine_steps
-        schedule = penalty_schedule(
-            n_steps,
-            c0=problem.total_weight,
-            eta=1.0,
-            update_every=1,
-            learning_rate=_REFINED[0],
-            decay=(_REFINED[0] / _REFINED[1]) ** (1 / max(1, n_steps - 1)),
-        )
-        settings = SearchSettings(schedule, 0.0, _REFINED_BATCH, torch.device(self.device))
-        weights, found = self.weights(solution, uses), []
-        x, reference = self.x[rows], torch.from_numpy(self.reference[rows]).double()
-        n_searches = solution.cost.shape[1]
-        for few in gen_batches(len(x), _POINTS_AT_ONCE):
-            models = slice(few.start * n_searches, few.stop * n_searches)
-            start = {name: each[models].to(settings.device) for name, each in weights.items()}
-            objective = self.task.objective(reference[few].to(settings.device))
-            effort = self.effort[rows][few]
-            found.append(search_batch(problem, settings, x[few], objective, effort, start))
-        return Trajectories(*(torch.cat(each)[:, :, -1:] for each in zip(*found, strict=True)))
 
 
 def _with_double(device: Any) -> torch.device:

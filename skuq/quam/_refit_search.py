@@ -200,6 +200,10 @@ class RefitProblem(Problem):
     seed: int  # seed of the held-out samples and the learner
     groups: IntArray | None = None
 
+    @property
+    def total_weight(self) -> float:
+        return float(self.weight.sum())
+
 
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
     """Pool rows whose predictions leave the targets' range by at most `_REACH` times its width.

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -41,6 +41,7 @@ from skuq.validation import refuse_ineffective
 @stored(
     "quam.regressor", fields=KEPT | {"noise_variance_": float | None, "_noise": RowNoise | None}
 )
+@dataclass(repr=False, eq=False, kw_only=True)
 class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Regressor whose uncertainty comes from a search for adversarial models.
 
@@ -154,8 +155,12 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     True
     """
 
+    noise: str | float = "heteroscedastic"
+    noise_cv: Any = 5
+    attack: str = "displacement"
+
     _unit_of_uncertainty = "differential entropy"
-    _parameter_constraints: dict[str, Any] = {
+    _parameter_constraints: ClassVar[dict[str, Any]] = {
         **PARAMETERS,
         "noise": [
             StrOptions({"heteroscedastic", "homoscedastic", "learned"}),
@@ -165,39 +170,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         "noise_cv": ["cv_object"],
     }
     signed_uncertainty = True  # a differential entropy can be negative
-    _noise: RowNoise | None
+    _noise: RowNoise | None = field(init=False)
     _default_is_pool = True
-
-    def __init__(
-        self,
-        estimator: Any = None,
-        *,
-        search: Any = None,
-        noise: str | float = "heteroscedastic",
-        noise_cv: Any = 5,
-        attack: str = "displacement",
-        setting: str = "expected",
-        mixture: str = "trajectory",
-        gamma: float = 0.01,
-        temperature: float | str = "auto",
-        device: str = "auto",
-        n_jobs: int | None = None,
-        random_state: Any = None,
-        verbose: int = 0,
-    ):
-        self.estimator = estimator
-        self.search = search
-        self.noise = noise
-        self.noise_cv = noise_cv
-        self.attack = attack
-        self.setting = setting
-        self.mixture = mixture
-        self.gamma = gamma
-        self.temperature = temperature
-        self.device = device
-        self.n_jobs = n_jobs
-        self.random_state = random_state
-        self.verbose = verbose
 
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=False)

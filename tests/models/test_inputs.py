@@ -141,7 +141,7 @@ def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(library, 
         return twice(X)
 
     pipeline = make_pipeline(FunctionTransformer(selected), clone(learner)).fit(X, Y)
-    quam = skuq.QUAMClassifier(wrap(pipeline), random_state=0).fit(X, Y)
+    quam = skuq.QUAMClassifier(wrap(pipeline), search="refit", random_state=0).fit(X, Y)
     assert quam.explain(X[:3]).contribution.shape == (3, 3)
     quam.search_pool(X[:20]).predict_uncertainty(X[:3])
     assert seen == {type(X)}
@@ -151,7 +151,8 @@ def test_a_pipeline_gets_tables_of_the_library_that_it_was_written_for(library, 
 def test_a_table_of_any_library_gives_what_one_of_pandas_gives(library, learner):
     X = table_of(library, {"size": FRAME["size"].to_numpy(), "n": np.arange(60)})
     expected = uncertainty(learner, as_pandas(X))
-    np.testing.assert_array_equal(uncertainty(learner, X), expected)
+    # Tables of some libraries are stored by column, in which sums are rounded differently.
+    np.testing.assert_allclose(uncertainty(learner, X), expected, rtol=1e-10)
 
 
 @pytest.mark.parametrize("library", ["polars", pytest.param("pyarrow", marks=ARROW)])

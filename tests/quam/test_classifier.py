@@ -67,6 +67,12 @@ def test_ranges_hold_the_given_model_and_adversarial_ones_that_fit(iris, estimat
         assert (bounds.lower[:, None] <= each + 1e-6).all()
         assert (each <= bounds.upper[:, None] + 1e-6).all()
     assert (bounds.upper - bounds.lower).max() > 0.05
+    # A model that was found explains the data and the class at no less than the cost of the class.
+    costs, log_proba = quam.explain_classes(X), np.log(best.proba)
+    assert (costs >= 0).all()
+    assert (costs <= -np.log(proba[:, 0]) + 1e-9).all()
+    of_best = len(iris[0]) * best.excess_loss.clip(0)[..., None] - log_proba
+    assert (costs[:, None] <= of_best + 1e-4).all()
     with joblib.parallel_config(backend="threading"):
         shared = clone(quam).set_params(n_jobs=2).fit(*iris).predict_proba_bounds(X)
     np.testing.assert_allclose(shared, bounds, atol=1e-6)

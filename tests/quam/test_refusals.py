@@ -94,6 +94,10 @@ REFUSALS = {
         lambda: clone(POINTWISE).fit(X, Y).without_training_data(),
         "has no models",
     ),
+    "shared costs": (
+        lambda: QUAMClassifier(TREE).fit(X, Y).without_training_data().explain_classes(X),
+        "training data",
+    ),
     # parameters
     "setting": (fit(setting="both"), "setting"),
     "steps": (fit(NET, PoolSearch(n_steps=0)), "n_steps"),

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import make_classification
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestRegressor
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LogisticRegression, LogisticRegressionCV, Ridge
 from sklearn.metrics import log_loss
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
-from skorch import NeuralNetClassifier
 from torch import nn
 
-from skuq import QUAMClassifier
+from skuq import QUAMClassifier, QUAMRegressor
 from skuq._networks import MLP, LeNet
 from skuq.models import look_at
 from skuq.quam import (
@@ -67,54 +67,67 @@ def searched(kind, net):
     return TREE, RefitSearch(pool=FEW)
 
 
-def chosen(estimator, *data, search=None):
-    return QUAMClassifier(search=search)._chosen_search(look_at(estimator), None, *data)
+def pipe(estimator):
+    return make_pipeline(StandardScaler(), estimator)
 
 
-def test_the_search_that_suits_a_model_is_taken_unless_a_name_stands_for_another(iris):
-    options = {"max_epochs": 2, "train_split": None, "verbose": 0}
-    skorch = NeuralNetClassifier(MLP(4, 3), criterion=nn.CrossEntropyLoss, **options)
-    by_gradients = [None, SMALL_NET, MLP(4, 3), skorch, MLPRegressor()]
-    by_gradients += [make_pipeline(StandardScaler(), SMALL_NET)]
-    by_gradients += [FrozenEstimator(make_pipeline(StandardScaler(), clone(SMALL_NET)).fit(*iris))]
-    by_refits = [TREE, HistGradientBoostingClassifier(), RandomForestRegressor(), Ridge()]
-    by_refits += [make_pipeline(StandardScaler(), LogisticRegression())]
-    by_refits += [FrozenEstimator(clone(TREE).fit(*iris))]
-    by_refits += [GridSearchCV(TREE, {"max_depth": [1, 2]}, cv=2)]
-    taken = [(chosen(each, *iris), QuadraticSearch) for each in by_gradients]
-    taken += [(chosen(each, *iris), RefitSearch) for each in by_refits]
-    named = {"pool": PoolSearch, "refit": RefitSearch, "pointwise": PointwiseSearch}
-    for name, kind in named.items():
-        taken += [(chosen(LogisticRegression(), None, None, search=name), kind)]
-    for search, kind in taken:
-        assert (type(search), search.get_params()) == (kind, kind().get_params())
+LOGISTIC = LogisticRegression(max_iter=999)
+ELASTIC = LogisticRegression(solver="saga", l1_ratio=0.5)
+UNSUITABLE = nn.Sequential(nn.LayerNorm(4), nn.AdaptiveAvgPool1d(3))
+DEFAULTS = {
+    "default network": (None, PointwiseSearch),
+    "MLPClassifier": (SMALL_NET, PointwiseSearch),
+    "module": (MLP(4, 3), PointwiseSearch),
+    "network in a pipeline": (pipe(SMALL_NET), PointwiseSearch),
+    "network of one layer": (nn.Linear(4, 3), QuadraticSearch),
+    "network without linear layers": (UNSUITABLE, PointwiseSearch),
+    "logistic": (LOGISTIC, QuadraticSearch),
+    "logistic in a pipeline": (pipe(LOGISTIC), QuadraticSearch),
+    "logistic in a search": (GridSearchCV(LOGISTIC, {"C": [1, 10]}, cv=2), QuadraticSearch),
+    "balanced": (pipe(LogisticRegression(class_weight="balanced")), RefitSearch),
+    "L1": (ELASTIC, RefitSearch),
+    "L1 in folds": (LogisticRegressionCV(solver="saga", l1_ratios=(0, 0.5)), RefitSearch),
+    "one against the rest": (LogisticRegression(solver="liblinear"), RefitSearch),
+    "calibrated": (CalibratedClassifierCV(LOGISTIC), RefitSearch),
+    "tree": (TREE, RefitSearch),
+    "trees": (HistGradientBoostingClassifier(), RefitSearch),
+    "trees in a search": (GridSearchCV(TREE, {"max_depth": [1, 2]}, cv=2), RefitSearch),
+}
 
 
-def test_logistic_regression_of_many_rows_and_classes_is_searched_by_gradients(many, monkeypatch):
-    X, y, _, given = many
-    size, plain, frozen = 400 * 8 * 14, LogisticRegression(), FrozenEstimator(given)
-    for limit in (None, size):
-        if limit:
-            monkeypatch.setattr(_base, "_MOST_REFITTED", limit)
-        assert type(chosen(plain, X, y)) is RefitSearch
-    monkeypatch.setattr(_base, "_MOST_REFITTED", size - 1)
-    for each in (plain, frozen):
-        assert type(chosen(each, X, y)) is QuadraticSearch
-    balanced = LogisticRegression(class_weight="balanced")
-    for each in (balanced, LogisticRegression(solver="saga", l1_ratio=0.5), TREE):
-        assert type(chosen(each, X, y)) is RefitSearch
-    monkeypatch.setattr(_base, "find_spec", lambda _: None)  # without torch
-    assert type(chosen(frozen, X, y)) is RefitSearch
+def chosen(estimator, X, y, X_pool=None, *, quam=QUAMClassifier):
+    """Type of the default search; a search that `fit` cannot change any more is not run."""
+    quam = quam(estimator, random_state=0)
+    search = quam._chosen_search(look_at(estimator), X_pool, X)
+    return type(quam.fit(X, y).search_ if search.pointwise else search)
 
 
-def test_the_default_search_of_a_network_follows_from_its_size(iris, monkeypatch):
+@pytest.mark.parametrize(("estimator", "search"), DEFAULTS.values(), ids=DEFAULTS)
+def test_the_default_search_follows_from_the_model(estimator, search, iris, short_training):
+    assert chosen(estimator, *iris) is search
+
+
+def test_the_default_search_follows_from_the_data(iris, monkeypatch):
     X, y = iris
-    unsuitable = nn.Sequential(nn.LayerNorm(4), nn.AdaptiveAvgPool1d(3))
-    assert type(QUAMClassifier(MLP(4, 3)).fit(X, y).search_) is PointwiseSearch
-    assert type(QUAMClassifier(MLP(4, 3)).fit(X, y, X_pool=X).search_) is PoolSearch
+    frozen = FrozenEstimator(pipe(clone(LOGISTIC)).fit(X, y))
+    assert chosen(frozen, X, y) is QuadraticSearch
+    for each in (LOGISTIC, frozen, pipe(TREE)):
+        assert chosen(each, X, y, X_pool=X) is RefitSearch
+    assert chosen(LOGISTIC, ["a text", "of words"], None) is RefitSearch
+    for each, pool in ((None, X), (MLP(4, 3), X)):
+        assert chosen(each, X, y, X_pool=pool) is PoolSearch
+    for each, search in ((MLPRegressor(), PoolSearch), (Ridge(), RefitSearch)):
+        assert chosen(each, X, y, quam=QUAMRegressor) is search
+    monkeypatch.setattr(_search.Search, "most_inputs", 3)
+    assert chosen(nn.Linear(4, 3), X, y) is PointwiseSearch
+    assert chosen(pipe(LOGISTIC), X, y) is RefitSearch
+    monkeypatch.setattr("skuq.quam._quadratic_search._SMALL", 0)
+    assert chosen(UNSUITABLE, X, y) is PoolSearch
+    monkeypatch.undo()
     monkeypatch.setattr("skuq.quam._quadratic_search._SMALL", 0)  # now, all networks are large
-    assert type(QUAMClassifier(MLP(4, 3)).fit(X, y).search_) is QuadraticSearch
-    assert type(QUAMClassifier(unsuitable).fit(X, y).search_) is PoolSearch
+    assert chosen(MLP(4, 3), X, y) is QuadraticSearch
+    monkeypatch.setattr(_base, "find_spec", lambda _: None)  # without torch
+    assert chosen(frozen, X, y) is RefitSearch
 
 
 @pytest.fixture(scope="module")
@@ -377,10 +390,6 @@ def test_new_inputs_are_searched_together_with_enough_inputs_of_the_pool(
     assert sizes == [60, 100, 180]  # as many as are needed, as many as are new, all 80
 
 
-def test_models_within_two_standard_errors_of_the_losses_count_alike(found):
-    assert found._importance_sampling().temperature == 2 * found._found.standard_error > 1e-4
-
-
 def test_searches_in_turn_find_what_they_find_together(linear, found, monkeypatch):
     X, y, _, pool = linear
     monkeypatch.setattr(gradient_module, "_TENSORS_OF_WEIGHTS", 0)
@@ -400,16 +409,6 @@ def test_features_before_the_first_linear_layer_stay_as_they_are():
     linear = [p for name, p in net.named_parameters() if name.startswith("classifier")]
     assert sizes == sorted(p.numel() for p in linear)
     assert quam.predict_uncertainty(X[:3]).epistemic.shape == (3,)
-
-
-def test_an_untargeted_search_finds_one_model(linear):
-    X, y, net, pool = linear
-    quam = QUAMClassifier(net, search=PoolSearch(n_steps=30, targeted=False))
-    quam.fit(X, y, X_pool=pool)
-    models = quam.adversarial_models(X[:6])
-    assert models.proba.shape == (6, 1, 2)
-    np.testing.assert_array_equal(models.target, models.proba.argmax(-1))
-    assert (quam.predict_uncertainty(X[:6]).epistemic > 0).any()
 
 
 def test_a_prior_counts_in_the_losses(linear):

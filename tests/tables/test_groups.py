@@ -115,7 +115,10 @@ def test_later_rows_are_measured_on_the_latest_and_drift_is_told():
 def test_a_group_is_on_one_side_of_every_split():
     known, seen, year = panel(40, 1), [], np.tile(np.arange(5), 240)[:, None]
     X, y, who = (known[names].to_numpy() for names in (["a", "year"], "y", "who"))
-    for model, target in ((QUAMRegressor(Ridge()), y), (QUAMClassifier(LINEAR), y > 0)):
+    for model, target in (
+        (QUAMRegressor(Ridge()), y),
+        (QUAMClassifier(LINEAR, search="refit"), y > 0),
+    ):
         plain = model.set_params(random_state=0).fit(X, target).predict_uncertainty(X)
         assert plain != model.fit(X, target, groups=who).predict_uncertainty(X)
 
