@@ -47,10 +47,9 @@ from skuq._networks._variants import stack_parameters as stack_parameters
 from skuq._networks._variants import stacked_forward as stacked_forward
 
 if TYPE_CHECKING:
-    from skuq._networks._skorch import WeightedClassifier as WeightedClassifier
     from skuq._networks._skorch import fit_net as fit_net
     from skuq._networks._skorch import net_dtype as net_dtype
 
 # skorch is slow to import.
-_SKORCH = {"skuq._networks._skorch": ("WeightedClassifier", "fit_net", "net_dtype")}
+_SKORCH = {"skuq._networks._skorch": ("fit_net", "net_dtype")}
 __getattr__ = lazy_names(__name__, _SKORCH)

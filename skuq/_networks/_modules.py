@@ -206,19 +206,15 @@ class Affine(nn.Module):
 
 
 class WeightedLoss(nn.Module):
-    """Mean of `loss`, one value per sample, times the batch's "weight"."""
+    """Mean of `loss`, one value per sample, times the batch's "weight", whose mean is 1 overall."""
 
     def __init__(self, loss: nn.Module):
         super().__init__()
         self.loss = loss
 
     def forward(self, outputs: Any, targets: Tensor, batch: Mapping[str, Tensor]) -> Tensor:
-        return weighted_mean(self.loss(outputs, targets), batch["weight"])
-
-
-def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
-    """Mean of the samples' losses times their weights, which have mean 1 over the training set."""
-    return (weight.to(losses) * losses).sum() / len(losses)
+        losses: Tensor = self.loss(outputs, targets)
+        return (batch["weight"].to(losses) * losses).sum() / len(losses)
 
 
 def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:

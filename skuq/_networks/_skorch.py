@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import default_convert
 
 from skuq._networks._devices import device_with_memory, input_error, on_device, seeded
-from skuq._networks._modules import mean_weight_one, weighted_mean
+from skuq._networks._modules import mean_weight_one
 from skuq.devices import with_gradients
 
 
@@ -145,28 +145,6 @@ class BatchLoader:
         return 1 < self.batch_size < self.n_samples and self.n_samples % self.batch_size == 1
 
 
-class WeightedClassifier(skorch.NeuralNetClassifier):
-    """skorch classifier whose loss is the mean of the samples' losses times their weights.
-
-    The input of `fit` is ``{"X": array, "sample_weight": array}``, skorch's format for additional
-    per-sample data. Weights should have mean 1; a sample of weight 2 then counts as two samples.
-    The criterion must return one loss per sample (``criterion__reduction="none"``).
-    """
-
-    def get_loss(self, y_pred: Tensor, y_true: Tensor, X: Any = None, **kwargs: Any) -> Tensor:
-        losses = super().get_loss(y_pred, y_true, X=X, **kwargs)
-        weight = X["sample_weight"]
-        if losses.shape != weight.shape:
-            raise ValueError(
-                "A weighted loss needs one loss per sample; set criterion__reduction='none'."
-            )
-        return weighted_mean(losses, weight)
-
-    def infer(self, x: Any, **fit_params: Any) -> Tensor:
-        outputs: Tensor = super().infer(x["X"] if isinstance(x, dict) else x, **fit_params)
-        return outputs
-
-
 def net_dtype(net: skorch.NeuralNet) -> type[np.floating[Any]]:
     """dtype of a net's training data: float64 if its module is a float64 instance, else float32."""
     if not isinstance(net.module, nn.Module):
@@ -187,21 +165,17 @@ def fit_net(
     """Fit a skorch net reproducibly, and restore torch's global random state.
 
     The net is fitted in place; `X` must have the dtype of its module, and `y` the form that its
-    criterion needs. Weights are for a `WeightedClassifier` only.
+    criterion needs. skorch's nets accept no weights.
     """
-    weighted = isinstance(net, WeightedClassifier)
-    if sample_weight is not None and not weighted:
+    if sample_weight is not None:
         raise ValueError(
-            "`sample_weight` needs a net that can use it: pass estimator=None, a trained net in "
-            "FrozenEstimator, or a classifier derived from skuq._networks.WeightedClassifier."
+            "`sample_weight` needs a net that can use it: pass estimator=None, or a trained net in "
+            "FrozenEstimator."
         )
-    data: Any = np.array(X)  # copied, because torch warns of read-only arrays from pandas
-    if weighted:
-        weight = np.ones(len(X)) if sample_weight is None else sample_weight
-        data = {"X": data, "sample_weight": mean_weight_one(weight)}
     with seeded(seed):
         try:
-            return net.fit(data, y)
+            # A copy, because torch warns of read-only arrays from pandas.
+            return net.fit(np.array(X), y)
         except RuntimeError as error:  # raised by torch
             if not net.initialized_:
                 raise

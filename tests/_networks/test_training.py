@@ -17,7 +17,6 @@ from torch import nn
 from skuq._networks import (
     MLP,
     TrainingSettings,
-    WeightedClassifier,
     WeightedLoss,
     fit_net,
     float64_mlp,
@@ -107,12 +106,6 @@ def test_weights_equal_repetition_in_one_batch():
     repeated = X.repeat(weight, axis=0), Y.repeat(weight), None
     modules = [trained(X, y, weight=each).module for X, y, each in (weighted, repeated)]
     assert_same(*modules, rtol=1e-7, atol=1e-9)
-    options = {"criterion__reduction": "none", "max_epochs": 5, "batch_size": -1}
-    nets = [
-        fit_net(weighted_classifier(**options), X, y, seed=0, sample_weight=each).module_
-        for X, y, each in (weighted, repeated)
-    ]
-    assert_same(*(net.requires_grad_(False) for net in nets), rtol=1e-7, atol=1e-9)
 
 
 def test_batches_of_zero_weight_do_not_spoil_training():
@@ -137,42 +130,21 @@ def test_divergence_of_a_default_network_advises_what_its_user_can_do(train_defa
         train_default(np.full_like(X, np.inf), Y, **outputs, seed=0, device="cpu")
 
 
-def weighted_classifier(module=BUILD, **options):
-    options = {"criterion": nn.CrossEntropyLoss, "train_split": None, "verbose": 0} | options
-    return WeightedClassifier(module, **options)
-
-
-@pytest.mark.parametrize("kind", ["regressor", "classifier"])
-def test_heavy_samples_count_in_full_in_batches_of_others(kind):
+def test_heavy_samples_count_in_full_in_batches_of_others():
     """Four of 200 samples hold half of the weight: more than a batch of its own weighs."""
     rng = np.random.default_rng(0)
     X, heavy = rng.uniform(-1, 1, size=(200, 1)), np.arange(200) < 4
     weight = np.where(heavy, 49.0, 1.0)
-    if kind == "regressor":
-        y = 0.5 * rng.normal(size=200) + 4 * heavy
-        options = {"n_outputs": 1, "seed": 0, "device": "cpu"}
-        module = train_default_regressor(X, y, sample_weight=weight, **options)
-        outputs = module(torch.tensor(X))[:, 0].numpy()
-        assert abs(np.average(outputs, weights=weight) - np.average(y, weights=weight)) < 0.25
-        return
-    options = {"criterion__reduction": "none", "max_epochs": 60, "batch_size": 20, "lr": 0.05}
-    net = weighted_classifier(partial(nn.Linear, 1, 2), **options)
-    X = X.astype(np.float32)
-    fitted = fit_net(net, X, heavy.astype(int), seed=0, sample_weight=weight)
-    proba = fitted.module_(torch.tensor(X)).softmax(1)[:, 1].detach().numpy()
-    assert abs(np.average(proba, weights=weight) - 0.5) < 0.12
+    y = 0.5 * rng.normal(size=200) + 4 * heavy
+    options = {"n_outputs": 1, "seed": 0, "device": "cpu"}
+    module = train_default_regressor(X, y, sample_weight=weight, **options)
+    outputs = module(torch.tensor(X))[:, 0].numpy()
+    assert abs(np.average(outputs, weights=weight) - np.average(y, weights=weight)) < 0.25
 
 
-@pytest.mark.parametrize(
-    ("net", "word"),
-    [
-        (NeuralNetClassifier(MLP(4, 3), verbose=0), "`sample_weight` needs"),
-        (weighted_classifier(criterion__reduction="mean"), "criterion__reduction='none'"),
-    ],
-)
-def test_weights_that_a_net_cannot_use_are_refused(net, word):
-    with pytest.raises(ValueError, match=word):
-        fit_net(net, X, Y, seed=0, sample_weight=np.ones(50))
+def test_weights_that_a_net_cannot_use_are_refused():
+    with pytest.raises(ValueError, match="`sample_weight` needs"):
+        fit_net(NeuralNetClassifier(MLP(4, 3)), X, Y, seed=0, sample_weight=np.ones(50))
 
 
 def test_an_interrupt_before_anything_is_learnt_is_passed_on():
