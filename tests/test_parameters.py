@@ -102,7 +102,7 @@ OF_FLOWERS = {
     "QUAMClassifier, quadratic": (
         skuq.QUAMClassifier(NET, search=QuadraticSearch(curvature="exact")),
         {"search__parameters": "last", "search__prior_precision": 20.0, "search__effort": "paper"}
-        | {"search__curvature": "kronecker", "setting": "regret"},
+        | {"search__curvature": "kronecker", "search__refine_steps": 3, "setting": "regret"},
     ),
     "QUAMClassifier, refit": (
         skuq.QUAMClassifier(TREE, search=RefitSearch()),

@@ -90,7 +90,7 @@ _CHUNKS_PER_JOB = 8
 # Smallest number of inputs on which `search_pool` searches. If there are fewer new inputs, inputs
 # from the pool of `fit` are added.
 _FEWEST = 1000
-_FASTER = "search='quadratic', or fewer n_steps of the search"
+_FASTER = "search='quadratic', or fewer n_steps or refine_steps of the search"
 _N_BACKGROUND = 500  # number of training inputs kept for explanations
 
 
@@ -328,7 +328,8 @@ class QUAMBase(ModelMixin, ABC):
         """Compare predicted with true training losses of the models that a QuadraticSearch finds.
 
         If the true excess losses exceed the predicted ones by more than a factor of two, the
-        quadratic approximation is poor at these inputs: use search="pointwise".
+        quadratic approximation is poor at these inputs: use `refine_steps` of the search, or
+        search="pointwise".
 
         Parameters
         ----------

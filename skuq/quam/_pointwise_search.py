@@ -160,6 +160,7 @@ def search_batch(
     x: NDArray[Any],
     objective: Objective,
     effort: FloatArray,
+    start: dict[str, Tensor] | None = None,
 ) -> Trajectories:
     """Search at one batch of test points; return all models visited, on the CPU (Appendix C.1).
 
@@ -169,7 +170,8 @@ def search_batch(
     both models on the same mini-batch have an unbiased difference, without most of the noise.
 
     `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
-    are on the device.
+    are on the device. `start` contains weights of all models, by point and search; None is the
+    given model.
     """
     device, searched = settings.device, problem.on(settings.device)
     # Copy the network, because threads that share the problem overwrite the network's weights.
@@ -192,6 +194,9 @@ def search_batch(
                 searched, part, prior_precision=settings.prior_precision, n_bytes=n_bytes
             )
             weights = descent.start(part, len(x))  # Line 1
+            for name, of_all in (start or {}).items():
+                chosen = of_all.reshape(len(x), -1, *of_all.shape[1:])[:, searches].flatten(0, 1)
+                weights[name] = chosen.to(weights[name])
             attack = PointAttack(points, part, on_device(effort, device))
             found.append(run_searches(descent, weights, attack, batches, settings.schedule))
         return Trajectories(*(torch.cat(each, dim=1) for each in zip(*found, strict=True)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -24,11 +24,13 @@ from skuq.quam._gradient_search import (
     EFFORT,
     FittedSearch,
     NetworkSearch,
+    SearchSettings,
     efforts,
+    penalty_schedule,
     variants_at,
 )
 from skuq.quam._importance_sampling import Trajectories
-from skuq.quam._pointwise_search import PointwiseSearch
+from skuq.quam._pointwise_search import PointwiseSearch, search_batch
 from skuq.quam._pool_search import PoolSearch
 from skuq.quam._search import (
     Classification,
@@ -53,6 +55,9 @@ _NEWTON_STEPS = 30
 _STEP_SIZES = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01, 0.003)
 _N_CHECKED = 2048  # training samples on which true losses are computed
 _MODELS_AT_ONCE = 64
+_POINTS_AT_ONCE = 8
+_REFINED_BATCH = 256
+_REFINED = 0.02, 0.002  # first and last step size of refinements
 _CLOSE, _CONVERGED = 1e-6, 1e-16  # distance from the minimum of the objective, in nats
 
 
@@ -89,6 +94,10 @@ class QuadraticSearch(NetworkSearch):
         "exact": the generalised Gauss-Newton matrix of all searched weights. "kronecker": of each
         layer separately, as a Kronecker product. "auto": "exact" if this takes about a second or
         less.
+    refine_steps : int, default=0
+        Number of gradient steps on the true training loss that start at each solution. Use it if
+        `check_search` shows that the approximation is poor; each step costs as much as a step of a
+        `PointwiseSearch`.
 
     Notes
     -----
@@ -117,12 +126,14 @@ class QuadraticSearch(NetworkSearch):
     prior_precision: float = 0.01
     effort: str = "equal"
     curvature: str = "auto"
+    refine_steps: int = 0
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         **NetworkSearch._parameter_constraints,
         "prior_precision": [Interval(Real, 0, None, closed="neither")],
         "effort": EFFORT,
         "curvature": [StrOptions({"auto", "exact", "kronecker"})],
+        "refine_steps": [Interval(Integral, 0, None, closed="left")],
     }
     pointwise: ClassVar[bool] = True
 
@@ -178,7 +189,9 @@ class QuadraticSearch(NetworkSearch):
         effort = efforts(problem.fitted.problem, x) if equal else np.ones(len(x))
         given = np.asarray(reference)
         return [
-            QuadraticPoints(problem, task, x[rows], given[rows], effort[rows], device)
+            QuadraticPoints(
+                problem, task, x[rows], given[rows], effort[rows], self.refine_steps, device
+            )
             for rows in gen_batches(len(x), _ROWS_PER_JOB)
         ]
 
@@ -261,15 +274,19 @@ class QuadraticPoints(NamedTuple):
     x: NDArray[Any]
     reference: NDArray[Any]  # (n_points, n_outputs)
     effort: FloatArray  # (n_points,)
+    refine_steps: int
     device: Any
 
     def outputs(self) -> Iterator[Outputs]:
         """Solve the searches, in chunks."""
-        for rows, targets, solution, _ in self.solved():
+        for rows, targets, solution, uses in self.solved():
             cost = solution.cost[..., None].cpu() / self.problem.total_weight
+            found = Trajectories(solution.outputs[:, :, None].cpu(), cost)
+            if self.refine_steps:
+                found = self.refined(rows, solution, uses)
             yield Outputs(
                 torch.from_numpy(self.reference[rows]).double(),
-                Trajectories(solution.outputs[:, :, None].cpu(), cost),
+                found,
                 None if targets is None else targets.cpu(),
                 effort=self.effort[rows],
             )
@@ -328,6 +345,29 @@ class QuadraticPoints(NamedTuple):
                 true.append((objective.training_loss(outputs, y) - given) @ weight)
             both = solution.cost, torch.cat(true).reshape(solution.cost.shape)
             yield SearchCheck(*(each.cpu().numpy() for each in both))
+
+    def refined(self, rows: slice, solution: Solution, uses: list[Any]) -> Trajectories:
+        """Last models of gradient searches that start at the solutions."""
+        problem, n_steps = self.problem.fitted.problem, self.refine_steps
+        schedule = penalty_schedule(
+            n_steps,
+            c0=problem.total_weight,
+            eta=1.0,
+            update_every=1,
+            learning_rate=_REFINED[0],
+            decay=(_REFINED[0] / _REFINED[1]) ** (1 / max(1, n_steps - 1)),
+        )
+        settings = SearchSettings(schedule, 0.0, _REFINED_BATCH, torch.device(self.device))
+        weights, found = self.weights(solution, uses), []
+        x, reference = self.x[rows], torch.from_numpy(self.reference[rows]).double()
+        n_searches = solution.cost.shape[1]
+        for few in gen_batches(len(x), _POINTS_AT_ONCE):
+            models = slice(few.start * n_searches, few.stop * n_searches)
+            start = {name: each[models].to(settings.device) for name, each in weights.items()}
+            objective = self.task.objective(reference[few].to(settings.device))
+            effort = self.effort[rows][few]
+            found.append(search_batch(problem, settings, x[few], objective, effort, start))
+        return Trajectories(*(torch.cat(each)[:, :, -1:] for each in zip(*found, strict=True)))
 
 
 def _with_double(device: Any) -> torch.device:

@@ -198,7 +198,7 @@ def test_moved_weights_have_the_predicted_outputs_and_costs():
         assert torch.allclose(moved[0], found.outputs[k // 3, k % 3], atol=1e-10)
 
 
-def test_true_losses_are_checked():
+def test_true_losses_are_checked_and_refined():
     """With noisy labels and many samples, the loss is nearly quadratic."""
     many, y = np.tile(X, (10, 1)), np.random.default_rng(0).integers(3, size=10 * len(X))
     given = LogisticRegression(C=100, max_iter=9999, tol=1e-10).fit(many, y)
@@ -207,6 +207,11 @@ def test_true_losses_are_checked():
     checked = quam.check_search(X[::10])
     assert checked.predicted.shape == checked.actual.shape == (15, 3)
     assert np.allclose(checked.actual, checked.predicted, rtol=0.2, atol=1e-5)
+    plain = quam.predict_uncertainty(FAR).epistemic
+    quam.search_.refine_steps = 30
+    refined = quam.predict_uncertainty(FAR).epistemic
+    assert np.abs(np.log(refined / plain)).max() < np.log(4)  # steps on mini-batches are noisy
+    assert not np.array_equal(plain, refined)
 
 
 def test_scales_of_inputs_and_layers_change_nothing():
