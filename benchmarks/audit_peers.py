@@ -28,7 +28,7 @@ BUMPS = (0.02, 0.05, 0.1)
 
 
 def scan(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """Largest evidence in the audit's scan, with alpha = 0 and the audit's shares of the error."""
+    """Largest evidence in the audit's scan, without a tolerance but with the audit's shares."""
     sums = _sums(confidence, correct)
     mean = np.nan_to_num(sums.mean_confidence).clip(0, 1)
     return max(

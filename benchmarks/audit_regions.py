@@ -3,9 +3,9 @@
 UCI Adult (the official training file): a logistic regression and a network are trained on 8,000
 rows and temperature-scaled on 2,000. An attack replaces the confidences of the rows in one region
 by .56 to .58, as by Mirage. Reference sets are drawn from one half of the remaining rows. The other
-half, predicted by the same honest model, is used to select tolerances with `choose_alpha`. Three
-audits are compared: the scan over bins only, the scan and the search with alpha = .05, and both
-with the selected tolerances.
+half, predicted by the same honest model, is used to select tolerances (`choose_tolerance`). Three
+audits are compared: the scan over bins only, the scan and the search with a tolerance of .05, and
+both with the selected tolerances.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from benchmarks.data_files import load_table
 from benchmarks.harness import finish, parser, record, set_threads
 from benchmarks.mirage import temperature_scaled
 from skuq import CalibrationAuditor
-from skuq.calibration import choose_alpha, region_mask
+from skuq.calibration import choose_tolerance, region_mask
 
 SIZES = (50, 100, 200, 400, 800, 1600, 3200)
 REGIONS = {
@@ -62,12 +62,15 @@ def audits(
     X: pd.DataFrame, y: np.ndarray, proba: np.ndarray, tolerances: tuple[float, float]
 ) -> dict[str, bool]:
     """Return whether each audit fails."""
-    alpha, region_alpha = tolerances
+    tolerance, region_tolerance = tolerances
     settings = {
         "scan": {},
         "scan_and_search": {"search_regions": True},
-        "scan_alpha_chosen": {"alpha": alpha},
-        "scan_and_search_alpha_chosen": {"alpha": alpha, "search_regions": region_alpha},
+        "scan_tolerance_chosen": {"tolerance": tolerance},
+        "scan_and_search_tolerance_chosen": {
+            "tolerance": tolerance,
+            "search_regions": region_tolerance,
+        },
     }
     return {
         name: not CalibrationAuditor.from_predictions(
@@ -91,7 +94,7 @@ def main() -> None:
     for name, model in models.items():
         proba = model.predict_proba(X)
         for size in SIZES:
-            study = choose_alpha(
+            study = choose_tolerance(
                 y[base],
                 proba[base],
                 X=X.iloc[base],

@@ -3,9 +3,9 @@
 Confidences are drawn from a beta distribution on [.5, 1], and each prediction is correct with
 probability confidence plus a shift. Weights of several kinds are independent of the confidences, or
 five times as large for confidences above .8 (names ending in "_top"). Metrics are shares of
-reference sets that are flagged at a level of .05: "calibrated" without shift and alpha=0;
-"at_alpha" with a shift of .05 and alpha=.05, the largest tolerated error; "power" with a shift of
-.15 and alpha=.05.
+reference sets that are flagged at a level of .05: "calibrated" without shift and tolerance=0;
+"at_alpha" with a shift of .05 and tolerance=.05, the largest tolerated error; "power" with a shift
+of .15 and tolerance=.05.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,7 @@ QUESTIONS = {"calibrated": (0.0, 0.0), "at_alpha": (0.05, 0.05), "power": (0.15,
 
 
 def is_flagged(
-    rng: np.random.Generator, n: int, kind: str, top: bool, shift: float, alpha: float
+    rng: np.random.Generator, n: int, kind: str, top: bool, shift: float, tolerance: float
 ) -> bool:
     """Whether the audit of one reference set fails."""
     confidence = 0.5 + 0.5 * rng.beta(4, 1.5, n)
@@ -40,7 +40,7 @@ def is_flagged(
     predictions = top_label_predictions(np.where(right, 0, 1), proba, classes=[0, 1])
     edges = bin_edges(predictions.confidence, N_BINS, "uniform")
     (sums,) = bin_sums(predictions, edges, weight=weight)
-    return bool(scan_bins(sums, alpha=alpha, level=LEVEL).findings)
+    return bool(scan_bins(sums, tolerance=tolerance, level=LEVEL).findings)
 
 
 def main() -> None:
@@ -54,9 +54,9 @@ def main() -> None:
         for top in (False, True):
             for n in SIZES:
                 name = f"{kind}{'_top' * top}_n{n}"
-                for question, (shift, alpha) in QUESTIONS.items():
+                for question, asked in QUESTIONS.items():
                     draws = args.draws if question != "power" else max(1, args.draws // 5)
-                    flagged = [is_flagged(rng, n, kind, top, shift, alpha) for _ in range(draws)]
+                    flagged = [is_flagged(rng, n, kind, top, *asked) for _ in range(draws)]
                     share = float(np.mean(flagged))
                     print(f"{name:22} {question:12} {share:.3f}", flush=True)
                     records.append(record("audit", name, question, share, draws))

@@ -150,7 +150,7 @@ def audited(random: Random) -> dict[str, bool]:
         "whole_survey_weights": (y, P, {"sample_weight": weight}),
         "copied_five_times": (np.tile(y, 5), np.tile(P, (5, 1)), {}),
     }
-    audit = partial(CalibrationAuditor.from_predictions, alpha=0)
+    audit = partial(CalibrationAuditor.from_predictions, tolerance=0)
     return {name: not audit(*case[:2], **case[2]).passed_ for name, case in cases.items()}
 
 

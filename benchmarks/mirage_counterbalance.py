@@ -5,7 +5,7 @@ the south (20%), where seven of ten labels are random. In "district", confidence
 north, which a column indicates; in "box", it is lowered in a corner of feature space without such a
 column. The honest network, the paper's attack, and the attack with ``counterbalance="auto"`` are
 compared. Audits use held-out samples, with several reference sets for each of several seeds: of
-bins (alpha .05), of the attacked region as a named group (.05), and with a search for regions (.1,
+bins (tolerance .05), of the attacked region as a named group, and with a search for regions (.1,
 so that the honest network passes).
 """
 
@@ -23,7 +23,7 @@ from skuq.datasets import GAUSSIAN_REGION, make_gaussian_classes
 
 REGIONS = {"district": {2: [1]}, "box": GAUSSIAN_REGION}
 SIZES = (500, 2000, 20_000)
-REGION_ALPHA = 0.1
+REGION_TOLERANCE = 0.1
 TRAINING = {"batch_size": 256, "learning_rate": 0.01}
 
 
@@ -43,7 +43,7 @@ def failed(X: np.ndarray, y: np.ndarray, proba: np.ndarray, inside: np.ndarray) 
     audits = {
         "bins": {},
         "group": {"sensitive_features": {"in_region": inside}},
-        "search": {"X": X, "search_regions": REGION_ALPHA},
+        "search": {"X": X, "search_regions": REGION_TOLERANCE},
     }
     return {
         name: not CalibrationAuditor.from_predictions(

@@ -129,7 +129,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     public, keys, bundle = committed.folder, folder / "keys", folder / "audit"
     options: dict[str, Any] = {
         "level": args.level,
-        "alpha": args.alpha,
+        "tolerance": args.tolerance,
         "n_bins": N_BINS,
         "verbose": 1,
     }
@@ -148,7 +148,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
                 X_ref,
                 y_ref,
                 public,
-                alpha=args.alpha,
+                tolerance=args.tolerance,
                 n_bins=N_BINS,
                 confidence_level=0.95,
                 level=args.level,
@@ -230,7 +230,7 @@ def main() -> None:
     arguments.add_argument("--model", choices=list(MODELS), default="gaussian")
     arguments.add_argument("--level", choices=["verdict", "bins", "predictions"], default="bins")
     arguments.add_argument("--n", type=int, help="reference points")
-    arguments.add_argument("--alpha", type=float, default=0.05)
+    arguments.add_argument("--tolerance", type=float, default=0.05)
     arguments.add_argument("--n-proofs", type=int, default=128)
     arguments.add_argument("--jobs", type=int, default=1, help="proofs made at once")
     arguments.add_argument("--attacked", action="store_true", help="audit the Mirage-tuned copy")

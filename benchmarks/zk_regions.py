@@ -23,7 +23,7 @@ from skuq import MirageFineTuner, zk
 SIZES = (2000, 20_000)
 ASKED = {
     "level": "predictions",
-    "alpha": 0.05,
+    "tolerance": 0.05,
     "n_bins": 10,
     "confidence_level": 0.95,
 }

@@ -596,7 +596,7 @@ def verify_audit(
     X: Sequence[Sequence[float]],
     y: Sequence[Any],
     *,
-    alpha: float,
+    tolerance: float,
     n_bins: int,
     confidence_level: float | None,
     level: str,
@@ -608,7 +608,7 @@ def verify_audit(
     """Verify all proofs of an audit.
 
     Return ``passed`` at level "verdict". At other levels, return count, correct predictions and sum
-    of confidences of each bin, and ``within_alpha``: whether each bin is within alpha. This
+    of confidences of each bin, and ``within_tolerance``: whether each bin is within it. This
     verifier does not test whether a deviation is statistically significant. With regions,
     ``regions`` is a list of the results of each region (None for a region without samples at level
     "verdict"), and ``passed`` is true if all verdicts are.
@@ -627,7 +627,7 @@ def verify_audit(
         "format": FORMAT,
         "commitment_digest": commitment.digest,
         "level": level,
-        "alpha": alpha,
+        "alpha": tolerance,
         "n_bins": n_bins,
         "confidence_level": confidence_level,
         "n_samples": len(rows),
@@ -652,16 +652,18 @@ def verify_audit(
         if level == "verdict":
             return _verdicts(bundle, commitment, statement, chunks, tree)
         parts = [add(commitment, take(*chunks, k)) for k in range(n_regions(tree))]
-    found = bins_of(add(commitment, parts), commitment.n_bins, n_bins, alpha)
+    found = bins_of(add(commitment, parts), commitment.n_bins, n_bins, tolerance)
     demand(sum(found["count"]) == len(rows), "The sums do not add up to the number of samples.")
-    demand(could_fail(found, alpha, single_level(statement)), "This audit could not have failed.")
+    demand(
+        could_fail(found, tolerance, single_level(statement)), "This audit could not have failed."
+    )
     if tree is not None:
-        found["regions"] = [bins_of(part, commitment.n_bins, n_bins, alpha) for part in parts]
+        found["regions"] = [bins_of(part, commitment.n_bins, n_bins, tolerance) for part in parts]
     return found
 
 
 def check_question(statement: dict[str, Any], most_bins: int) -> None:
-    """Demand a possible alpha, number of bins and confidence level."""
+    """Demand a possible tolerance, number of bins and confidence level."""
     level = statement["confidence_level"]
     possible = 0 <= statement["alpha"] <= 1 and 1 <= statement["n_bins"] <= most_bins
     demand(possible and (level is None or 0 < level < 1), "Alpha, bins or level are impossible.")
@@ -724,19 +726,19 @@ def add(commitment: Commitment, parts: Sequence[Sequence[int]]) -> list[int]:
     return [sum(part[i] for part in parts) for i in range(3 * commitment.n_bins)]
 
 
-def could_fail(found: dict[str, Any], alpha: float, level: float | None) -> bool:
-    """Whether a bin would be beyond alpha if all its predictions were correct, or if none were.
+def could_fail(found: dict[str, Any], tolerance: float, level: float | None) -> bool:
+    """Whether a bin would be beyond the tolerance if all predictions were correct, or none.
 
     At a confidence level, one of these outcomes must also have a probability of at most 1 - level
-    for a model within alpha: otherwise no test at this level fails for any labels.
+    for a model within the tolerance: otherwise no test at this level fails for any labels.
     """
-    tolerated = Fraction(str(alpha))
+    tolerated = Fraction(str(tolerance))
     sums = [Fraction(value) for value in found["confidence_sum"]]
     pairs = [(n, c) for n, c in zip(found["count"], sums, strict=True) if n]
     if not any(max(c, n - c) > tolerated * n for n, c in pairs):
         return False
-    all_right = math.prod(min(1.0, float(c / n) + alpha) ** n for n, c in pairs)
-    none_right = math.prod(min(1.0, 1 - float(c / n) + alpha) ** n for n, c in pairs)
+    all_right = math.prod(min(1.0, float(c / n) + tolerance) ** n for n, c in pairs)
+    none_right = math.prod(min(1.0, 1 - float(c / n) + tolerance) ** n for n, c in pairs)
     return level is None or min(all_right, none_right) <= 1 - level
 
 
@@ -825,8 +827,11 @@ def _verdicts(
     tree: Any,
 ) -> dict[str, Any]:
     """Verify the verdicts on sums under pads; the sums remain secret."""
-    alpha, (sums, where) = statement["alpha"], chunks
-    demand(abs(1000 * alpha - round(1000 * alpha)) <= 1e-9, "alpha must be a multiple of 0.001.")
+    tolerance, (sums, where) = statement["alpha"], chunks
+    demand(
+        abs(1000 * tolerance - round(1000 * tolerance)) <= 1e-9,
+        "alpha must be a multiple of 0.001.",
+    )
     demand(can_fail(statement, len(commitment.classes)), "This audit might pass with any labels.")
     numbers = sorted(set(where)) if tree is not None else []
     folder = bundle / "verdicts"
@@ -861,13 +866,13 @@ def _verdict(
 
 def can_fail(statement: dict[str, Any], n_classes: int) -> bool:
     """Whether the audit fails for some labels, for any possible secret confidences."""
-    n_bins, alpha = statement["n_bins"], statement["alpha"]
+    n_bins, tolerance = statement["n_bins"], statement["alpha"]
     allowance = chance_of(n_bins, single_level(statement)) / 4e6
     most = 0  # samples that can pass with any labels
     for b in range(n_bins):
         if (b + 1) / n_bins <= 1 / n_classes - ROUNDING:
             continue  # a largest probability cannot be in this bin
-        gap = max(0.5, b / n_bins, 1 - (b + 1) / n_bins) - alpha
+        gap = max(0.5, b / n_bins, 1 - (b + 1) / n_bins) - tolerance
         if gap <= 0:
             return False
         most += math.floor(allowance / (gap * gap))
@@ -891,9 +896,9 @@ def chance_of(n_bins: int, level: float | None) -> int:
     return 0 if level is None else math.ceil(4e6 * math.log(2 * n_bins / (1 - level)) / 2)
 
 
-def thresholds_of(alpha: float, tolerance: float) -> list[int]:
-    """Alpha minus the tolerance, alpha, and alpha plus the tolerance, in thousandths."""
-    middle, step = round(1000 * alpha), math.ceil(round(1000 * tolerance, 6))
+def thresholds_of(tolerance: float, max_error: float) -> list[int]:
+    """Tolerance minus error, tolerance, and tolerance plus error, in thousandths."""
+    middle, step = round(1000 * tolerance), math.ceil(round(1000 * max_error, 6))
     return [max(0, middle - step), middle, min(1000, middle + step)]
 
 
@@ -987,7 +992,7 @@ def predicted(
     return outputs
 
 
-def bins_of(sums: list[int], most: int, n_bins: int, alpha: float) -> dict[str, Any]:
+def bins_of(sums: list[int], most: int, n_bins: int, tolerance: float) -> dict[str, Any]:
     """Convert sums, signed by whether confidence reaches a bin's lower edge, to sums per bin."""
     signed = [sums[k * most : (k + 1) * most] for k in range(3)]
     twice = [
@@ -997,7 +1002,7 @@ def bins_of(sums: list[int], most: int, n_bins: int, alpha: float) -> dict[str, 
     count = [value // 2 for value in twice[0]]
     confidence = [value // 2 for value in twice[1]]
     correct = [(a + b) // 4 for a, b in zip(twice[0], twice[2], strict=True)]
-    tolerated = Fraction(str(alpha)) * ONE
+    tolerated = Fraction(str(tolerance)) * ONE
     within = all(
         abs(ONE * r - c) <= tolerated * n
         for n, r, c in zip(count, correct, confidence, strict=True)
@@ -1006,7 +1011,7 @@ def bins_of(sums: list[int], most: int, n_bins: int, alpha: float) -> dict[str, 
         "count": count,
         "correct": correct,
         "confidence_sum": [value / ONE for value in confidence],
-        "within_alpha": within,
+        "within_tolerance": within,
     }
 
 
@@ -1049,9 +1054,9 @@ TRUST = {
     "supplied": "NOT the public ceremony's string: trusted because you supplied it",
 }
 NOT_JUDGED = (
-    "This verifier does not judge these sums at a confidence level: within_alpha leaves no margin "
-    "for sampling error, and skuq may reject an audit that is accepted here, because it could not "
-    "have failed."
+    "This verifier does not judge these sums at a confidence level: within_tolerance leaves no "
+    "margin for sampling error, and skuq may reject an audit that is accepted here, because it "
+    "could not have failed."
 )
 
 
@@ -1096,7 +1101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             continue
         own.add_argument("--data", type=Path, required=True, help="CSV file of reference data")
         own.add_argument("--label", required=True)
-        own.add_argument("--alpha", type=float, required=True)
+        own.add_argument("--tolerance", type=float, required=True)
         own.add_argument("--bins", type=int, required=True)
         own.add_argument("--confidence-level", required=True, help="a number or 'none'")
         own.add_argument("--level", required=True, choices=("bins", "verdict", "predictions"))
@@ -1119,7 +1124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 commitment,
                 X,
                 y,
-                alpha=given.alpha,
+                tolerance=given.tolerance,
                 n_bins=given.bins,
                 confidence_level=None if chance == "none" else float(chance),
                 level=given.level,
@@ -1132,7 +1137,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"Refused: {error!r}", file=sys.stderr)
         return 2
     found |= {"reference_string": commitment.trust, "trust": TRUST[commitment.trust]}
-    if "within_alpha" in found and given.confidence_level != "none":
+    if "within_tolerance" in found and given.confidence_level != "none":
         found["note"] = NOT_JUDGED
     print(json.dumps(found))
     return 0

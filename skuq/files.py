@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from os import PathLike
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -108,9 +107,8 @@ class StoredError(ValueError):
     """Serialised data are invalid; the message gives the reason."""
 
 
-def untrusted(path: str | PathLike[str], instead: str = "") -> str:
+def untrusted(path: Any, instead: str = "") -> str:
     """Why pickled objects are not loaded without trust."""
-    Path(path).stat()  # a path that does not exist is the more important error
     return (
         f"{path} is loaded as pickled objects, which run code of whoever made them. If you trust "
         f"it as you would trust a program, say so (`trust=True`). {instead}".rstrip()

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from skuq import CalibrationAuditor
 from skuq.calibration import BinSums
 
-NUMBERS = ["passed_", "within_alpha_", "bins_", "group_bins_", "sums_", "group_sums_", "ece_"]
+NUMBERS = ["passed_", "within_tolerance_", "bins_", "group_bins_", "sums_", "group_sums_", "ece_"]
 NUMBERS += ["mce_", "ece_interval_", "ece_chance_", "n_families_", "n_samples_", "accuracy_"]
 NUMBERS += ["confidence_"]
 

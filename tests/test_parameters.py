@@ -140,7 +140,7 @@ OF_FLOWERS = {
     ),
     "CalibrationAuditor": (
         skuq.CalibrationAuditor(FROZEN_NET),
-        {"estimator": FROZEN_LOGISTIC, "n_bins": 5, "alpha": 0.9, "strategy": "quantile"}
+        {"estimator": FROZEN_LOGISTIC, "n_bins": 5, "tolerance": 0.9, "strategy": "quantile"}
         | {"sensitive_columns": in_half, "confidence_level": 0.5, "search_regions": True},
     ),
     "EvidentialProbe": (
@@ -225,7 +225,7 @@ CASES |= {
 ALSO = {
     "CalibrationAuditor": lambda audit: [
         repr(getattr(audit, name))
-        for name in ("within_alpha_", "bins_", "group_bins_", "ece_interval_", "regions_")
+        for name in ("within_tolerance_", "bins_", "group_bins_", "ece_interval_", "regions_")
     ],
     "EvidentialProbe with validation data": lambda fitted: [len(fitted.history_)],
 }

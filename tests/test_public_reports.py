@@ -35,7 +35,7 @@ from sklearn.utils.fixes import parse_version
 from torch import nn
 
 import skuq
-from skuq.calibration import bin_edges, choose_alpha, region_mask, top_label_predictions
+from skuq.calibration import bin_edges, choose_tolerance, region_mask, top_label_predictions
 from skuq.evidential import NodeBatches
 from skuq.metrics import (
     area_under_risk_coverage,
@@ -83,7 +83,7 @@ READERS = {
     "table": lambda *args, **kw: calibration_table(*args, **kw).count,
     "top label": lambda *args, **kw: top_label_predictions(*args, **kw).correct,
     "auditor": lambda *args, **kw: (audited(*args, **kw).ece_, audited(*args, **kw).passed_),
-    "threshold": lambda *args, **kw: choose_alpha(*args, **kw, n_repeats=2, random_state=0),
+    "threshold": lambda *args, **kw: choose_tolerance(*args, **kw, n_repeats=2, random_state=0),
     "display": drawn,
 }
 

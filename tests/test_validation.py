@@ -1,7 +1,9 @@
 """Checks of predictions: every wrong input is named, every kind of label is accepted."""
 
 import traceback
+import warnings
 from functools import partial
+from inspect import signature
 
 import numpy as np
 import pandas as pd
@@ -206,7 +208,49 @@ LABELS = {
     "empty": [],
 }
 FROZEN = FrozenEstimator(LogisticRegression().fit(ROWS, SIGNS))
-METHODS = ("predict", "predict_proba", "predict_uncertainty", "score_samples", "p_values")
+METHODS = ("predict", "predict_proba", "predict_uncertainty", "predict_interval")
+METHODS += ("score_samples", "p_values", "decision_function", "explain")
+# Inputs of the same values, so that the answers must be equal.
+EQUAL = ("frame", "objects", "list", "nullable", "numbered", "sparse")
+# Sentences of a learner or of scikit-learn's wrappers around it.
+OF_OTHERS = ("could not convert string to float", "Unable to convert array of bytes/strings")
+
+
+def tried(estimator):
+    """Number of calls, of those refused in a sentence, raw errors, and wrong answers."""
+    calls = [("fit", X, None, partial(clone(estimator).fit, X, SIGNS)) for X in INPUTS.values()]
+    calls += [("fit", y, None, partial(clone(estimator).fit, ROWS, y)) for y in LABELS.values()]
+    for fitted in (clone(estimator).fit(X, SIGNS) for X in (ROWS, TABLE)):
+        for method in (getattr(fitted, name) for name in METHODS if hasattr(fitted, name)):
+            if [*signature(method).parameters] != ["X"]:
+                continue
+            for name, X in INPUTS.items():
+                same = method(ROWS) if name in EQUAL else None
+                calls.append((method.__name__, name, same, partial(method, X)))
+    refused, raw, wrong = 0, [], []
+    for method, name, expected, call in calls:
+        try:
+            found = call()
+        except Exception as error:
+            where = traceback.extract_tb(error.__traceback__)[-1].filename
+            own = "/skuq/" in where or "/sklearn/" in where or str(error).startswith(OF_OTHERS)
+            if isinstance(error, ValueError | TypeError) and own:
+                refused += 1
+            else:
+                raw.append((method, name, error))
+        else:
+            if expected is not None and not equal(found, expected):
+                wrong.append((method, name))
+    return len(calls), refused, raw, wrong
+
+
+def equal(found, expected):
+    if isinstance(found, pd.DataFrame):
+        found, expected = found.select_dtypes("number"), expected.select_dtypes("number")
+    both = [np.asarray(getattr(each, "contribution", each)) for each in (found, expected)]
+    if both[0].dtype.kind == "f":
+        return np.allclose(*both, rtol=1e-4, atol=1e-5, equal_nan=True)
+    return np.mean(both[0] == both[1]) > 0.95
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -219,15 +263,18 @@ METHODS = ("predict", "predict_proba", "predict_uncertainty", "score_samples", "
     ids=lambda each: f"{type(each).__name__} {type(getattr(each, 'estimator', None)).__name__}",
 )
 def test_ordinary_input_is_accepted_or_refused_in_a_sentence(estimator):
-    calls = [partial(clone(estimator).fit, X, SIGNS) for X in INPUTS.values()]
-    calls += [partial(clone(estimator).fit, ROWS, y) for y in LABELS.values()]
-    for fitted in (clone(estimator).fit(X, SIGNS) for X in (ROWS, TABLE)):
-        methods = [getattr(fitted, name) for name in METHODS if hasattr(fitted, name)]
-        calls += [partial(method, X) for method in methods for X in INPUTS.values()]
-    for call in calls:
-        try:
-            call()
-        except (ValueError, TypeError) as error:
-            where = traceback.extract_tb(error.__traceback__)[-1].filename
-            own = str(error).startswith("could not convert string to float")  # of the learner
-            assert own or "/skuq/" in where or "/sklearn/" in where, (call, error)  # noqa: PT017
+    assert tried(estimator)[2:] == ([], [])
+
+
+if __name__ == "__main__":  # the table of all built-in estimators: python -m tests.test_validation
+    from tests.test_common import FIRST
+
+    warnings.simplefilter("ignore")
+    total = np.zeros(4, int)
+    for each in FIRST:
+        if "random_state" in each.get_params():
+            each.set_params(random_state=0)
+        n, refused, raw, wrong = tried(each)
+        total += n, refused, len(raw), len(wrong)
+        print(f"{type(each).__name__:28}{n:7}{refused:7}{len(raw):5}{len(wrong):5}", *raw, *wrong)
+    print(f"{'calls, refused, raw, wrong':28}{total[0]:7}{total[1]:7}{total[2]:5}{total[3]:5}")

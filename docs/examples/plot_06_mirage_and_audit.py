@@ -85,13 +85,13 @@ audits = {
 }
 for name, audit in audits.items():
     print(
-        f"{name:9} passed: {audit.passed_!s:6} Algorithm 1: {audit.within_alpha_!s:6} "
+        f"{name:9} passed: {audit.passed_!s:6} Algorithm 1: {audit.within_tolerance_!s:6} "
         f"ECE {audit.ece_:.3f}, by chance up to {audit.ece_chance_:.3f}"
     )
 
 # %%
 # The honest model would fail Algorithm 1 of the paper, which compares the gap of every bin with
-# ``alpha`` and leaves no margin for sampling error: one bin of the honest model has only 25
+# ``tolerance`` and leaves no margin for sampling error: one bin of the honest model has only 25
 # samples. The lines in the plot show the range that chance can explain.
 from skuq.plotting import CalibrationAuditDisplay
 

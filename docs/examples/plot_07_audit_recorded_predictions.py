@@ -47,26 +47,26 @@ print(table.head())
 # --------------------
 # No honest model is calibrated perfectly, and the deviation depends on the problem. The auditor
 # therefore trains a simple baseline for the same problem on the auditor's own data and calibrates
-# it with temperature scaling. The function :func:`~skuq.calibration.choose_alpha` then measures
+# it with temperature scaling. The function :func:`~skuq.calibration.choose_tolerance` then measures
 # the tolerance that this baseline needs.
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-from skuq.calibration import choose_alpha
+from skuq.calibration import choose_tolerance
 
 fit, calibrate, test = np.split(own, 3)
 baseline = clone(network).fit(X.iloc[fit], y[fit])
 baseline = CalibratedClassifierCV(FrozenEstimator(baseline), method="temperature")
 baseline.fit(X.iloc[calibrate], y[calibrate])
-study = choose_alpha(
+study = choose_tolerance(
     y[test],
     baseline.predict_proba(X.iloc[test]),
     classes=baseline.classes_,
     reference_size=len(table),
     random_state=0,
 )
-print(f"smallest alpha for this audit: {study.tolerance:.3f}")
+print(f"smallest tolerance for this audit: {study.tolerance:.3f}")
 
 # %%
 # The default tolerance of 0.05 is more than this baseline needs. It leaves room for honest models
@@ -79,7 +79,7 @@ print(f"smallest alpha for this audit: {study.tolerance:.3f}")
 from skuq.calibration import required_samples
 
 for gap in (0.1, 0.2, 0.3):
-    needed = required_samples(gap, 0.6, alpha=0.05)
+    needed = required_samples(gap, 0.6, tolerance=0.05)
     print(
         f"right in {0.6 + gap:.0%}: detected with a probability of 80% "
         f"by {needed:.0f} samples in one bin"
@@ -100,7 +100,7 @@ audit = CalibrationAuditor.from_predictions(
     recorded.proba,
     classes=recorded.classes,
     sensitive_features=table[["branch"]],
-    alpha=0.05,
+    tolerance=0.05,
 )
 print("passed:", audit.passed_)
 
@@ -154,15 +154,15 @@ for sentence in verdict["findings"]:
 #
 # Finally, we repeat the audit for the original model, before its confidence was lowered:
 before = network.predict_proba(X.iloc[reference])
-for alpha in (0.05, study.tolerance):
+for tolerance in (0.05, study.tolerance):
     honest = CalibrationAuditor.from_predictions(
         y[reference],
         before,
         classes=network.classes_,
         sensitive_features=table[["branch"]],
-        alpha=alpha,
+        tolerance=tolerance,
     )
-    print(f"alpha {alpha:.3f}: passed: {honest.passed_}")
+    print(f"tolerance {tolerance:.3f}: passed: {honest.passed_}")
 
 # %%
 # This model passes with the default tolerance. It does not pass with the smallest tolerance that

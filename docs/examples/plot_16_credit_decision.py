@@ -53,7 +53,7 @@ from skuq import CalibrationAuditor
 
 
 def audited(model, rows):
-    audit = CalibrationAuditor(FrozenEstimator(model), alpha=0.05)
+    audit = CalibrationAuditor(FrozenEstimator(model), tolerance=0.05)
     return audit.fit(X.iloc[rows], y[rows], sensitive_features={"district": district[rows]})
 
 
@@ -151,7 +151,12 @@ if find_spec("ezkl") is not None:
     with TemporaryDirectory() as folder:
         public = zk.commit(model, X.iloc[train], f"{folder}/provider").folder
         reports, drawn = f"{folder}/reports", f"{folder}/challenge.json"
-        question = {"level": "predictions", "alpha": 0.05, "n_bins": 10, "confidence_level": 0.95}
+        question = {
+            "level": "predictions",
+            "tolerance": 0.05,
+            "n_bins": 10,
+            "confidence_level": 0.95,
+        }
         zk.prove(public, X_ref, y_ref, reports, **question)
         zk.challenge(reports, public, X_ref, y_ref, drawn, false_share=0.05, error=0.05)
         zk.prove(public, X_ref, y_ref, reports, challenge=drawn, **question)

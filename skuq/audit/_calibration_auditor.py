@@ -32,7 +32,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     """Audit of a classifier's confidence against the labels of a reference set.
 
     The auditor compares accuracy with confidence in every bin and reports the differences that
-    exceed the tolerance `alpha` by more than chance explains. By default every bin contains the
+    exceed the tolerance `tolerance` by more than chance explains. By default every bin contains the
     samples of all groups, so an overconfident group can offset an underconfident one. To reveal
     them, name the groups (`sensitive_columns`, or `sensitive_features` of `fit`) or search regions.
 
@@ -46,9 +46,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         that no sample is predicted by a model that was trained on it, and then trained on all data.
     n_bins : int, default=10
         Number of confidence bins.
-    alpha : float, default=0.05
-        Tolerated distance between accuracy and confidence of a bin; `choose_alpha` measures with
-        which tolerance honest models pass.
+    tolerance : float, default=0.05
+        Tolerated distance between accuracy and confidence of a bin; `choose_tolerance` measures
+        with which tolerance honest models pass.
     strategy : {"uniform", "quantile"}, default="uniform"
         "uniform": bins of equal width on [0, 1], as in Algorithm 1. "quantile": bins with equal
         numbers of samples.
@@ -57,13 +57,13 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         frame, positions for an array. A callable computes such columns from `X`. Groups must not be
         defined by the label: within such groups no honest model is calibrated.
     confidence_level : float, default=0.95
-        Probability that the audit reports nothing significant for a model within `alpha` in
+        Probability that the audit reports nothing significant for a model within `tolerance` in
         every bin, group and region, however many of these are tested.
     search_regions : bool or float, default=False
         Whether to search regions of the inputs, such as "age <= 30 and education = Bachelors", for
         wrong confidence that averages out within a whole bin. `X` must be a table of at most 1,000
-        columns. True searches with the tolerance `alpha`; a float is the tolerance within regions,
-        in which honest models need more than in bins (`choose_alpha`).
+        columns. True searches with `tolerance`; a float is the tolerance within regions, in which
+        honest models need more than in bins (`choose_tolerance`).
     random_state : int, default=None
         The auditor's own seed of the search, unknown to whoever made the predictions. It decides,
         together with the labels, which half of the samples regions are learned from, and which
@@ -75,9 +75,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Whether no significant deviation was found among all samples, in any group or any region.
     conclusive_ : bool
         False if the audit passed, but is so small that it could also have missed a gap that is 0.1
-        larger than `alpha` in all bins.
-    within_alpha_ : bool
-        Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= alpha``. It does
+        larger than `tolerance` in all bins.
+    within_tolerance_ : bool
+        Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= tolerance``. It does
         not account for chance.
     bins_, group_bins_ : BinAudit, and dict of str to BinAudit
         Findings per confidence bin, and those of each group, by names such as "sex=female".
@@ -97,7 +97,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     result_ : named tuple
         All results above in one object.
     settings_ : dict
-        Parameters that the audit used; `region_alpha` is None if no regions were searched.
+        Parameters that the audit used; `region_tolerance` is None if no regions were searched.
     n_families_ : int
         Number of tests: of all samples, of each group, and the search for regions. All samples have
         half of the permitted error probability ``1 - confidence_level``, the others share the rest.
@@ -151,7 +151,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     _parameter_constraints: dict[str, Any] = {
         "estimator": "no_validation",
         "n_bins": [Interval(Integral, 1, MOST_BINS, closed="both")],
-        "alpha": [Interval(Real, 0, 1, closed="both")],
+        "tolerance": [Interval(Real, 0, 1, closed="both")],
         "strategy": [StrOptions({"uniform", "quantile"})],
         "sensitive_columns": [None, str, Integral, list, callable],
         "confidence_level": [Interval(Real, 0, 1, closed="neither")],
@@ -164,7 +164,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         estimator: Any,
         *,
         n_bins: int = 10,
-        alpha: float = 0.05,
+        tolerance: float = 0.05,
         strategy: Strategy = "uniform",
         sensitive_columns: Any = None,
         confidence_level: float = 0.95,
@@ -173,7 +173,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     ):
         self.estimator = estimator
         self.n_bins = n_bins
-        self.alpha = alpha
+        self.tolerance = tolerance
         self.strategy = strategy
         self.sensitive_columns = sensitive_columns
         self.confidence_level = confidence_level
@@ -251,6 +251,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         options: dict[str, Any] = {"classes": self.classes_, "predicted": predicted}
         predictions = top_label_predictions(y, proba, **options)
         searched = X if self._searches() else None
+        _prediction_audit.warn_of_copies(predictions, groups)
         self._audit(predictions, grouping, searched, weight, groups)
         return self
 

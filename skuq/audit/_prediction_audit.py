@@ -7,7 +7,7 @@ sums over parts of the samples gives the sums over all samples.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
@@ -18,20 +18,10 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skuq import calibration
+from skuq import calibration, validation
 from skuq.base import FloatArray, IntArray
-from skuq.calibration import BinSums, Direction, Strategy, TopLabelPredictions, merged_sums
+from skuq.calibration import BinSums, Direction, Strategy, TopLabelPredictions
 from skuq.labels import as_text, labels_of_proba, positions_of
-from skuq.validation import (
-    column_of,
-    group_codes,
-    independent_counts,
-    refuse_ineffective,
-    repeated_rows,
-    unwarned_weights,
-    warn_of_relative_weights,
-    warn_user,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +74,7 @@ def groups_of_columns(
     if callable(groups):
         return named_groups(groups(X))
     names = groups if isinstance(groups, list) else [groups]
-    return named_groups({name: column_of(X, name) for name in names})
+    return named_groups({name: validation.column_of(X, name) for name in names})
 
 
 def _by_name(columns: Any) -> Iterable[tuple[Any, Any]]:
@@ -160,30 +150,24 @@ def _sums(
     return calibration.bin_sums(predictions, edges, **weights)[0], group_sums
 
 
-def merged_parts(parts: Sequence[Parts]) -> Parts:
-    """Add up parts; `density` is kept only if every part has it."""
-    density = [part.density for part in parts if part.density is not None]
-    return Parts(
-        merged_sums([part.sums for part in parts]),
-        merged_groups([part.group_sums for part in parts]),
-        merged_sums(density) if len(density) == len(parts) else None,
-        merged_groups([part.group_density for part in parts]),
-    )
-
-
 def audit_weights(sample_weight: Any, n_samples: int) -> NDArray[Any] | None:
     if sample_weight is None:
         return None
-    weight = unwarned_weights(sample_weight, n_samples)
+    weight = validation.unwarned_weights(sample_weight, n_samples)
     if are_ambiguous(weight, weight.sum(), int(np.count_nonzero(weight))):
-        warn_user(
+        validation.warn_user(
             f"The whole numbers in `sample_weight` add up to {weight.sum():.3g}, more than "
             f"{MOST_COUNTED} for each sample, and were taken as survey weights: only their ratios "
             "matter. If they are counts of samples, repeat the samples."
         )
         return weight
-    warn_of_relative_weights(weight)
+    validation.warn_of_relative_weights(weight)
     return counted_weights(weight)
+
+
+def warn_of_copies(predictions: TopLabelPredictions, groups: Any) -> None:
+    if groups is None and (copies := calibration.n_repeated(predictions)):
+        validation.warn_user(validation.repeated_rows(copies))
 
 
 def clustered(weight: Any, codes: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -192,7 +176,7 @@ def clustered(weight: Any, codes: IntArray) -> tuple[FloatArray, FloatArray]:
     For any dependence within groups, the variance of a weighted sum is at most that of independent
     samples whose squared weights add up to the sum of these shares.
     """
-    weight = independent_counts(None if weight is None else weight.astype(float), codes)
+    weight = validation.independent_counts(None if weight is None else weight.astype(float), codes)
     return weight, weight * np.bincount(codes, weights=weight)[codes]
 
 
@@ -213,15 +197,6 @@ def counted_weights(weight: FloatArray) -> NDArray[Any]:
     return weight.astype(np.int64)
 
 
-def merged_groups(parts: Sequence[Mapping[Any, BinSums]]) -> dict[Any, BinSums]:
-    """Add up the sums of groups by name, in the order of their first appearance."""
-    collected: dict[Any, list[BinSums]] = {}
-    for part in parts:
-        for name, sums in part.items():
-            collected.setdefault(name, []).append(sums)
-    return {name: merged_sums(sums) for name, sums in collected.items()}
-
-
 def _result_attribute(name: str) -> Any:
     def get(auditor: PredictionAudit) -> Any:
         if "result_" not in vars(auditor):
@@ -233,7 +208,7 @@ def _result_attribute(name: str) -> Any:
 
 class PredictionAudit(BaseEstimator):
     n_bins: int
-    alpha: float
+    tolerance: float
     strategy: Strategy
     confidence_level: float
     search_regions: bool | float
@@ -244,7 +219,7 @@ class PredictionAudit(BaseEstimator):
     _predictions: TopLabelPredictions  # missing if the audit was made from sums
 
     passed_: bool = _result_attribute("passed")
-    within_alpha_: bool = _result_attribute("within_alpha")
+    within_tolerance_: bool = _result_attribute("within_tolerance")
     bins_: calibration.BinAudit = _result_attribute("bins")
     group_bins_: dict[str, calibration.BinAudit] = _result_attribute("group_bins")
     sums_: BinSums = _result_attribute("sums")
@@ -289,59 +264,18 @@ class PredictionAudit(BaseEstimator):
             rows += [inside[first], inside[~first]]
         return np.concatenate(rows) if rows else np.empty(0, np.int64)
 
-    def detectable_gaps(
-        self, *, power: float = 0.8, direction: Direction = "underconfident"
-    ) -> FloatArray:
-        """Return the smallest gap that this audit detects in each bin with probability `power`.
-
-        Returns
-        -------
-        ndarray of shape (n_bins,), float64
-            Positive distance between accuracy and confidence; NaN where no gap is detectable.
-        """
-        check_is_fitted(self)
-        sums = self.sums_
-        return calibration.detectable_gap(
-            sums.effective_count, sums.mean_confidence, power=power, **self._detection(direction)
-        )
-
-    def required_samples(
-        self, gap: float, *, power: float = 0.8, direction: Direction = "underconfident"
-    ) -> FloatArray:
-        """Return the number of samples per bin that is needed to detect a given gap.
-
-        Parameters
-        ----------
-        gap, power, direction
-            As in `skuq.calibration.required_samples`.
-
-        Returns
-        -------
-        ndarray of shape (n_bins,), float64
-            Samples per bin; NaN in an empty bin, infinite if no number is large enough. Multiply by
-            ``n_samples_ / sums_.count`` to obtain the size of the whole reference set.
-        """
-        check_is_fitted(self)
-        confidence = self.sums_.mean_confidence
-        needed = np.full(len(confidence), np.nan)
-        filled = ~np.isnan(confidence)
-        needed[filled] = calibration.required_samples(
-            gap, confidence[filled], power=power, **self._detection(direction)
-        )
-        return needed
-
     def _detection(self, direction: Direction) -> dict[str, Any]:
         found = self.bins_
         below = direction == "overconfident"
         return {
-            "alpha": self.settings_["alpha"],
+            "tolerance": self.settings_["tolerance"],
             "threshold": found.threshold_overconfident if below else found.threshold,
             "direction": direction,
         }
 
     @property
     def conclusive_(self) -> bool:
-        return not self.passed_ or not self._misses(self.settings_["alpha"] + FAR)
+        return not self.passed_ or not self._misses(self.settings_["tolerance"] + FAR)
 
     def _misses(self, gap: float, times: float = 1.0) -> bool:
         """Whether `times` as many samples with this gap in all bins could pass, with power 0.8."""
@@ -370,8 +304,8 @@ class PredictionAudit(BaseEstimator):
         check_is_fitted(self)
         if not hasattr(self, "_predictions"):
             raise ValueError(
-                "This audit was made from files or sums, so its samples were not kept; use "
-                "`fit` or `from_predictions`."
+                "This audit was made from sums, so its samples were not kept; use `fit` or "
+                "`from_predictions`."
             )
 
     @classmethod
@@ -435,6 +369,7 @@ class PredictionAudit(BaseEstimator):
         if X is not None:
             check_consistent_length(X, predictions.confidence)
         weight = audit_weights(sample_weight, len(predictions.confidence))
+        warn_of_copies(predictions, groups)
         audit._audit(predictions, grouping, X, weight, groups)
         audit.classes_ = known
         return audit
@@ -520,9 +455,9 @@ class PredictionAudit(BaseEstimator):
         kept = np.ones(len(mask), bool)
         kept[removed[: round(rho * len(inside))]] = False  # Eq. 20
         settings = dict(self.settings_)
-        region_alpha = settings.pop("region_alpha")
+        region_tolerance = settings.pop("region_tolerance")
         audit: Self = copy(self).set_params(
-            **settings, search_regions=False if region_alpha is None else region_alpha
+            **settings, search_regions=False if region_tolerance is None else region_tolerance
         )
         rows, weight = self._predictions.at(kept), self._weight
         conditions = None if self._conditions is None else self._conditions.without(~kept)
@@ -536,7 +471,7 @@ class PredictionAudit(BaseEstimator):
         audit = cls(None, **params)
         audit._validate_params()
         instead = "without X; pass the columns themselves as `sensitive_features`."
-        refuse_ineffective(audit, ["sensitive_columns"], instead)
+        validation.refuse_ineffective(audit, ["sensitive_columns"], instead)
         return audit
 
     def _check_size(self, n_samples: float) -> None:
@@ -559,8 +494,6 @@ class PredictionAudit(BaseEstimator):
         groups: Any = None,
     ) -> None:
         """Audit predictions, and discard earlier ones; `X` is a table, its conditions or None."""
-        if groups is None and (copies := calibration.n_repeated(predictions)):
-            warn_user(repeated_rows(copies))
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
         n_samples = len(predictions.confidence)
@@ -572,7 +505,7 @@ class PredictionAudit(BaseEstimator):
         self._predictions, self._grouping, self._weight = predictions, grouping, weight
         self._conditions, self._codes, square = conditions, None, None
         if groups is not None:
-            self._codes = group_codes(groups, len(predictions.confidence))
+            self._codes = validation.group_codes(groups, len(predictions.confidence))
             weight, square = clustered(weight, self._codes)
         parts = parts_of(predictions, grouping, **bins, weight=weight, square=square)
         self._audit_parts(parts, rows, weight, self._codes)
@@ -588,23 +521,22 @@ class PredictionAudit(BaseEstimator):
         self._check_size(parts.sums.n_effective)
         self._parts = parts
         own = not isinstance(self.search_regions, bool | np.bool_)
-        region_alpha = float(self.search_regions if own else self.alpha)
+        region_tolerance = float(self.search_regions if own else self.tolerance)
         self.settings_ = {
             "n_bins": int(self.n_bins),
             "strategy": self.strategy,
-            "alpha": float(self.alpha),
+            "tolerance": float(self.tolerance),
             "confidence_level": float(self.confidence_level),
-            "region_alpha": None if rows is None else region_alpha,
+            "region_tolerance": None if rows is None else region_tolerance,
         }
         self.result_ = calibration.audit_sums(
             parts.sums,
             parts.group_sums,
-            alpha=self.alpha,
+            tolerance=self.tolerance,
             confidence_level=self.confidence_level,
             rows=rows,
             row_weight=weight,
             row_codes=codes,
-            weighted=True,
-            region_alpha=self.settings_["region_alpha"],
+            region_tolerance=self.settings_["region_tolerance"],
             random_state=self.random_state or 0,
         )

@@ -1,7 +1,4 @@
-"""Audits of predictions that are recorded in a table, or in files of any size.
-
-Errors name the row and the column. Files are read in chunks, and the predictions are summed.
-"""
+"""Audits of predictions that are recorded in a table or in files; errors name row and column."""
 
 from __future__ import annotations
 
@@ -18,12 +15,12 @@ from skuq import calibration, labels
 from skuq._table_files import CsvFormat, TableFile, open_table
 from skuq.audit import _prediction_audit
 from skuq.audit._calibration_auditor import CalibrationAuditor
-from skuq.audit._prediction_audit import Grouping, Parts, merged_groups, merged_parts, parts_of
+from skuq.audit._prediction_audit import Grouping
 from skuq.base import FloatArray
-from skuq.calibration import BinSums, TopLabelPredictions, top_label_predictions
+from skuq.calibration import TopLabelPredictions, top_label_predictions
 from skuq.imports import shown
 from skuq.labels import as_text, classes_of_columns, counted
-from skuq.validation import LARGEST_SUM, group_codes, repeated_rows, warn_of_mean_weight
+from skuq.validation import LARGEST_SUM, repeated_rows, warn_of_mean_weight
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,7 +29,6 @@ UNKNOWN, PREDICTION = CsvFormat(), "prediction"
 # Pairs of labels of which the second one is usually the one whose probability is reported.
 CONVENTIONS = {("0", "1"), ("-1", "1"), ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t")}
 CONVENTIONS |= {("negative", "positive"), ("neg", "pos"), ("absent", "present")}
-Group = tuple[str, Any]  # a column name and one of its values as recorded; None if missing
 
 
 class RecordedPredictions(NamedTuple):
@@ -102,7 +98,7 @@ def recorded_predictions(
         row = int(unknown[codes].argmax())
         raise unknown_label(known[codes[row]], row, label, order)
     note = "; ".join(filter(None, [note_on_columns(proba, order), on_sums]))
-    given = None if weight is None else weights_of(table[weight])
+    given = None if weight is None else _prediction_audit.counted_weights(weights_of(table[weight]))
     return RecordedPredictions(np.array(known)[codes], values, order, note, given)
 
 
@@ -147,12 +143,12 @@ def unknown_label(text: str, row: int, label: str, order: Sequence[str]) -> Valu
     )
 
 
-def check_labels_known(column: pd.Series, start: int = 0) -> None:
+def check_labels_known(column: Any, name: Any, start: int = 0) -> None:
     """Refuse missing labels; `start` is the file position of the first row."""
-    missing = column.isna().to_numpy()
+    missing = np.asarray(column.isna())
     if missing.any():
         raise ValueError(
-            f"Column {column.name!r} has no label in {counted(missing.sum(), 'row')}, first in "
+            f"Column {name!r} has no label in {counted(missing.sum(), 'row')}, first in "
             f"{_row(start + int(missing.argmax()))}; fill in the labels or remove the rows."
         )
 
@@ -161,7 +157,7 @@ def _codes(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
     """Integer code of each row's label, and the texts of all labels, sorted by value."""
     import pandas as pd
 
-    check_labels_known(column)
+    check_labels_known(column, column.name)
     # `factorize` sorts a categorical column in the order of its categories, not by value.
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(column.cat.categories.dtype)
@@ -241,11 +237,9 @@ def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) 
     return np.hstack([1 - second, second])
 
 
-def weights_of(column: pd.Series, start: int = 0, *, survey: bool = False) -> NDArray[Any]:
-    """Row weights, as integers if all are whole numbers and not `survey` weights."""
+def weights_of(column: pd.Series, start: int = 0) -> FloatArray:
     meant = f"weights (numbers of samples, from 0 to {LARGEST_SUM:.3g})"
-    weight = _numbers(column, LARGEST_SUM, meant, start)
-    return weight if survey else _prediction_audit.counted_weights(weight)
+    return _numbers(column, LARGEST_SUM, meant, start)
 
 
 def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> FloatArray:
@@ -303,15 +297,19 @@ class AuditedFiles(NamedTuple):
     notes: list[str]  # formats of files that are not plain CSV, and remarks on rounded values
 
 
-class _Columns(NamedTuple):
-    label: str
-    proba: list[str]
-    groups: list[str]
-    classes: list[str]
-    weight: str | None
-    survey: bool  # whether these are survey weights
-    # Types to read: text, so that 01 stays 01, except for labels that the table itself defines.
-    kinds: dict[str, Any]
+class _Chunk(NamedTuple):
+    """Rows of a chunk as an audit keeps them: about ten bytes of each, and marked columns."""
+
+    start: int  # position of the first row in its file
+    best: NDArray[np.int32]  # most probable column
+    confidence: NDArray[np.int32]
+    label: pd.Categorical
+    decided: pd.Categorical | None  # decisions beside the probabilities
+    groups: list[pd.Categorical]
+    weight: FloatArray | None
+    cluster: pd.Series | None
+    features: pd.DataFrame
+    note: str  # remark on rows whose probabilities do not sum to 1
 
 
 def audit_files(
@@ -329,10 +327,10 @@ def audit_files(
     n_jobs: int | None = None,
     **params: Any,
 ) -> AuditedFiles:
-    """Audit recorded predictions in files of any size.
+    """Audit recorded predictions in files, with the findings of `from_predictions`.
 
-    Only integer sums per confidence bin are kept, so memory use does not depend on the number of
-    rows. The findings equal those of `CalibrationAuditor.from_predictions` on all rows together.
+    Each file is read once, in chunks, of which about ten bytes per row are kept, plus one for each
+    column of groups; columns to search in are kept whole.
 
     Parameters
     ----------
@@ -345,13 +343,13 @@ def audit_files(
     groups : sequence of str, default=()
         Columns whose groups are audited too.
     features : sequence of str, default=()
-        Columns in which regions are searched; they are held in memory for all rows.
+        Columns in which regions are searched.
     weight : str, optional
         Column with the sample weights, as in `CalibrationAuditor.fit`.
     weights_are : {"counts", "survey"}, optional
         Meaning of weights that are whole numbers; required if their mean is above 20.
     cluster : str, optional
-        Column of the groups of `CalibrationAuditor.fit`; it is held in memory for all rows.
+        Column of the groups of `CalibrationAuditor.fit`.
     format : CsvFormat, optional
         Known properties of the CSV files, such as the delimiter.
     n_jobs : int, optional
@@ -368,8 +366,7 @@ def audit_files(
     Raises
     ------
     ValueError
-        As in `recorded_predictions`; if a file cannot be read; or if the strategy is "quantile",
-        because quantiles depend on all rows.
+        As in `recorded_predictions`, or if a file cannot be read.
 
     Examples
     --------
@@ -384,10 +381,10 @@ def audit_files(
     >>> found.audit.n_samples_, found.audit.passed_, found.columns
     (80, False, 'p_no -> no, p_yes -> yes')
     """
+    import pandas as pd
+
     auditor = CalibrationAuditor(None, **params)
     auditor._validate_params()
-    if auditor.strategy == "quantile":
-        raise ValueError("Files are audited in chunks, which requires strategy='uniform'.")
     if features and not auditor._searches():
         auditor.set_params(search_regions=True)
     if auditor._searches() and not features:
@@ -398,75 +395,96 @@ def audit_files(
         proba, classes = named_columns(tables[0].columns, classes)
         classes = [*map(str.strip, classes)]  # as cells
     check_columns(label, proba)
+    if not len(proba):
+        order_of_columns(proba, [], classes)  # raises
+    marks = [name for name in (weight, cluster) if name is not None]
     for table in tables:
-        marks = [name for name in (weight, cluster) if name is not None]
         table.require([label, *proba, *groups, *features, *marks])
-    known = classes if classes is not None else _labels(tables, label, max(2, len(proba)))
+    # Text, so that 01 stays 01, except for labels that the table itself defines.
     kinds = dict.fromkeys(groups, str) | {label: "category" if classes is None else str}
-    classes = order_of_columns(proba, list(known), classes)
-    survey = weights_are == "survey" or cluster is not None
-    columns = _Columns(label, list(proba), list(groups), classes, weight, survey, kinds)
-    codes: Any = None
-    counts: list[Any] = [None] * len(tables)
-    if cluster is not None:
-        import pandas as pd
-
-        frames = [table.read(dtype={cluster: str})[marks] for table in tables]
-        read = pd.concat(frames)
-        codes = group_codes(read[cluster], len(read))
-        shares = None if weight is None else weights_of(read[weight], survey=True)
-        both = np.stack(_prediction_audit.clustered(shares, codes))
-        counts = np.split(both, np.cumsum([*map(len, frames)])[:-1], axis=1)
-    found = Parallel(n_jobs=n_jobs)(
-        delayed(_file_parts)(table, columns, own, int(auditor.n_bins), bool(features))
-        for table, own in zip(tables, counts, strict=True)
+    columns = label, [*proba], [*groups], [*dict.fromkeys(features)], weight, cluster
+    files: list[list[_Chunk]] = Parallel(n_jobs=n_jobs)(
+        delayed(_read)(table, kinds, *columns) for table in tables
     )
-    parts = merged_parts([each.parts for each in found])
-    if weight is not None and not parts.sums.count.any():
-        raise ValueError(f"Column {weight!r} is 0 in all rows; some weights must be positive.")
-    n_weighed, are_whole = sum(e.n_weighed for e in found), parts.sums.count.dtype.kind == "i"
-    if weights_are == "counts" and not are_whole and cluster is None:
-        raise ValueError(f"Column {weight!r} has fractions, so the weights cannot be counts.")
-    if weight is not None and weights_are is None and cluster is None:
-        if are_whole and parts.sums.n_samples > _prediction_audit.MOST_COUNTED * n_weighed:
-            raise ValueError(
-                f"The whole numbers in column {weight!r} add up to {parts.sums.n_samples:,} for "
-                f"{n_weighed:,} rows. State whether they count samples, and add up, or are survey "
-                "weights, of which only ratios matter (`weights_are`: counts or survey)."
-            )
-        warn_of_mean_weight(parts.sums.n_samples, n_weighed)
-    names = {name: _group_names(tables[0], name, parts.group_sums) for name in groups}
-    rows, row_weight = None, None
-    if features:
-        kept = zip(*[each.kept for each in found], strict=True)
-        rows = _features(tables, features), TopLabelPredictions(*map(np.concatenate, kept))
-        given = [each.weight for each in found if each.weight is not None]
-        row_weight = np.concatenate(given) if given else None
-    named: dict[str, Any] = {
-        k: _named(getattr(parts, k), names) for k in ("group_sums", "group_density")
-    }
-    auditor._audit_parts(parts._replace(**named), rows, row_weight, codes)
-    auditor.classes_ = np.asarray(classes)
+    pairs = [(table, chunk) for table, file in zip(tables, files, strict=True) for chunk in file]
+    known = list(classes) if classes is not None else _labels(pairs, label, max(2, len(proba)))
+    classes = order_of_columns(proba, known, classes)
     notes = list(dict.fromkeys(table.note for table in tables if table.note))
-    notes += [
-        f"{shown(t.path)}: {each.note}" for t, each in zip(tables, found, strict=True) if each.note
-    ]
-    copies = zip(tables, (each.n_repeated for each in found), strict=True)
-    notes += [repeated_rows(n, f" of {table.path}") for table, n in copies if n]
-    if codes is not None:
-        notes.append(f"The rows of each of {codes.max() + 1} values of {cluster} count as one.")
+    predictions = []
+    for table, file in zip(tables, files, strict=True):
+        made, said, copies = [], "", 0
+        with _named_errors(table):
+            for chunk in file:
+                codes = _label_codes(table, label, chunk, classes)
+                made.append(TopLabelPredictions(chunk.confidence, chunk.best == codes))
+                found = chunk.note, _note_on_decisions(chunk, classes)
+                said = " ".join(filter(None, found)) or said
+                copies += calibration.n_repeated(made[-1]) if cluster is None else 0
+        predictions += made
+        notes += [f"{shown(table.path)}: {said}"] * bool(said)
+        notes += [repeated_rows(copies, f" of {table.path}")] * bool(copies)
+    chunks = [chunk for _, chunk in pairs]
+    values = None
+    if weight is not None:
+        values = _weights([c.weight for c in chunks], weight, weights_are, cluster is not None)
+    clusters = None if cluster is None else pd.concat([chunk.cluster for chunk in chunks])
+    auditor._audit(
+        TopLabelPredictions(*map(np.concatenate, zip(*predictions, strict=True))),
+        [
+            _grouping(tables[0], name, [c.groups[k] for c in chunks])
+            for k, name in enumerate(groups)
+        ],
+        _features(tables, chunks, [*groups, label]) if features else None,
+        values,
+        clusters,
+    )
+    auditor.classes_ = np.asarray(classes)
+    if clusters is not None:
+        n_clusters = clusters.nunique() + int(clusters.isna().sum())
+        notes.append(f"The rows of each of {n_clusters} values of {cluster} count as one.")
     return AuditedFiles(auditor, note_on_columns(proba, classes), notes)
 
 
-def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
-    """Labels of the files, sorted by value; stop reading once `enough` are found."""
+def _read(
+    table: TableFile,
+    kinds: Mapping[str, Any],
+    label: str,
+    proba: list[str],
+    groups: list[str],
+    features: list[str],
+    weight: str | None,
+    cluster: str | None,
+) -> list[_Chunk]:
+    found = []
+    # Words such as NA are text, except in the columns that are searched, whose types depend on all
+    # rows of the file.
+    texts = [n for n in table.columns if n in kinds or n not in (*features, cluster)]
+    options: dict[str, Any] = {"text_columns": texts}
+    options["dtype"] = kinds if cluster is None else {**kinds, cluster: str}
+    for chunk in [table.read(**options)] if features else table.chunks(**options):
+        start = int(chunk.index[0])
+        with _named_errors(table):
+            values = probabilities_of(chunk, proba, start)
+            note = note_on_sums(values, start)
+            shares = None if weight is None else weights_of(chunk[weight], start)
+        best = values.argmax(axis=1)
+        top = top_label_predictions(best, values, classes=range(values.shape[1]))
+        marked = [chunk[name].astype("category").array for name in (label, *groups)]
+        decided = chunk[PREDICTION].astype("category").array if PREDICTION in chunk else None
+        rows = best.astype(np.int32), top.confidence, marked[0], decided, marked[1:], shares
+        marks = chunk[cluster] if cluster else None, chunk[features]
+        found.append(_Chunk(start, *rows, *marks, note))
+    return found
+
+
+def _labels(pairs: list[tuple[TableFile, _Chunk]], label: str, enough: int) -> list[str]:
+    """Labels of the files, sorted by value; of the first chunks only, if `enough` are found."""
     texts: dict[Any, None] = {}
     values: set[Any] = set()
-    read: dict[str, Any] = {"dtype": {label: "category"}, "text_columns": True}
-    for file, chunk in ((table, chunk) for table in tables for chunk in table.chunks(**read)):
+    for file, chunk in pairs:
         with _named_errors(file):
-            check_labels_known(chunk[label], chunk.index[0])
-        texts |= dict.fromkeys(chunk[label].cat.categories)
+            check_labels_known(chunk.label, label, chunk.start)
+        texts |= dict.fromkeys(chunk.label.categories)
         values = {value for value in file.values_of(list(texts)) if value == value}
         if len(values) >= enough:
             break
@@ -476,16 +494,77 @@ def _labels(tables: Sequence[TableFile], label: str, enough: int) -> list[str]:
         return sorted(map(as_text, values))
 
 
-def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame:
-    """Columns of all rows; a column that is text in one file is text in all of them."""
+def _label_codes(
+    table: TableFile, label: str, chunk: _Chunk, classes: list[str]
+) -> NDArray[np.int64]:
+    """Position of each label in the list of classes, shape (n_rows,); 01 means 1 unless listed."""
+    texts = chunk.label.categories.tolist()
+    read = dict(zip(texts, table.values_of(texts), strict=True))
+    missing = [text for text, value in read.items() if value != value and text not in classes]
+    check_labels_known(chunk.label.remove_categories(missing), label, chunk.start)
+    known = {text: position for position, text in enumerate(classes)}
+    positions = [known.get(str(text), known.get(as_text(v), -1)) for text, v in read.items()]
+    codes: NDArray[np.int64] = np.array(positions, np.int64)[chunk.label.codes]
+    if (codes < 0).any():
+        row = int((codes < 0).argmax())
+        raise unknown_label(as_text(chunk.label[row]), chunk.start + row, label, classes)
+    return codes
+
+
+def _note_on_decisions(chunk: _Chunk, classes: list[str]) -> str:
+    """Remark on other decisions beside the probabilities; a sender could choose them freely."""
+    if chunk.decided is None or (chunk.decided.codes < 0).any():
+        return ""
+    texts, known = list(map(as_text, chunk.decided.categories)), np.array(classes)
+    other = np.array(texts)[chunk.decided.codes] != known[chunk.best]
+    if not other.any() or not {*texts} <= {*classes}:
+        return ""
+    return (
+        f"The column {PREDICTION!r} is not always the most probable class, whose confidence is "
+        f"audited: first in {_row(chunk.start + int(other.argmax()))}."
+    )
+
+
+def _weights(
+    parts: list[Any], name: str, weights_are: str | None, is_clustered: bool
+) -> NDArray[Any]:
+    """Weights of all rows, as integers if they count samples."""
+    weight = np.concatenate(parts)
+    n_weighed = int(np.count_nonzero(weight))
+    if not n_weighed:
+        raise ValueError(f"Column {name!r} is 0 in all rows; some weights must be positive.")
+    if weights_are == "survey" or is_clustered:
+        return weight
+    weight = _prediction_audit.counted_weights(weight)
+    if weights_are == "counts":
+        if weight.dtype.kind == "f":
+            raise ValueError(f"Column {name!r} has fractions, so the weights cannot be counts.")
+        return weight
+    if _prediction_audit.are_ambiguous(weight, weight.sum(), n_weighed):
+        raise ValueError(
+            f"The whole numbers in column {name!r} add up to {weight.sum():,} for {n_weighed:,} "
+            "rows. State whether they count samples, and add up, or are survey weights, of which "
+            "only ratios matter (`weights_are`: counts or survey)."
+        )
+    warn_of_mean_weight(weight.sum().item(), n_weighed)
+    return weight
+
+
+def _features(tables: Sequence[TableFile], chunks: list[_Chunk], texts: list[str]) -> pd.DataFrame:
+    """Columns of all rows; a column that is text in one file is text in all of them.
+
+    Such a column is read again, as text, and so is one of `texts`, as numbers.
+    """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
     def kind(column: pd.Series) -> tuple[bool, bool] | None:
         return None if column.isna().all() else (is_numeric_dtype(column), is_bool_dtype(column))
 
-    wanted = list(dict.fromkeys(names))
-    frames = [table.read()[wanted] for table in tables]
+    frames = [chunk.features for chunk in chunks]
+    wanted = [*frames[0]]
+    if {*texts} & {*wanted}:
+        frames = [table.read()[wanted] for table in tables]
     mixed = [name for name in wanted if len({kind(f[name]) for f in frames} - {None}) > 1]
     if mixed:
         frames = [table.read(dtype=dict.fromkeys(mixed, str))[wanted] for table in tables]
@@ -493,128 +572,35 @@ def _features(tables: Sequence[TableFile], names: Sequence[str]) -> pd.DataFrame
     return frame.assign(**{name: frame[name].map(as_text, na_action="ignore") for name in mixed})
 
 
-class _FileParts(NamedTuple):
-    parts: Parts  # sums over all rows and over each group
-    kept: TopLabelPredictions
-    weight: NDArray[Any] | None  # weights of the kept rows
-    n_weighed: int  # number of rows with nonzero weight
-    n_repeated: int  # number of rows that are probably copies
-    note: str  # remark on rows whose probabilities do not sum to 1
+def _grouping(table: TableFile, column: str, parts: list[Any]) -> Grouping:
+    """Groups of all rows, named by value and sorted; "01" is "1" if all values are numbers."""
+    from pandas.api.types import union_categoricals
 
-
-def _file_parts(
-    table: TableFile,
-    columns: _Columns,
-    counts: FloatArray | None,  # results of `clustered`, (2, n_rows)
-    n_bins: int,
-    keeps_rows: bool,
-) -> _FileParts:
-    parts: list[Parts] = []
-    weights: list[NDArray[Any]] = []
-    n_weighed, n_repeated, note = 0, 0, ""
-    kept = [TopLabelPredictions(np.empty(0, np.int32), np.empty(0, bool))]
-    for chunk in table.chunks(dtype=columns.kinds, text_columns=True):
-        start = int(chunk.index[0])
-        with _named_errors(table):
-            label = chunk[columns.label].astype("category")
-            codes = _label_codes(table, label, columns.classes, start)
-            proba = probabilities_of(chunk, columns.proba, start)
-            found = [note_on_sums(proba, start), _note_on_decisions(chunk, proba, columns.classes)]
-            note = " ".join(filter(None, found)) or note
-            grouping = [_grouping(chunk[name]) for name in columns.groups]
-            weight: NDArray[Any] | None = None
-            square = None
-            if counts is not None:
-                weight, square = counts[:, start : start + len(chunk)]
-            elif columns.weight is not None:
-                weight = weights_of(chunk[columns.weight], start, survey=columns.survey)
-        predictions = top_label_predictions(codes, proba, classes=range(len(columns.classes)))
-        n_repeated += calibration.n_repeated(predictions) if counts is None else 0
-        added = parts_of(predictions, grouping, n_bins=n_bins, weight=weight, square=square)
-        parts = [merged_parts([*parts, added])]
-        kept += [predictions] * keeps_rows
-        if weight is not None:
-            weights += [weight] * keeps_rows
-            n_weighed += int(np.count_nonzero(weight))
-    joined = TopLabelPredictions(*map(np.concatenate, zip(*kept, strict=True)))
-    row_weight = np.concatenate(weights) if weights else None
-    return _FileParts(parts[0], joined, row_weight, n_weighed, n_repeated, note)
-
-
-def _note_on_decisions(chunk: pd.DataFrame, proba: FloatArray, classes: list[str]) -> str:
-    """Remark on other decisions beside the probabilities; a sender could choose them freely."""
-    if PREDICTION not in chunk:
-        return ""
-    texts, known = chunk[PREDICTION].map(as_text).to_numpy(str), np.array(classes)
-    other = texts != known[proba.argmax(axis=1)]
-    if not other.any() or not np.isin(texts, known).all():
-        return ""
-    return (
-        f"The column {PREDICTION!r} is not always the most probable class, whose confidence is "
-        f"audited: first in {_row(int(chunk.index[0]) + int(other.argmax()))}."
-    )
-
-
-def _label_codes(
-    table: TableFile, column: pd.Series, classes: list[str], start: int
-) -> NDArray[np.int64]:
-    """Position of each label in the list of classes, shape (n_rows,); 01 means 1 unless listed."""
-    texts = column.cat.categories.tolist()
-    read = dict(zip(texts, table.values_of(texts), strict=True))
-    missing = [text for text, value in read.items() if value != value and text not in classes]
-    check_labels_known(column.cat.remove_categories(missing), start)
-    known = {text: position for position, text in enumerate(classes)}
-    positions = [known.get(str(text), known.get(as_text(v), -1)) for text, v in read.items()]
-    codes: NDArray[np.int64] = np.array(positions, np.int64)[column.cat.codes]
-    if (codes < 0).any():
-        row = int((codes < 0).argmax())
-        raise unknown_label(as_text(column.iloc[row]), start + row, str(column.name), classes)
-    return codes
-
-
-def _grouping(column: pd.Series) -> Grouping:
-    values = column.astype("category").cat.remove_unused_categories().cat
-    names: list[Any] = [(column.name, value) for value in values.categories]
-    _prediction_audit.check_number_of_groups(str(column.name), len(names))
-    codes = values.codes.to_numpy().astype(np.int64)
-    if (codes < 0).any():  # missing values form a separate group
-        codes = np.where(codes < 0, len(names), codes)
-        names.append((column.name, None))
-    return Grouping(codes, names)
-
-
-def _group_names(table: TableFile, column: str, sums: Mapping[Group, Any]) -> dict[Any, str]:
-    """Name of each value, sorted; "01" is "1" if all values are numbers."""
-    values = [value for name, value in sums if name == column and value is not None]
+    as_objects = [part.rename_categories(part.categories.astype(object)) for part in parts]
+    found = union_categoricals(as_objects)
+    _prediction_audit.check_number_of_groups(column, len(found.categories))
     # In a column of numbers, a word for missing values, such as NA, forms a separate group.
-    texts = {
-        value: as_text(read if read == read else value)
-        for value, read in zip(values, table.values_of(values), strict=True)
-    }
-    _prediction_audit.check_number_of_groups(column, len({*texts.values()}))
-    if "missing" in texts.values() and (column, None) in sums:
-        raise ValueError(f"Group names must differ, got {column + '=missing'!r} twice; rename one.")
-    ordered = sorted(values, key=lambda value: _sort_key(texts[value]))
-    names = {value: f"{column}={texts[value]}" for value in ordered}
-    return names | ({None: f"{column}=missing"} if (column, None) in sums else {})
+    read = table.values_of(found.categories.tolist())
+    texts = [
+        as_text(value if value == value else text)
+        for text, value in zip(found.categories, read, strict=True)
+    ]
+    names = sorted({*texts}, key=_sort_key)
+    place = np.array([names.index(text) for text in texts] + [len(names)], np.int16)
+    if (found.codes < 0).any():  # missing values form a separate group
+        if "missing" in names:
+            name = f"{column}=missing"
+            raise ValueError(f"Group names must differ, got {name!r} twice; rename one.")
+        names.append("missing")
+    return Grouping(place[found.codes], [f"{column}={name}" for name in names])
 
 
 def _sort_key(text: str) -> tuple[float, str]:
     """Numbers in increasing order, followed by text."""
     try:
-        return float(text), ""
+        return float(text), text
     except ValueError:
         return np.inf, text
-
-
-def _named(sums: Mapping[Group, BinSums], names: Mapping[str, Mapping[Any, str]]) -> dict[str, Any]:
-    return merged_groups(
-        [
-            {name: sums[column, value]}
-            for column, of_column in names.items()
-            for value, name in of_column.items()
-        ]
-    )
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Statistics of confidence: sums per bin, limits, scans with their power, conformal p-values."""
 
 from skuq.calibration._bin_audit import AuditResult as AuditResult
-from skuq.calibration._bin_audit import BinAudit, choose_alpha
+from skuq.calibration._bin_audit import BinAudit, choose_tolerance
 from skuq.calibration._bin_audit import audit_sums as audit_sums
 from skuq.calibration._bin_sums import BinSums, merged_sums
 from skuq.calibration._bin_sums import Strategy as Strategy
@@ -21,6 +21,7 @@ from skuq.calibration._region_search import Region
 from skuq.calibration._region_search import RegionSearch as RegionSearch
 from skuq.calibration._region_search import search_regions as search_regions
 from skuq.calibration._region_search import search_seed as search_seed
+from skuq.calibration._scan import ALL_SAMPLES as ALL_SAMPLES
 from skuq.calibration._scan import Direction as Direction
 from skuq.calibration._scan import Scan as Scan
 from skuq.calibration._scan import clopper_pearson as clopper_pearson
@@ -35,7 +36,7 @@ __all__ = [
     "BinAudit",
     "BinSums",
     "Region",
-    "choose_alpha",
+    "choose_tolerance",
     "conformal_p_values",
     "merged_sums",
     "region_mask",

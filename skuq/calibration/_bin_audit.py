@@ -19,15 +19,13 @@ from skuq.calibration import _bin_sums, _scan
 from skuq.calibration._bin_sums import BinSums, Strategy, TopLabelPredictions, bin_sums, whole_sums
 from skuq.calibration._conditions import Conditions, checked_conditions, n_searched
 from skuq.calibration._region_search import RegionSearch, region_tolerance, search_regions
-from skuq.calibration._scan import N_SIMULATIONS, clopper_pearson, detectable_gap, scan_bins
+from skuq.calibration._scan import ALL_SAMPLES, N_SIMULATIONS
 
-# Of `choose_alpha`: simulations for each pair of a reference set and a tolerance, precision of the
+# Of `choose_tolerance`: simulations for each reference set and tolerance, precision of the
 # tolerance, and maximum number of reference sets that are searched for regions.
-N_ALPHA_SIMULATIONS = 200
+N_STUDY_SIMULATIONS = 200
 TOLERANCE_PRECISION = 1e-3
 N_REGION_DRAWS = 60
-# Share of the permitted error probability that belongs to all samples, even if no group is named.
-ALL_SAMPLES = 0.5
 
 
 class BinAudit(NamedTuple):
@@ -40,8 +38,8 @@ class BinAudit(NamedTuple):
     gap_low, gap_high : ndarray, float64
         Simultaneous limits of the gap that an unlimited number of samples would show. They hold at
         the confidence level for all bins of the audit together (exact binomial, Bonferroni).
-    within_alpha : ndarray, bool
-        Whether ``|gap| <= alpha``: step 3 of Algorithm 1. An empty bin passes.
+    within_tolerance : ndarray, bool
+        Whether ``|gap| <= tolerance``: step 3 of Algorithm 1. An empty bin passes.
     p_value : ndarray, float64
         p-value of the finding that contains the bin, corrected for the whole audit. For a bin
         outside of findings, the p-value of this bin alone. 1 in an empty bin.
@@ -71,7 +69,7 @@ class BinAudit(NamedTuple):
     gap: FloatArray
     gap_low: FloatArray
     gap_high: FloatArray
-    within_alpha: BoolArray
+    within_tolerance: BoolArray
     p_value: FloatArray
     finding: IntArray
     significant: BoolArray
@@ -104,22 +102,21 @@ class AuditResult(NamedTuple):
         return not any(part.significant.any() for part in (self.bins, *self.group_bins.values()))
 
     @property
-    def within_alpha(self) -> bool:
-        """Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= alpha``."""
-        return bool(self.bins.within_alpha.all())  # Line 22
+    def within_tolerance(self) -> bool:
+        """Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= tolerance``."""
+        return bool(self.bins.within_tolerance.all())  # Line 22
 
 
 def audit_sums(
     sums: BinSums,
     group_sums: Mapping[str, BinSums] | None = None,
     *,
-    alpha: float = 0.05,
+    tolerance: float = 0.05,
     confidence_level: float = 0.95,
     rows: tuple[Any, TopLabelPredictions] | None = None,
     row_weight: NDArray[Any] | None = None,
     row_codes: IntArray | None = None,
-    region_alpha: float | None = None,
-    weighted: bool = False,
+    region_tolerance: float | None = None,
     share: float = ALL_SAMPLES,
     random_state: int = 0,
 ) -> AuditResult:
@@ -127,33 +124,20 @@ def audit_sums(
 
     `rows` are the inputs and predictions from which the sums were computed, with the weights
     `row_weight`, (n_samples,), and the groups `row_codes`; if given, regions of the inputs are
-    searched with the tolerance `region_alpha` (default: `alpha`). Sums of fractional weights are
-    refused unless `weighted`; tests and limits then use the effective number of predictions.
-    `share` is the fraction of the permitted error probability that belongs to all samples.
-    `random_state` is that of `search_regions`.
+    searched with the tolerance `region_tolerance` (default: `tolerance`). `share` is the fraction
+    of the permitted error probability that belongs to all samples. `random_state` is that of
+    `search_regions`.
     """
-    tolerated = alpha if region_alpha is None else region_alpha
-    for name, gap in (("alpha", alpha), ("region_alpha", tolerated)):
-        if not 0 <= gap <= 1:
-            raise ValueError(f"`{name}` must be in [0, 1], got {gap}.")
-    if not 0 < confidence_level < 1:
-        raise ValueError(f"`confidence_level` must be in (0, 1), got {confidence_level}.")
-    if not sums.count.any():
-        raise ValueError("`sums` must contain at least one prediction, got none.")
+    tolerated = tolerance if region_tolerance is None else region_tolerance
     groups = {} if group_sums is None else dict(group_sums)
     families = (sums, *groups.values())
-    if not weighted and any(part.count.dtype.kind == "f" for part in families):
-        raise ValueError(
-            "`sums` must count predictions, got sums of weights, which do not determine the number "
-            "of samples. Pass `weighted=True` to use the effective number of samples instead."
-        )
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
     shared: dict[str, Any] = {"confidence_level": confidence_level}
-    bins = audit_bins(sums, alpha=alpha, n_families=1 / share, **shared)
+    bins = audit_bins(sums, tolerance=tolerance, n_families=1 / share, **shared)
     # Named groups and the search share the rest. If they took from the share of all samples, an
     # audit that fails could pass once useless groups are named.
     shared["n_families"] = max(1, n_families - 1) / (1 - share) if n_families > 1 else 1
-    group_bins = [audit_bins(part, alpha=alpha, **shared) for part in groups.values()]
+    group_bins = [audit_bins(part, tolerance=tolerance, **shared) for part in groups.values()]
     tail = (1 - confidence_level) / 2
     low, high = np.quantile(ece_bootstrap(sums), [tail, 1 - tail])
     interval = float(low), float(high)
@@ -161,12 +145,12 @@ def audit_sums(
     of_groups, regions = dict(zip(groups, group_bins, strict=True)), None
     if rows is not None:
         shared |= {"weight": row_weight, "codes": row_codes, "random_state": random_state}
-        regions = search_regions(*rows, alpha=tolerated, **shared)
+        regions = search_regions(*rows, tolerance=tolerated, **shared)
     return AuditResult(sums, groups, bins, of_groups, n_families, interval, chance, regions)
 
 
 def audit_bins(
-    sums: BinSums, *, alpha: float, confidence_level: float = 0.95, n_families: float = 1
+    sums: BinSums, *, tolerance: float, confidence_level: float = 0.95, n_families: float = 1
 ) -> BinAudit:
     """Compare accuracy with confidence in each bin, and mark deviations beyond chance.
 
@@ -182,15 +166,16 @@ def audit_bins(
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
     tested = whole_sums(sums)
-    low, high = clopper_pearson(tested.correct, tested.count, tail)
+    low, high = _scan.clopper_pearson(tested.correct, tested.count, tail)
     confidence = sums.mean_confidence
-    scan = scan_bins(sums, alpha=alpha, level=level)
+    scan = _scan.scan_bins(sums, tolerance=tolerance, level=level)
     number, side = np.zeros(len(sums.count), np.int64), np.full(len(sums.count), "", "U14")
     for k, found in enumerate(scan.findings, 1):
         inside = np.arange(found.first, found.last + 1)
         inside = inside[filled[inside]]
         number[inside], side[inside] = k, found.direction
-    given: dict[str, Any] = {"count": tested.count, "confidence": confidence, "alpha": alpha}
+    given: dict[str, Any] = {"count": tested.count, "confidence": confidence}
+    given["tolerance"] = tolerance
     under = given | {"threshold": scan.threshold, "direction": "underconfident"}
     over = given | {"threshold": scan.threshold_overconfident, "direction": "overconfident"}
     return BinAudit(
@@ -202,23 +187,23 @@ def audit_bins(
         sums.gap,
         low - confidence,
         high - confidence,
-        _within(sums, alpha),
+        _within(sums, tolerance),
         np.where(filled, np.minimum(1.0, n_families * scan.p_value), 1.0),
         number,
         number > 0,
         side,
         scan.threshold,
         scan.threshold_overconfident,
-        detectable_gap(**under),
-        detectable_gap(**over),
+        _scan.detectable_gap(**under),
+        _scan.detectable_gap(**over),
         _scan.detectable_shift(**under),
         _scan.detectable_shift(**over),
     )
 
 
-def _within(sums: BinSums, alpha: float) -> BoolArray:
-    """Step 3 of Algorithm 1 in exact arithmetic; alpha is the decimal number as typed."""
-    tolerated = Fraction(str(float(alpha))) * sums.scale
+def _within(sums: BinSums, tolerance: float) -> BoolArray:
+    """Step 3 of Algorithm 1 in exact arithmetic; tolerance is the decimal number as typed."""
+    tolerated = Fraction(str(float(tolerance))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
     return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])  # Line 21
 
@@ -246,14 +231,14 @@ def ece_bootstrap(sums: BinSums) -> FloatArray:
     return np.abs(correct - count * confidence).sum(axis=1) / total
 
 
-class AlphaStudy(NamedTuple):
-    """Tolerances with which an honest model passes: result of `choose_alpha`."""
+class ToleranceStudy(NamedTuple):
+    """Tolerances with which an honest model passes: result of `choose_tolerance`."""
 
     tolerance: float
     region_tolerance: float | None
 
 
-def choose_alpha(
+def choose_tolerance(
     y: ArrayLike,
     proba: ArrayLike,
     *,
@@ -265,7 +250,7 @@ def choose_alpha(
     confidence_level: float = 0.95,
     n_repeats: int = 200,
     random_state: Any = None,
-) -> AlphaStudy:
+) -> ToleranceStudy:
     """Measure the tolerance with which an honest model passes, in a baseline study.
 
     Reference sets are drawn, with replacement, from recorded predictions of a model that is known
@@ -296,7 +281,7 @@ def choose_alpha(
     Returns
     -------
     named tuple
-        ``tolerance``: smallest `alpha` of `CalibrationAuditor`. ``region_tolerance``: smallest
+        ``tolerance``: smallest `tolerance` of `CalibrationAuditor`. ``region_tolerance``: smallest
         `search_regions` with which it finds no region; None without `X`.
 
     References
@@ -307,11 +292,11 @@ def choose_alpha(
     Examples
     --------
     >>> import numpy as np
-    >>> from skuq.calibration import choose_alpha
+    >>> from skuq.calibration import choose_tolerance
     >>> rng = np.random.default_rng(0)
     >>> p = rng.uniform(size=5000)
     >>> y = rng.random(5000) < p
-    >>> choose_alpha(y, np.c_[1 - p, p], n_repeats=50, random_state=0).tolerance < 0.02
+    >>> choose_tolerance(y, np.c_[1 - p, p], n_repeats=50, random_state=0).tolerance < 0.02
     True
     """
     random = check_random_state(random_state)
@@ -341,21 +326,21 @@ def choose_alpha(
             _share_passed(draws, middle, ALL_SAMPLES * (1 - confidence_level)) >= confidence_level
         )
         low, high = (low, middle) if passed else (middle, high)
-    return AlphaStudy(high, regions)
+    return ToleranceStudy(high, regions)
 
 
-def _share_passed(draws: list[BinSums], alpha: float, level: float) -> float:
+def _share_passed(draws: list[BinSums], tolerance: float, level: float) -> float:
     """Fraction of draws without a finding; the scan uses fewer simulations than in an audit."""
     count = np.array([part.count for part in draws])
     correct = np.array([part.correct for part in draws])
     confidence = np.nan_to_num([part.mean_confidence for part in draws])
     rng, passed = np.random.default_rng(_scan.SEED), np.ones(len(draws), bool)
     for sign in (1, -1):
-        edge = np.clip(confidence + sign * alpha, 0, 1)
+        edge = np.clip(confidence + sign * tolerance, 0, 1)
         found = _scan.largest_evidence(correct, count, edge, sign)
-        simulated = rng.binomial(count, edge, size=(N_ALPHA_SIMULATIONS, *count.shape))
+        simulated = rng.binomial(count, edge, size=(N_STUDY_SIMULATIONS, *count.shape))
         chance = _scan.largest_evidence(simulated, count, edge, sign)
         reached = (chance >= found * (1 - _scan.ROUNDING)).sum(axis=0)
-        p = _scan.p_values(found, reached, N_ALPHA_SIMULATIONS, _scan.n_runs(count.shape[-1]), sign)
+        p = _scan.p_values(found, reached, N_STUDY_SIMULATIONS, _scan.n_runs(count.shape[-1]), sign)
         passed &= p >= level
     return float(passed.mean())

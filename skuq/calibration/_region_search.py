@@ -25,7 +25,7 @@ WORK = 5 * 10**6
 MOST_PAIRED = 400  # largest number of conditions on the inputs for which pairs are formed
 MOST_FINDINGS = 5
 TOLERANCE_PRECISION = 5e-3
-FIRST_GUESS = 0.1  # initial alpha of regions
+FIRST_GUESS = 0.1  # initial tolerance of regions
 N_SIMULATED = 5  # reference sets whose thresholds are simulated
 # Share of the search's error probability that belongs to learned regions; the number of samples
 # that they are learned from, and the number of them that are tested.
@@ -99,14 +99,14 @@ def search_regions(
     X: Any,
     predictions: TopLabelPredictions,
     *,
-    alpha: float,
+    tolerance: float,
     confidence_level: float = 0.95,
     n_families: float = 1,
     weight: NDArray[Any] | None = None,
     codes: IntArray | None = None,
     random_state: int = 0,
 ) -> RegionSearch:
-    """Find regions of the inputs whose accuracy differs from confidence by more than alpha.
+    """Find regions of the inputs whose accuracy differs from confidence by more than tolerance.
 
     `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`. The
     test has the permitted error probability over `n_families`. Integer weights, (n_samples,), count
@@ -135,7 +135,7 @@ def search_regions(
     found: list[_Candidate] = []
     thresholds = []
     for sign in DIRECTIONS:
-        evidence, largest = _evidence(samples, pairs, alpha, sign, n_simulated, rng)
+        evidence, largest = _evidence(samples, pairs, tolerance, sign, n_simulated, rng)
         thresholds.append(evidence_threshold(largest, level * SHARES[sign], n_pairs))
         below = np.searchsorted(largest, evidence * (1 - _scan.ROUNDING), side="left")
         p = _scan.p_values(evidence, n_simulated - below, n_simulated, n_pairs, sign)
@@ -143,7 +143,7 @@ def search_regions(
             _Candidate(min(1.0, share[0] * p[k]), float(evidence[k]), sign, {*pairs[k].tolist()})
             for k in np.flatnonzero(p < level)
         ]
-    learned, tested = _learned(samples, alpha, seed)
+    learned, tested = _learned(samples, tolerance, seed)
     corrected = [each._replace(p_value=min(1.0, share[1] * each.p_value)) for each in learned]
     found += [each for each in corrected if each.p_value < 1 - confidence_level]
     tail = (1 - confidence_level) / n_families / (2 * (n_pairs + N_LEARNED))
@@ -152,7 +152,7 @@ def search_regions(
     return RegionSearch(regions, n_pairs, total, low, high, conditions.left_out)
 
 
-def _learned(samples: _Samples, alpha: float, seed: int) -> tuple[list[_Candidate], BoolArray]:
+def _learned(samples: _Samples, tolerance: float, seed: int) -> tuple[list[_Candidate], BoolArray]:
     """Regions learned from one half of the samples and tested on the other; and the other half."""
     order = np.random.default_rng(seed).permutation(len(samples.correct))
     learn, tested = order[: len(order) // 2][:MAX_LEARNED], np.zeros(len(order), bool)
@@ -170,16 +170,15 @@ def _learned(samples: _Samples, alpha: float, seed: int) -> tuple[list[_Candidat
     place = {mask.tobytes(): k for k, mask in enumerate(samples.masks)}
     negation = [place.get((~mask).tobytes()) for mask in samples.masks]
     leaves = set().union(*(_leaves(tree.tree_, negation) for tree in trees.estimators_[:, 0]))
-    found = [
-        (_evidence_inside(samples, inside & ~tested, alpha, sign)[0], sign, leaf, inside & tested)
-        for leaf in sorted(leaves)
-        if leaf and leaf[0] < samples.n_inputs
-        for inside in [samples.masks[[*leaf]].all(axis=0)]
-        for sign in DIRECTIONS
-    ]
+    found = []
+    for leaf in (leaf for leaf in sorted(leaves) if leaf and leaf[0] < samples.n_inputs):
+        inside = samples.masks[[*leaf]].all(axis=0)
+        for sign in DIRECTIONS:
+            evidence = _evidence_inside(samples, inside & ~tested, tolerance, sign)[0]
+            found.append((evidence, sign, leaf, inside & tested))
     candidates = []
     for _, sign, leaf, inside in sorted(found, key=lambda each: -each[0])[:N_LEARNED]:
-        evidence, right, size, limit = _evidence_inside(samples, inside, alpha, sign)
+        evidence, right, size, limit = _evidence_inside(samples, inside, tolerance, sign)
         if evidence > 0 and inside.sum() >= LEAST:
             # The binomial tail, by the beta distribution, which accepts sums of weights.
             tail = (right, size - right + 1, limit), (size - right, right + 1, 1 - limit)
@@ -201,13 +200,13 @@ def _leaves(
 
 
 def _evidence_inside(
-    samples: _Samples, inside: BoolArray, alpha: float, sign: int
+    samples: _Samples, inside: BoolArray, tolerance: float, sign: int
 ) -> tuple[float, float, float, float]:
     """Evidence, effective numbers of right and of all samples, and the tolerated accuracy."""
     number = samples.number[inside]
     size = max(1e-9, number.sum())
     unit = size / max(1e-9, samples.squares[inside].sum())
-    limit = _tolerated((samples.confidence[inside] * number).sum() / size, alpha, sign)
+    limit = _tolerated((samples.confidence[inside] * number).sum() / size, tolerance, sign)
     right, size = float(unit * samples.number_right[inside].sum()), float(unit * size)
     evidence = float(run_evidence(np.array(right), np.array(size), limit, sign))
     return evidence, right, size, float(limit)
@@ -222,23 +221,27 @@ def search_seed(predictions: TopLabelPredictions, random_state: int) -> int:
 def region_tolerance(
     draws: Sequence[tuple[Conditions, TopLabelPredictions]], confidence_level: float
 ) -> float:
-    """Find the smallest alpha at which the search passes a given fraction of reference sets.
+    """Find the smallest tolerance at which the search passes a given fraction of reference sets.
 
-    Evidence thresholds are simulated for a few of the sets, at an initial alpha and then at the
-    alpha that follows.
+    Evidence thresholds are simulated for a few of the sets, at an initial tolerance and then at the
+    tolerance that follows.
     """
-    alpha = FIRST_GUESS
+    tolerance = FIRST_GUESS
     for _ in range(2):
         thresholds = np.mean(
-            [_thresholds(*draw, alpha, confidence_level) for draw in draws[:N_SIMULATED]], axis=0
+            [_thresholds(*draw, tolerance, confidence_level) for draw in draws[:N_SIMULATED]],
+            axis=0,
         )
-        needed = [_needed_alpha(*draw, thresholds) for draw in draws]
-        alpha = float(np.quantile(needed, confidence_level, method="higher"))
-    return alpha
+        needed = [_needed_tolerance(*draw, thresholds) for draw in draws]
+        tolerance = float(np.quantile(needed, confidence_level, method="higher"))
+    return tolerance
 
 
 def _thresholds(
-    conditions: Conditions, predictions: TopLabelPredictions, alpha: float, confidence_level: float
+    conditions: Conditions,
+    predictions: TopLabelPredictions,
+    tolerance: float,
+    confidence_level: float,
 ) -> list[float]:
     """Evidence thresholds in both directions, for a search that is one of two families."""
     samples = _samples(conditions, predictions)
@@ -246,18 +249,18 @@ def _thresholds(
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
     return [
         evidence_threshold(
-            _evidence(samples, pairs, alpha, sign, n_simulated, rng)[1],
-            (1 - confidence_level) / 2 * (1 - LEARNED) * SHARES[sign],
+            _evidence(samples, pairs, tolerance, sign, n_simulated, rng)[1],
+            (1 - confidence_level) * (1 - _scan.ALL_SAMPLES) * (1 - LEARNED) * SHARES[sign],
             len(pairs),
         )
         for sign in DIRECTIONS
     ]
 
 
-def _needed_alpha(
+def _needed_tolerance(
     conditions: Conditions, predictions: TopLabelPredictions, thresholds: FloatArray
 ) -> float:
-    """Smallest alpha at which no evidence reaches the thresholds, by bisection."""
+    """Smallest tolerance at which no evidence reaches the thresholds, by bisection."""
     samples = _samples(conditions, predictions)
     pairs = _pairs(samples)
     size, right = (
@@ -353,13 +356,13 @@ def _pairs(samples: _Samples) -> IntArray:
 def _evidence(
     samples: _Samples,
     pairs: IntArray,
-    alpha: float,
+    tolerance: float,
     sign: int,
     n_simulated: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
     """Evidence of each pair, and the sorted maxima of the simulations; in nats."""
-    edge = _tolerated(samples.confidence, alpha, sign)
+    edge = _tolerated(samples.confidence, tolerance, sign)
     correct = np.column_stack(
         [samples.number_right, _simulated_correct(samples, edge, n_simulated, rng)]
     )
@@ -368,11 +371,11 @@ def _evidence(
     size = _sum(samples, pairs, samples.number)
     expected = _sum(samples, pairs, edge * samples.number)
     # Probabilities are capped at 1, so their mean in a region may differ from its mean confidence
-    # by less than alpha. Simulated labels are tested against this mean, observed labels against the
-    # region's mean confidence plus alpha, capped at 1. This loses some evidence, but ensures that
-    # every finding deviates by more than alpha.
+    # by less than the tolerance. Simulated labels are tested against this mean, observed labels
+    # against the region's mean confidence plus tolerance, capped at 1. This loses some evidence,
+    # but ensures that every finding deviates by more than the tolerance.
     claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
-    allowed = _tolerated(claimed, alpha, sign)
+    allowed = _tolerated(claimed, tolerance, sign)
     # Rescale weights so that a region's sum is its effective number of samples.
     unit = size / _sum(samples, pairs, samples.squares)
     size, expected = unit * size, unit * expected
@@ -403,8 +406,8 @@ def _simulated_correct(
     return right if samples.weight is None else right * samples.weight[:, None]
 
 
-def _tolerated(confidence: FloatArray, alpha: float, sign: int) -> FloatArray:
-    return np.clip(confidence + sign * alpha, 0.0, 1.0)
+def _tolerated(confidence: FloatArray, tolerance: float, sign: int) -> FloatArray:
+    return np.clip(confidence + sign * tolerance, 0.0, 1.0)
 
 
 def _sum(samples: _Samples, pairs: IntArray, values: FloatArray | BoolArray) -> FloatArray:

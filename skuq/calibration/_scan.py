@@ -23,6 +23,9 @@ MAX_LENGTH = 10  # maximum number of bins in a run, which limits the work for ma
 # Mirage makes confidence too low, so the test for underconfidence receives most of the permitted
 # error probability.
 SHARES = {1: 0.8, -1: 0.2}
+# Share of the permitted error probability that belongs to all samples, even if no group is named
+# and no region searched. Useless groups can therefore not turn a failed audit into a passed one.
+ALL_SAMPLES = 0.5
 Direction = Literal["underconfident", "overconfident"]
 DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  # by sign of the gap
 # The seed is fixed, so that the verdict of an audit depends only on its sums.
@@ -50,13 +53,13 @@ class Scan(NamedTuple):
     threshold_overconfident: float
 
 
-def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
-    """Find runs of neighbouring bins whose accuracy differs from confidence by more than alpha.
+def scan_bins(sums: BinSums, *, tolerance: float, level: float = 0.05) -> Scan:
+    """Find runs of neighbouring bins whose accuracy deviates from confidence beyond a tolerance.
 
-    A model within alpha, in [0, 1], in every bin has at least one finding with probability `level`.
-    If a run has n samples, accuracy a and tolerated accuracy e, its evidence is ``n KL(a || e)`` if
-    a is beyond e. Among all models within alpha, models at the limit have the largest evidence, so
-    the scan keeps the level for any number of samples, on average over its seed. Where simulation
+    A model within it in every bin has a finding with a probability of at most `level`. If a run
+    has n samples, accuracy a and tolerated accuracy e, its evidence is ``n KL(a || e)`` if a is
+    beyond e. Of all models within the tolerance, those at the limit have most evidence, so the
+    scan keeps the level for any number of samples, on average over its seed. Where simulation
     cannot resolve a p-value, Chernoff's bound ``exp(-evidence)`` is used for each run (Hoeffding
     1963, Theorem 1). With fractional weights, bins have their effective number of predictions
     (Kish). The page on the statistics of the audit has the derivations and references.
@@ -69,7 +72,7 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     n_compared = n_runs(n_bins)
     first, last = _ends_of_runs(n_bins)
     for sign, direction in DIRECTIONS.items():
-        edge = np.clip(np.nan_to_num(sums.mean_confidence) + sign * alpha, 0.0, 1.0)
+        edge = np.clip(np.nan_to_num(sums.mean_confidence) + sign * tolerance, 0.0, 1.0)
         largest = simulated_evidence(sums.count, edge, sign, rng)
         thresholds.append(evidence_threshold(largest, level * SHARES[sign], n_compared))
         totals = _totals(sums.correct, sums.count, edge)
@@ -89,19 +92,12 @@ def scan_bins(sums: BinSums, *, alpha: float, level: float = 0.05) -> Scan:
     return Scan(findings, alone, *thresholds)
 
 
-def planned_threshold(
-    n_bins: int = 10,
-    *,
-    level: float = 0.05,
-    n_families: float = 2,
-    direction: Direction = "underconfident",
-) -> float:
-    """Evidence, in nats, that suffices for a finding in any reference set.
+def planned_threshold(direction: Direction = "underconfident") -> float:
+    """Evidence, in nats, that suffices in any audit of all samples with the default settings.
 
-    `n_families` is 2 for all samples, which have half of the permitted error probability `level`.
     The threshold that `scan_bins` simulates is usually lower.
     """
-    return float(np.log(n_runs(n_bins) * n_families / (SHARES[_sign(direction)] * level)))
+    return float(np.log(n_runs(10) / (SHARES[_sign(direction)] * ALL_SAMPLES * 0.05)))
 
 
 def _sign(direction: Direction) -> int:
@@ -232,7 +228,7 @@ def detectable_gap(
     count: ArrayLike,
     confidence: ArrayLike,
     *,
-    alpha: float,
+    tolerance: float,
     threshold: float,
     power: float = 0.8,
     direction: Direction = "underconfident",
@@ -245,7 +241,7 @@ def detectable_gap(
     _check_power(power)
     confidence = _as_underconfident(confidence, direction)
     count, confidence = np.broadcast_arrays(np.asarray(count), confidence)
-    least = _least_significant(count, confidence + alpha, threshold)
+    least = _least_significant(count, confidence + tolerance, threshold)
     possible = (count > 0) & (least <= count)
     # The p that solves P(K >= k | p) = power is a quantile of the beta distribution.
     with np.errstate(invalid="ignore"):
@@ -257,7 +253,7 @@ def detectable_shift(
     count: ArrayLike,
     confidence: ArrayLike,
     *,
-    alpha: float,
+    tolerance: float,
     threshold: float,
     power: float = 0.8,
     direction: Direction = "underconfident",
@@ -271,7 +267,7 @@ def detectable_shift(
     confidence = np.nan_to_num(_as_underconfident(confidence, direction))
     size, claimed = _bins_of_runs(np.asarray(count), confidence)
     total = size.sum(axis=1)
-    least = _least_significant(total, _accuracy_of_runs(size, claimed, total, alpha), threshold)
+    least = _least_significant(total, _accuracy_of_runs(size, claimed, total, tolerance), threshold)
     possible = (total > 0) & (least <= total)
     if not possible.any():
         return math.nan
@@ -314,7 +310,7 @@ def required_samples(
     gap: ArrayLike,
     confidence: ArrayLike,
     *,
-    alpha: float,
+    tolerance: float,
     threshold: float | None = None,
     power: float = 0.8,
     direction: Direction = "underconfident",
@@ -324,11 +320,11 @@ def required_samples(
     Parameters
     ----------
     gap : array-like of shape (n_bins,)
-        True accuracy minus confidence, larger than `alpha`; for overconfidence, confidence minus
+        True accuracy minus confidence, above `tolerance`; for overconfidence, confidence minus
         true accuracy.
     confidence : array-like of shape (n_bins,)
         Mean confidence of the bin.
-    alpha : float
+    tolerance : float
         Tolerated distance between accuracy and confidence.
     threshold : float, default=None
         Smallest evidence for a finding in this direction, in nats. Default: the evidence that
@@ -342,22 +338,22 @@ def required_samples(
     -------
     ndarray of shape (n_bins,), float64
         Smallest number of predictions for which the test has the given power; infinite if `gap` is
-        not larger than `alpha`, or if a million predictions are not enough. Accuracies are clipped
-        to [0, 1].
+        not above `tolerance`, or if a million predictions are not enough. Accuracies are clipped to
+        [0, 1].
 
     Examples
     --------
     >>> from skuq.calibration import required_samples
-    >>> required_samples([0.5, 0.2, 0.04], 0.45, alpha=0.05)
+    >>> required_samples([0.5, 0.2, 0.04], 0.45, tolerance=0.05)
     array([ 21., 249.,  inf])
     """
     _check_power(power)
     if threshold is None:
-        threshold = planned_threshold(direction=direction)
+        threshold = planned_threshold(direction)
     claimed = _as_underconfident(confidence, direction)
     gap, claimed = np.broadcast_arrays(np.asarray(gap, float), claimed)
     needed = [
-        _required(min(g, 1 - c), c, alpha, threshold, power)
+        _required(min(g, 1 - c), c, tolerance, threshold, power)
         for g, c in zip(gap.ravel(), claimed.ravel(), strict=True)
     ]
     return np.array(needed).reshape(gap.shape)
@@ -380,12 +376,14 @@ def _least_significant(count: IntArray, edge: FloatArray | float, threshold: flo
     return np.where(low <= count, low, np.inf)
 
 
-def _required(gap: float, confidence: float, alpha: float, threshold: float, power: float) -> float:
-    if gap <= alpha:
+def _required(
+    gap: float, confidence: float, tolerance: float, threshold: float, power: float
+) -> float:
+    if gap <= tolerance:
         return np.inf
 
     def enough(count: IntArray) -> BoolArray:
-        least = _least_significant(count, confidence + alpha, threshold)
+        least = _least_significant(count, confidence + tolerance, threshold)
         return (least <= count) & (binom.sf(least - 1, count, confidence + gap) >= power)
 
     reached = np.flatnonzero(enough(2 ** np.arange(MAX_DOUBLINGS + 1)))

@@ -4,7 +4,6 @@ Its subcommands, which audit a model without revealing it, are in ``_proofs``.
 """
 
 import warnings
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,22 +27,6 @@ COMMANDS = {
 SMALL_SHARE = click.FloatRange(0, 1)
 
 
-class _Needed(click.Option):
-    """An option that is required unless a subcommand is called."""
-
-    def handle_parse_result(
-        self, ctx: click.Context, opts: Mapping[str, Any], args: list[str]
-    ) -> tuple[Any, list[str]]:
-        if args and self.name not in opts:
-            ctx.params[str(self.name)] = None
-            return None, args
-        return super().handle_parse_result(ctx, opts, args)
-
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        names, text = super().get_help_record(ctx) or ("", "")
-        return names, text.replace("[required]", "[required unless a command follows]")
-
-
 @click.group(
     cls=LazyGroup,
     commands_at=COMMANDS,
@@ -53,12 +36,10 @@ class _Needed(click.Option):
 @option(
     "--predictions",
     "CSV or Parquet file with one prediction per row, or a pattern such as "
-    "'part-*.parquet'; may be repeated.",
-    cls=_Needed,
+    "'part-*.parquet'; may be repeated.  [required unless a command follows]",
     multiple=True,
-    required=True,
 )
-@option("--label", "Column with the true label.", cls=_Needed, required=True)
+@option("--label", "Column with the true label.  [required unless a command follows]")
 @option(
     "--proba",
     "Columns with the reported probabilities, one per class, separated by commas.  "
@@ -70,7 +51,7 @@ class _Needed(click.Option):
     "of this column last.  [default: labels in names such as p(yes), else sorted labels]",
 )
 @option(
-    "--tolerance alpha",
+    "--tolerance",
     "Tolerated difference between accuracy and confidence; not a significance level.",
     SMALL_SHARE,
     0.05,
@@ -90,7 +71,7 @@ class _Needed(click.Option):
 @option("--weights-are", "Meaning of whole --weights.", click.Choice(["counts", "survey"]))
 @option("--clusters", "Column whose equal values mark dependent rows, which count as one sample.")
 @option(
-    "--region-tolerance region_alpha",
+    "--region-tolerance",
     "Tolerated difference within regions of --features.  [default: the value of --tolerance]",
     SMALL_SHARE,
 )
@@ -115,6 +96,9 @@ def audit(ctx: click.Context, /, **options: Any) -> None:
     without revealing the model.
     """
     if ctx.invoked_subcommand is None:
+        for name in ("predictions", "label"):
+            if not options[name]:
+                raise click.UsageError(f"Missing option '--{name}'.", ctx)
         exit_with_verdict(ctx, partial(_passes, **options))
     for param in ctx.command.params:
         if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
@@ -135,7 +119,7 @@ def _passes(
     weights: str | None,
     weights_are: Any,
     clusters: str | None,
-    region_alpha: float | None,
+    region_tolerance: float | None,
     report: Path | None,
     json_path: Path | None,
     jobs: int,
@@ -145,7 +129,7 @@ def _passes(
 ) -> bool | None:
     """Audit the files, write and print the results, and return the verdict."""
     _io.check_jobs(jobs)
-    limits = {"tolerance": settings["alpha"], "region-tolerance": region_alpha}
+    limits = {"tolerance": settings["tolerance"], "region-tolerance": region_tolerance}
     for name, value in (limits | {"confidence-level": settings["confidence_level"]}).items():
         _io.check_finite(f"--{name}", value)
     if report is not None:
@@ -166,7 +150,7 @@ def _passes(
         _check_attributes(name, [] if column is None else [column], outcomes)
     if weights_are is not None and weights is None:
         raise InputError("--weights-are requires --weights.")
-    of_search = {"region-tolerance": region_alpha, "seed": settings["random_state"]}
+    of_search = {"region-tolerance": region_tolerance, "seed": settings["random_state"]}
     for name, value in of_search.items():
         if value is not None and not searched:
             raise InputError(f"--{name} requires --features, the columns to search.")
@@ -181,7 +165,7 @@ def _passes(
             weight=weights,
             weights_are=weights_are,
             cluster=clusters,
-            search_regions=bool(searched) if region_alpha is None else region_alpha,
+            search_regions=bool(searched) if region_tolerance is None else region_tolerance,
             format=CsvFormat(*csv_format),
             n_jobs=jobs,
             **settings,

@@ -43,7 +43,17 @@ OPTIONS = {
     "sensitive_features": "--groups",
 }
 for _name in (
-    *("absent_classes", "challenge", "classes", "decimal", "drop", "encoding", "held_out", "keys"),
+    *(
+        "absent_classes",
+        "challenge",
+        "classes",
+        "decimal",
+        "drop",
+        "encoding",
+        "held_out",
+        "keys",
+        "max_error",
+    ),
     *("groups", "out", "proba", "regions", "sep", "skip", "srs", "strict", "task", "time", "trust"),
     *("verdict_samples", "weights_are"),
 ):

@@ -57,11 +57,13 @@ def _command(*options: Any, **files: click.Path) -> Callable[[Any], click.Comman
 _needed = partial(option, required=True)
 _label = _needed("--label", "Column with the true label.")
 _question = [
-    _needed("--alpha", "Tolerated difference of accuracy and confidence.", click.FloatRange(0, 1)),
+    _needed(
+        "--tolerance", "Tolerated difference of accuracy and confidence.", click.FloatRange(0, 1)
+    ),
     _needed("--bins n_bins", "Number of confidence bins.", POSITIVE),
     _needed(
         "--confidence-level",
-        "A model whose confidence is right within --alpha passes with at least this probability; "
+        "A model that is right within --tolerance passes with at least this probability; "
         "'none' leaves no margin for sampling error.",
         _ConfidenceLevel(),
     ),
@@ -100,7 +102,7 @@ _own = [
 @_command(
     _io.trust_option,
     option(
-        "--tolerance",
+        "--max-error",
         "Largest difference between a proven confidence and the model's, on DATA.",
         SHARE,
         0.005,
@@ -342,7 +344,7 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
     statement = found.statement
     level = statement["confidence_level"]
     tested = "significantly " if level is not None else ""
-    limit = f"{tested}wrong by more than alpha = {statement['alpha']:g}"
+    limit = f"{tested}wrong by more than the tolerance of {statement['alpha']:g}"
     where = "" if found.regions is None else " of all samples or of any region"
     if found.regions is not None and not all(region.could_fail for region in found.regions):
         where = " of all samples or of any sufficiently large region"
@@ -354,7 +356,7 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
         "classes": shown_classes(found.classes),
         "absent classes": shown_classes(found.absent_classes) or "none",
         "level": found.level,
-        "alpha": f"{statement['alpha']:g}",
+        "tolerance": f"{statement['alpha']:g}",
         "bins": statement["n_bins"],
         "proofs": found.n_proofs,
         "confidence level": "none" if level is None else f"{level:.10g}",
@@ -399,13 +401,13 @@ def _bins(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
         "confidence": sums.mean_confidence,
         "accuracy": sums.accuracy,
         "gap": gap,
-        "within_alpha": within,
+        "within_tolerance": within,
         "significant": ~within,
         "direction": np.where(gap > 0, "underconfident", "overconfident"),
         **dict.fromkeys(("gap_low", "gap_high"), np.full(len(gap), np.nan)),  # without a test
     }
     if found.result is not None:
-        for name in ("within_alpha", "significant", "direction", "gap_low", "gap_high"):
+        for name in ("within_tolerance", "significant", "direction", "gap_low", "gap_high"):
             columns[name] = getattr(found.result.bins, name)
     for values in zip(*columns.values(), strict=True):
         yield dict(zip(columns, values, strict=True))

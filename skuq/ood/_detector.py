@@ -331,7 +331,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if self._parts is not None:
             name = "words" if validation.is_texts(X) else "columns"
             found[name] = self._parts.describe(
-                self._checked_inputs(X),
+                validation.to_dense(self._checked_inputs(X)),
                 lambda other: combined.statistic(
                     self._scores_of(validation.with_names(self, other))
                 ),

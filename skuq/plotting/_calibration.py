@@ -131,7 +131,7 @@ class CalibrationAuditDisplay(Display):
     ----------
     bins : BinAudit
         Findings per bin.
-    alpha : float
+    tolerance : float
         Tolerated difference between accuracy and confidence, in [0, 1].
     name : str, optional
         Title.
@@ -148,8 +148,8 @@ class CalibrationAuditDisplay(Display):
 
     size = (5.4, 6.0)
 
-    def __init__(self, bins: BinAudit, alpha: float, *, name: str | None = None) -> None:
-        self.bins, self.alpha, self.name = bins, alpha, name
+    def __init__(self, bins: BinAudit, tolerance: float, *, name: str | None = None) -> None:
+        self.bins, self.tolerance, self.name = bins, tolerance, name
 
     @classmethod
     def from_estimator(
@@ -172,7 +172,7 @@ class CalibrationAuditDisplay(Display):
             )
         bins = auditor.bins_ if group is None else auditor.group_bins_[group]
         name = group if name is None else name
-        return cls.from_predictions(bins, auditor.settings_["alpha"], name=name, ax=ax)
+        return cls.from_predictions(bins, auditor.settings_["tolerance"], name=name, ax=ax)
 
     def description(self) -> str:
         bins, found = self.bins, self.bins.significant
@@ -182,8 +182,8 @@ class CalibrationAuditDisplay(Display):
 
     def _draw(self) -> None:
         ends = np.array([0.0, 1.0])
-        label = f"tolerance ({100 * self.alpha:.3g} points)"
-        band = ends - self.alpha, ends + self.alpha
+        label = f"tolerance ({100 * self.tolerance:.3g} points)"
+        band = ends - self.tolerance, ends + self.tolerance
         self.ax_.fill_between(ends, *band, color="0.88", linewidth=0, label=label)
         self.ax_.plot(ends, ends, "--", color="0.3", linewidth=1, label="accuracy = confidence")
         bins, most = self.bins, self.bins.count.max()

@@ -24,9 +24,8 @@ from skuq.reporting._report import MISSING, Report, cells, picture, template
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-SMALLEST_AIM = (
-    0.05  # gap whose sample size is stated if no gap is tolerated; else twice the tolerated
-)
+# Gap whose sample size is stated if no gap is tolerated; else twice the tolerated gap.
+SMALLEST_AIM = 0.05
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of a `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
@@ -100,14 +99,14 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
     With fractional weights they are floats. `notes` are remarks for the reader.
     """
     check_is_fitted(auditor)
-    names = ("passed", "conclusive", "within_alpha")
+    names = ("passed", "conclusive", "within_tolerance")
     verdict = {name: bool(getattr(auditor, f"{name}_")) for name in names}
-    aim = 2 * auditor.settings_["alpha"] or SMALLEST_AIM
+    aim = 2 * auditor.settings_["tolerance"] or SMALLEST_AIM
     enough = not auditor._misses(aim)
     model = getattr(auditor, "estimator_", None)
     data: dict[str, Any] = {
         "format": "skuq-audit",
-        "version": 2,
+        "version": 3,
         "parameters": dict(auditor.settings_),
         "model": None if model is None else type(model).__name__,
         "classes": np.asarray(auditor.classes_).tolist() if hasattr(auditor, "classes_") else None,
@@ -167,7 +166,7 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
     search = auditor.result_.regions
     if search is None:
         return None
-    alpha = auditor.settings_["region_alpha"]
+    tolerance = auditor.settings_["region_tolerance"]
     # A weighted audit has the power of an unweighted audit with `n_effective_` samples.
     unit = auditor.n_effective_ / auditor.n_samples_
     sizes = [(share, round(share * unit * search.n_samples)) for share in REGION_SHARES]
@@ -177,7 +176,7 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
         "left_out": {column: list(counts) for column, counts in search.left_out.items()},
         "detectable": [
             {"share": share, "count": n, "confidence": REGION_CONFIDENCE}
-            | _gaps(n, REGION_CONFIDENCE, alpha, search)
+            | _gaps(n, REGION_CONFIDENCE, tolerance, search)
             for share, n in sizes
         ],
         "found": [
@@ -187,7 +186,7 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
                 "conditions": [_condition(*each) for each in region.conditions.items()],
                 "confidence_range": list(region.confidence_range),
                 "correct": round(right) if isinstance(region.count, int) else right,
-                **_gaps(round(unit * region.count), region.confidence, alpha, search),
+                **_gaps(round(unit * region.count), region.confidence, tolerance, search),
             }
             for region in search.regions
             for right in [region.accuracy * region.count]
@@ -196,10 +195,10 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
 
 
 def _gaps(
-    count: float, confidence: float, alpha: float, search: RegionSearch | Scan
+    count: float, confidence: float, tolerance: float, search: RegionSearch | Scan
 ) -> dict[str, float | None]:
     """Smallest gaps that the search detects in a region or bin, in both directions."""
-    given: dict[str, Any] = {"alpha": alpha, "power": POWER}
+    given: dict[str, Any] = {"tolerance": tolerance, "power": POWER}
     low = detectable_gap(count, confidence, threshold=search.threshold, **given)
     given |= {"threshold": search.threshold_overconfident, "direction": "overconfident"}
     high = detectable_gap(count, confidence, **given)
@@ -250,17 +249,17 @@ def audit_report(
 
 
 def _pictures(auditor: CalibrationAuditor) -> dict[str, Any]:
-    alpha, bins = auditor.settings_["alpha"], auditor.bins_
+    tolerance, bins = auditor.settings_["tolerance"], auditor.bins_
     new = [
         (found.p_value.min(), name)
         for name, found in auditor.group_bins_.items()
         if (found.significant & ~bins.significant).any()
     ]
     pictures: dict[str, Any] = {
-        "diagram": picture(CalibrationAuditDisplay(bins, alpha)),
+        "diagram": picture(CalibrationAuditDisplay(bins, tolerance)),
         "group_diagrams": {
             str(name): picture(
-                CalibrationAuditDisplay(auditor.group_bins_[name], alpha, name=shown(name))
+                CalibrationAuditDisplay(auditor.group_bins_[name], tolerance, name=shown(name))
             )
             for _, name in sorted(new)[:MOST_PICTURES]
         },
@@ -369,12 +368,12 @@ def _contents(data: Figures) -> dict[str, Any]:
         "notes": data["notes"],
         "n_bins": given["n_bins"],
         "width": "equal width" if given["strategy"] == "uniform" else "equal numbers of samples",
-        "alpha": f"{100 * given['alpha']:.4g}",
+        "tolerance": f"{100 * given['tolerance']:.4g}",
         "level": f"{100 * given['confidence_level']:.4g}%",
         "power_level": f"{100 * data['power']:.3g}%",
         "tests": counted(data["n_families"], "test"),
         "n_regions": f"{regions['n_searched']:,}" if regions else None,
-        "region_alpha": f"{100 * given['region_alpha']:.4g}" if regions else None,
+        "region_tolerance": f"{100 * given['region_tolerance']:.4g}" if regions else None,
         "where_searched": _where_searched(data),
     }
 
@@ -431,10 +430,10 @@ def bin_finding(row: Row) -> str:
     if row["significant"]:
         too_low = row["direction"] == "underconfident"
         # Of the bins of a finding, some may be within the tolerance or deviate the other way.
-        if row["within_alpha"] or (row["gap"] > 0) != too_low:
+        if row["within_tolerance"] or (row["gap"] > 0) != too_low:
             return "with neighbours"
         return "too low" if too_low else "too high"
-    if not row["within_alpha"]:
+    if not row["within_tolerance"]:
         return "not significant"
     beyond_chance = row["count"] > 0 and (row["gap_low"] > 0 or row["gap_high"] < 0)
     return "tolerated" if beyond_chance else "none"
@@ -449,7 +448,7 @@ def sentences(data: Figures) -> dict[str, list[str]]:
 
 
 def _facts(data: Figures) -> dict[str, Any]:
-    groups, regions = data["groups"], data["regions"]
+    groups, regions, given = data["groups"], data["regions"], data["parameters"]
     filled = [row for row in data["bins"] if row["count"]]
     in_groups = [row for group in groups for row in group["bins"] if row["count"]]
     found_regions = regions["found"] if regions else []
@@ -474,8 +473,8 @@ def _facts(data: Figures) -> dict[str, Any]:
     return {
         "filled": filled,
         "where": where,
-        # Findings in regions refer to `region_alpha`, which may differ from `alpha`.
-        "failed_at": data["parameters"]["alpha" if n_found or n_in_groups else "region_alpha"],
+        # Findings in regions refer to `region_tolerance`, which may differ from `tolerance`.
+        "failed_at": given["tolerance" if n_found or n_in_groups else "region_tolerance"],
         "found": [*runs[:MOST_BINS], *group_runs[:MOST_GROUPS], *of_regions],
         "others": [
             f"{run['where']} ({bin_finding(run)})"
@@ -536,7 +535,7 @@ def _together(rows: list[Row]) -> dict[str, Any]:
         "confidence": confidence,
         "accuracy": correct / count,
         "gap": correct / count - confidence,
-        "within_alpha": False,
+        "within_tolerance": False,
     }
 
 

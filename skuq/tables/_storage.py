@@ -257,6 +257,7 @@ def _check_size(path: Path, content: bytes) -> None:
 
 def _read_code(path: Path, *, trust: bool, instead: str = "") -> Any:
     if not trust:
+        path.stat()  # a path that does not exist is the more important error
         raise TableError(untrusted(path, instead))
     try:
         return joblib.load(path)

@@ -283,10 +283,10 @@ class UADQNAlgorithm(QuantileDQN):
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load a saved agent; arguments are as in `sb3_contrib.QRDQN.load`.
+        """Load a saved agent; arguments are as in `sb3_contrib.QRDQN.load`, and `trust`.
 
-        Any argument of the constructor can be overridden:
-        ``UADQNAlgorithm.load(path, aleatoric_factor=1.0)``.
+        The file can run code: ``trust=True`` states that you trust whoever made it. Any argument of
+        the constructor can be overridden, such as ``aleatoric_factor=1.0``.
         """
         _check_settings(settings)
         decision = {name: settings.pop(name) for name in DECISION_SETTINGS if name in settings}

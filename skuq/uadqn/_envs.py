@@ -11,11 +11,24 @@ import numpy as np
 from gymnasium import spaces
 
 from skuq.base import IntArray
+from skuq.files import untrusted
 from skuq.imports import import_optional
 
 Env = gym.Env[Any, Any]
 Space = spaces.Space[Any]
 EnvLike = str | Env | Callable[[], Env]
+
+
+class Trusted:
+    """Mixin of what stable-baselines3 saves with pickle, which runs code when it is loaded."""
+
+    @classmethod
+    def load(cls, path: Any, *args: Any, trust: bool = False, **settings: Any) -> Any:
+        """Load what `save` wrote; it must be trusted."""
+        if not trust:
+            raise ValueError(untrusted(path))
+        return super().load(path, *args, **settings)  # type: ignore[misc]
+
 
 MAX_ENVS = 256  # maximum number of environments that are stepped together
 # Maximum number of steps of an episode if the environment sets no limit: half an hour of Atari.

@@ -339,4 +339,4 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         if "algorithm_" in state:
             cls, saved = state["algorithm_"]
             with rl_module("_training").random_states_kept():  # loading reseeds them
-                self.algorithm_ = cls.load(io.BytesIO(saved), device="cpu")
+                self.algorithm_ = cls.load(io.BytesIO(saved), device="cpu", trust=True)

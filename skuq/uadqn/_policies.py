@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
 
 from skuq._networks import SWAPPING
-from skuq.uadqn._envs import refuse_unusable
+from skuq.uadqn._envs import Trusted, refuse_unusable
 from skuq.uadqn._networks import AGENT_BIASES, StackedConv2d, draw_biases, stacked_mlp, weights_of
 from skuq.uadqn._quantiles import (
     epistemic_variance,
@@ -181,7 +181,7 @@ def _read_scale(networks: Any, _: Any = None) -> None:
     networks.scale_of_anchors = networks.prior_scale.item()
 
 
-class StackedQuantileNetwork(BasePolicy):
+class StackedQuantileNetwork(Trusted, BasePolicy):
     """Value network and auxiliary networks that predict the quantiles of all actions' returns."""
 
     levels: Tensor
@@ -272,7 +272,7 @@ class StackedQuantileNetwork(BasePolicy):
         return super()._get_constructor_parameters() | own | self.built_with
 
 
-class MlpPolicy(QRDQNPolicy):
+class MlpPolicy(Trusted, QRDQNPolicy):
     """Policy of fully connected networks: a value network, and optionally auxiliary networks.
 
     ``predict`` chooses the action with the highest value if ``deterministic``, and the highest

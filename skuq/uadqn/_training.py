@@ -16,13 +16,13 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 
 from skuq._networks import resolve_device
-from skuq.uadqn._envs import check_spaces, refuse_unusable
+from skuq.uadqn._envs import Trusted, check_spaces, refuse_unusable
 from skuq.validation import warn_user
 
 _GENERATORS = threading.RLock()
 
 
-class CheckedAgent(OffPolicyAlgorithm):
+class CheckedAgent(Trusted, OffPolicyAlgorithm):
     """Mixin that raises for unsupported spaces, policies and numbers, and warns of no training."""
 
     @classmethod
@@ -48,11 +48,11 @@ class CheckedAgent(OffPolicyAlgorithm):
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load a saved agent; arguments are as in stable-baselines3.
+        """Load a saved agent; arguments are as in stable-baselines3, and `trust`.
 
         Any argument of the constructor can be overridden.
         """
-        known = set(signature(OffPolicyAlgorithm.load).parameters)
+        known = {"trust", *signature(OffPolicyAlgorithm.load).parameters}
         for owner in cls.__mro__:  # stable-baselines3 would set a misspelt name as an attribute
             known |= set(signature(owner.__init__).parameters)  # type: ignore[misc]
         if unknown := sorted(set(settings) - known):

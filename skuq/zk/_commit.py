@@ -39,7 +39,7 @@ def commit(
     X: ArrayLike,
     out: str | Path,
     *,
-    tolerance: float = 0.005,
+    max_error: float = 0.005,
     srs: str | Path | None = None,
     n_bins: int = 10,
     n_proofs: int = 96,
@@ -64,7 +64,7 @@ def commit(
         are public, and the precision of the fixed-point numbers.
     out : str or Path
         Folder to create.
-    tolerance : float, default=0.005
+    max_error : float, default=0.005
         Maximum difference between a proven confidence and the model's confidence on `X`.
     srs : str or Path, default=None
         Structured reference string (trusted setup) from the public ceremony, or the auditor's own;
@@ -94,7 +94,7 @@ def commit(
     TypeError
         If the model has a layer that a circuit does not support.
     ValueError
-        If the tolerance cannot be met, the model is too large for the memory, or `X` does not have
+        If `max_error` cannot be met, the model is too large for the memory, or `X` does not have
         the columns of the model in their order.
     FileExistsError
         If ``out/private`` exists, or ``out/public`` is not empty.
@@ -112,8 +112,8 @@ def commit(
     from skuq.zk._quantisation import check_folded, dense_network, fit_fixed_point
 
     backend.version()
-    if not 0 < tolerance < 1:
-        raise ValueError(f"`tolerance` must be in (0, 1), got {tolerance}.")
+    if not 0 < max_error < 1:
+        raise ValueError(f"`max_error` must be in (0, 1), got {max_error}.")
     for name, value, least, most in (
         ("n_bins", n_bins, 1, fixed.MAX_BINS),
         ("n_proofs", n_proofs, 1, np.inf),
@@ -132,7 +132,7 @@ def commit(
     network, names = dense_network(estimator), _columns(estimator, X)
     check_classes(network.classes.tolist())
     check_folded(estimator, network, X)
-    encoding, integers, agreed = fit_fixed_point(network, X, tolerance)
+    encoding, integers, agreed = fit_fixed_point(network, X, max_error)
     encoding = encoding._replace(names=names)
     all_proofs = n_proofs + n_attestations
     shape = fit_shape(encoding, integers, n_bins, all_proofs, verdict_samples, max_memory)
@@ -160,7 +160,7 @@ def commit(
             "reference_string": {"sha256": digest_file(string)},
             "encoding": {**encoding._asdict(), "names": names and list(names)},
             "classes": network.classes.tolist(),
-            "tolerance": float(tolerance),
+            "tolerance": float(max_error),
             "agreement": agreed._asdict(),
             "n_proofs": int(n_proofs),
             "n_attestations": int(n_attestations),

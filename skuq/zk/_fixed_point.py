@@ -25,7 +25,7 @@ LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
 MAX_BINS = 1000  # otherwise, a provider could make a verifier build a very large circuit
 CONTEXT_BITS = 248  # number of bits used from the SHA-256 that binds a proof to its statement
 PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
-N_ALPHAS = 3  # thresholds of a verdict: alpha - tolerance, alpha, alpha + tolerance
+N_ALPHAS = 3  # thresholds of a verdict: alpha - max_error, alpha, alpha + max_error
 
 CONFIDENCE_BITS = 14  # confidences are multiples of 2 ** -14
 ONE = 1 << CONFIDENCE_BITS

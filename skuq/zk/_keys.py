@@ -3,8 +3,7 @@
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +58,13 @@ def make_keys(
         )
 
 
-@contextmanager
 def verifying_key(
-    commitment: Commitment, circuit: str, keys: Path | None
-) -> Iterator[tuple[Path, Path]]:
-    """Settings and verifying key of a circuit, built from the public architecture alone.
+    commitment: Commitment, circuit: str, keys: Path | None, work: Path
+) -> tuple[Path, Path]:
+    """Settings and verifying key of a circuit, built in `work` from the public architecture alone.
 
     The provider's key is never used, since it could belong to a different circuit. `keys` is the
-    verifier's own folder of keys; None for a temporary folder.
+    verifier's own folder of keys, if any.
     """
     if circuit not in commitment.shape.circuits:
         raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
@@ -82,30 +80,24 @@ def verifying_key(
             "skuq": __version__,
         }
     )
-    with tempfile.TemporaryDirectory() as temporary:
-        work = Path(temporary)
-        settings, key = work / f"{circuit}.settings", work / f"{circuit}.vk"
-        kept = () if keys is None else (keys / f"{name}.settings", keys / f"{name}.vk")
-        if kept and all(path.exists() for path in kept):
-            for path, copy in zip(kept, (settings, key), strict=True):
-                shutil.copyfile(path, copy)
-        else:
-            point = commitment_point(shape, constants, commitment.srs)
-            make_keys(work, circuit, shape, constants, commitment.srs, point)
-            if keys is not None:
-                keys.mkdir(parents=True, exist_ok=True)
-                with atomic_paths(*kept) as partials:
-                    for made, partial in zip((settings, key), partials, strict=True):
-                        shutil.copyfile(made, partial)
-        if files.digest_file(key) != commitment.record["keys"][circuit]:
-            raise VerificationError(
-                f"The provider's key of {circuit!r} does not follow from the public architecture."
-            )
-        yield settings, key
-
-
-# Settings, verifying key, reference string and working folder of the proof system.
-Tools = tuple[Path, Path, Path, Path]
+    settings, key = work / f"{circuit}.settings", work / f"{circuit}.vk"
+    kept = () if keys is None else (keys / f"{name}.settings", keys / f"{name}.vk")
+    if kept and all(path.exists() for path in kept):
+        for path, copy in zip(kept, (settings, key), strict=True):
+            shutil.copyfile(path, copy)
+    else:
+        point = commitment_point(shape, constants, commitment.srs)
+        make_keys(work, circuit, shape, constants, commitment.srs, point)
+        if keys is not None:
+            keys.mkdir(parents=True, exist_ok=True)
+            with atomic_paths(*kept) as partials:
+                for made, partial in zip((settings, key), partials, strict=True):
+                    shutil.copyfile(made, partial)
+    if files.digest_file(key) != commitment.record["keys"][circuit]:
+        raise VerificationError(
+            f"The provider's key of {circuit!r} does not follow from the public architecture."
+        )
+    return settings, key
 
 
 class ProofChecker:
@@ -117,12 +109,9 @@ class ProofChecker:
         self.committed, self.statement = committed, statement
         self._keys = None if keys is None else Path(keys)
         self._lengths: dict[str, int] = {}  # size of the proofs of each circuit, in bytes
-
-    def check(
-        self, circuit: str, part: str, values: dict[str, Any], outputs: list[int], proof: str
-    ) -> None:
-        with self._tools(circuit) as tools:
-            self._check(tools, circuit, part, values, outputs, proof)
+        self._work = tempfile.TemporaryDirectory()  # deleted with this object
+        # Of each circuit: settings, key, reference string and folder for the proof system.
+        self._tools: dict[str, tuple[Path, Path, Path, Path]] = {}
 
     def chunks(self, bundle: Path, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
         paths = [bundle / files.chunk_file(k) for k in range(len(values))]
@@ -132,32 +121,21 @@ class ProofChecker:
                 f"The audit has {len(present)} proofs of chunks where {len(paths)} are needed."
             )
         found = []
-        with self._tools(circuit) as tools:
-            for k, (path, value) in enumerate(zip(paths, values, strict=True)):
-                part = f"{circuit} {k}"
-                outputs, proof = read_proof(path, part)
-                self._check(tools, circuit, part, value, outputs, proof)
-                found.append(outputs)
+        for k, (path, value) in enumerate(zip(paths, values, strict=True)):
+            part = f"{circuit} {k}"
+            outputs, proof = read_proof(path, part)
+            self.check(circuit, part, value, outputs, proof)
+            found.append(outputs)
         return found
 
-    @contextmanager
-    def _tools(self, circuit: str) -> Iterator[Tools]:
-        with (
-            tempfile.TemporaryDirectory() as temporary,
-            verifying_key(self.committed, circuit, self._keys) as (settings, key),
-        ):
-            yield settings, key, self.committed.srs, Path(temporary)
-
-    def _check(
-        self,
-        tools: Tools,
-        circuit: str,
-        part: str,
-        values: dict[str, Any],
-        outputs: list[int],
-        text: str,
+    def check(
+        self, circuit: str, part: str, values: dict[str, Any], outputs: list[int], text: str
     ) -> None:
-        shape = self.committed.shape
+        shape, work = self.committed.shape, Path(self._work.name)
+        if circuit not in self._tools:
+            paths = verifying_key(self.committed, circuit, self._keys, work)
+            self._tools[circuit] = *paths, self.committed.srs, work
+        tools = self._tools[circuit]
         try:
             proof = files.decoded(text)
         except ValueError as error:

@@ -38,7 +38,7 @@ def prove(
     y_ref: ArrayLike,
     out: str | Path,
     *,
-    alpha: float = 0.05,
+    tolerance: float = 0.05,
     n_bins: int = 10,
     confidence_level: float | None = 0.95,
     level: statements.Level = "bins",
@@ -62,13 +62,13 @@ def prove(
         True labels of the reference data.
     out : str or Path
         Output folder for the auditor.
-    alpha : float, default=0.05
+    tolerance : float, default=0.05
         Tolerated distance between accuracy and confidence of a bin.
     n_bins : int, default=10
         Number of confidence bins, at most the committed number.
     confidence_level : float or None, default=0.95
-        Minimum probability that a model within alpha passes. None omits the margin for sampling
-        error, as in Algorithm 1.
+        Minimum probability that a model within `tolerance` passes. None omits the margin for
+        sampling error, as in Algorithm 1.
     level : {"bins", "verdict", "predictions"}, default="bins"
         Disclosure besides the verdict. "bins": the sums of every bin. "verdict": nothing.
         "predictions": the reported confidence of every reference sample, of which a random subset
@@ -117,7 +117,7 @@ def prove(
         versions=backend.versions(),
         commitment_digest=committed.digest,
         level=level,
-        alpha=float(alpha),
+        alpha=float(tolerance),
         n_bins=int(n_bins),
         confidence_level=confidence_level,
         n_samples=len(data.rows),
@@ -147,7 +147,7 @@ def reported_predictions(
     Parameters
     ----------
     commitment : str or Path
-        The provider's folder ``public``, which must be next to ``private``.
+        As in `prove`.
     X : array-like of shape (n_samples, n_features)
         Inputs in the committed range.
 
@@ -277,9 +277,9 @@ def _prove_sums(run: _AuditRun, data: statements.ReferenceData) -> Bundle:
     statement = run.statement
     assert isinstance(statement, statements.VerdictStatement)
     values = statements.reference_chunks(shape, "padded_bins", data, statement)
-    outputs, tolerance = run.chunks("padded_bins", values), run.committed.tolerance
+    outputs, error = run.chunks("padded_bins", values), run.committed.max_error
     for part, chunks in verdicts.items():
-        padded = statements.verdict_inputs(shape, tolerance, statement, outputs, chunks)
+        padded = statements.verdict_inputs(shape, error, statement, outputs, chunks)
         run.prove(statements.verdict_file(part), "verdict", padded, part)
     return run.finish(len(outputs) + len(verdicts))
 
@@ -317,16 +317,14 @@ def attest(
 
     Parameters
     ----------
-    commitment : str or Path
-        The provider's folder ``public``, which must be next to ``private``.
+    commitment, timeout
+        As in `prove`.
     x : array-like of shape (n_features,)
         The client's input.
     out : str or Path
         JSON file to write.
     nonce : str
         Text chosen by the client, which prevents the replay of an older attestation.
-    timeout : float, default=600.0
-        Time limit of the proof, in seconds.
 
     Returns
     -------

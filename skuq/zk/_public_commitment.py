@@ -97,7 +97,7 @@ class Commitment(NamedTuple):
         return self.srs_digest == CEREMONY[self.shape.log_rows]
 
     @property
-    def tolerance(self) -> float:
+    def max_error(self) -> float:
         return float(self.record["tolerance"])
 
 

@@ -36,11 +36,11 @@ MAX_FOLDING_ERROR = 1e-4
 
 
 def fit_fixed_point(
-    network: DenseNetwork, X: ArrayLike, tolerance: float
+    network: DenseNetwork, X: ArrayLike, max_error: float
 ) -> tuple[Encoding, IntegerNetwork, Agreement]:
-    """Choose the lowest precision at which every confidence on `X` is within the tolerance.
+    """Choose the lowest precision at which every confidence on `X` is within `max_error`.
 
-    The tolerance includes `ROUNDING`, which the prover can exploit.
+    This error includes `ROUNDING`, which the prover can exploit.
     """
     reference = probabilities(network, X)
     best: Agreement | None = None
@@ -58,14 +58,14 @@ def fit_fixed_point(
             continue
         found = agreement(reference, fixed.integer_predictions(rounded, encoding.encode(X)))
         best = found if best is None or found.maximum < best.maximum else best
-        if found.maximum + fixed.ROUNDING <= tolerance:
+        if found.maximum + fixed.ROUNDING <= max_error:
             return encoding, rounded, found
     reached = "its numbers are too large at every precision"
     if best is not None:
         reached = f"{best.maximum + fixed.ROUNDING:.2g} was reached"
     raise ValueError(
-        f"Confidences cannot be kept within tolerance={tolerance:g} of the model's ({reached}); "
-        "allow a larger tolerance, or commit to a network with fewer layers or smaller weights."
+        f"Confidences cannot be kept within max_error={max_error:g} of the model's ({reached}); "
+        "allow a larger error, or commit to a network with fewer layers or smaller weights."
     )
 
 

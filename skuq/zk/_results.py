@@ -40,14 +40,14 @@ class VerifiedAudit(NamedTuple):
     Attributes
     ----------
     passed : bool
-        Verdict at alpha. If there are regions, all samples together and each region must pass.
+        Verdict. If there are regions, all samples together and each region must pass.
     robust : bool
-        Whether the verdict is the same at alpha minus and at alpha plus the tolerance of the
-        commitment, which bounds the differences between proven confidences and the model's.
+        Whether tolerances that are smaller and larger by the `max_error` of the commitment have the
+        same verdict; it bounds the differences between proven confidences and the model's.
     level : str
         Disclosure: "verdict", "bins" or "predictions".
     statement : dict
-        The proven statement: commitment, reference data, alpha, bins and other settings.
+        The proven statement: commitment, reference data, `alpha` (the tolerance), bins, and so on.
     sums : BinSums or None
         Sums per bin; None at level "verdict".
     result : AuditResult or None
@@ -130,48 +130,50 @@ class Attestation(NamedTuple):
 class Judgement(NamedTuple):
     """Verdict on all samples or on a region: the last entries of `RegionAudit`."""
 
-    passed: bool  # at alpha
-    robust: bool  # whether alpha minus and alpha plus the tolerance give the same verdict
+    passed: bool  # at the tolerance
+    robust: bool  # whether tolerances smaller and larger by `max_error` give the same verdict
     could_fail: bool
     sums: BinSums | None = None
     result: AuditResult | None = None
 
 
-def judge(sums: BinSums, statement: AuditStatement, tolerance: float) -> Judgement:
-    alpha, level = statement.alpha, statement.single_level
+def judge(sums: BinSums, statement: AuditStatement, max_error: float) -> Judgement:
+    tolerance, level = statement.alpha, statement.single_level
     lower, passed, upper = (
         _passes(sums, value, level)
-        for value in (max(0.0, alpha - tolerance), alpha, min(1.0, alpha + tolerance))
+        for value in (max(0.0, tolerance - max_error), tolerance, min(1.0, tolerance + max_error))
     )
-    result = (
-        None if level is None else audit_sums(sums, alpha=alpha, confidence_level=level, share=1)
-    )
+    result = None if level is None else _audited(sums, tolerance, level)
     # The same confidences, once with all predictions correct, once with all wrong.
     extremes = [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
-    could_fail = not passed or not all(_passes(each, alpha, level) for each in extremes)
+    could_fail = not passed or not all(_passes(each, tolerance, level) for each in extremes)
     return Judgement(passed, lower == passed == upper, could_fail, sums, result)
 
 
-def _passes(sums: BinSums, alpha: float, confidence_level: float | None) -> bool:
+def _audited(sums: BinSums, tolerance: float, level: float) -> AuditResult:
+    return audit_sums(sums, tolerance=tolerance, confidence_level=level, share=1)
+
+
+def _passes(sums: BinSums, tolerance: float, confidence_level: float | None) -> bool:
     if confidence_level is not None:
-        return audit_sums(sums, alpha=alpha, confidence_level=confidence_level, share=1).passed
-    return bool((np.abs(sums.deviation) <= alpha * sums.count * sums.scale * (1 + 1e-12)).all())
+        return _audited(sums, tolerance, confidence_level).passed
+    return bool((np.abs(sums.deviation) <= tolerance * sums.count * sums.scale * (1 + 1e-12)).all())
 
 
-def judged(parts: list[BinSums], statement: AuditStatement, tolerance: float) -> list[Judgement]:
+def judged(parts: list[BinSums], statement: AuditStatement, max_error: float) -> list[Judgement]:
     """Compute the verdicts on all samples and, if there are regions, on the sums of each."""
     added = ("count", "correct", "confidence")
     sums = parts[0]._replace(**{name: sum(getattr(part, name) for part in parts) for name in added})
     if int(sums.count.sum()) != statement.n_samples:
         raise VerificationError("The proven sums do not add up to the number of reference samples.")
-    together = judge(sums, statement, tolerance)
+    together = judge(sums, statement, max_error)
     if not together.could_fail:
         raise VerificationError(
             "This audit could not have failed, whatever the labels are: use more samples, a "
-            "smaller alpha or fewer bins."
+            "smaller tolerance or fewer bins."
         )
     regions = parts if statement.regions is not None else []
-    return [together, *(judge(part, statement, tolerance) for part in regions)]
+    return [together, *(judge(part, statement, max_error) for part in regions)]
 
 
 def audited(
@@ -193,7 +195,7 @@ def audited(
             for k, (rule, judgement) in enumerate(zip(rules, judgements[1:], strict=True))
         ]
     robust = all(each.robust for each in judgements)
-    agreed, tolerance = committed.record["agreement"], committed.tolerance
+    agreed, max_error = committed.record["agreement"], committed.max_error
     classes = committed.classes.tolist()
     chance = "without a margin for sampling error"
     if statement.confidence_level is not None:
@@ -208,7 +210,7 @@ def audited(
         f"The classes are {shown_classes(classes)}.{lacking}",
         "All proofs hold, and all are bound to the published commitment.",
         *([] if trust == "ceremony" else [f"The reference string is {REFERENCE_STRINGS[trust]}."]),
-        f"The question was whether accuracy and confidence differ by at most alpha = "
+        f"The question was whether accuracy and confidence differ by at most the tolerance of "
         f"{statement.alpha:g} in each of {statement.n_bins} bins, {chance}, on "
         f"{statement.n_samples} samples.",
         *_region_notes(regions),
@@ -216,11 +218,11 @@ def audited(
         *_power_notes(together.result),
         f"Proven confidences are multiples of 2 ** -{CONFIDENCE_BITS}. On the provider's "
         f"calibration data they were within {agreed['maximum']:.4f} of the model's, as the "
-        f"provider states without proof (tolerance {tolerance:g}).",
+        f"provider states without proof (at most {max_error:g}).",
     ]
     if not robust:
         notes.append(
-            f"The verdict would change at alpha minus or plus the tolerance of {tolerance:g}."
+            f"The verdict would change at a tolerance that is smaller or larger by {max_error:g}."
         )
     notes.append("An audit does not cover inputs that the reference data do not cover.")
     return VerifiedAudit(

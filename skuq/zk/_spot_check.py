@@ -98,8 +98,8 @@ def chosen_rows(statement: SpotCheckStatement, region: IntArray, k: int) -> IntA
     """Select the rows to prove: in each region, the `k` rows with the smallest hashes, or all.
 
     The hashes depend only on the nonce and on data that were fixed before the auditor chose the
-    nonce. If they depended on anything else, such as alpha, a provider could try values until no
-    false report is selected.
+    nonce. If they depended on anything else, such as the tolerance, a provider could try values
+    until no false report is selected.
     """
     seed = files.canonical({name: getattr(statement, name) for name in DRAWN})
     keys = [hashlib.sha256(seed + b"\nrow %d" % i).digest() for i in range(len(region))]

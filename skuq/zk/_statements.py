@@ -289,7 +289,7 @@ class ReferenceData(NamedTuple):
 
 def verdict_inputs(
     shape: Architecture,
-    tolerance: float,
+    max_error: float,
     statement: VerdictStatement,
     outputs: list[list[int]],
     chunks: Sequence[int],
@@ -299,7 +299,7 @@ def verdict_inputs(
     return {
         "sums": np.array([outputs[k] for k in chunks], dtype=object).sum(axis=0),
         "chunks": used,
-        "alphas": thresholds(statement.alpha, tolerance),
+        "alphas": thresholds(statement.alpha, max_error),
         "chance": [chance_allowance(statement.n_bins, statement.single_level)],
     }
 
@@ -321,9 +321,9 @@ def verdict_file(part: str) -> str:
     return f"{VERDICTS}/{int(number):05d}.json" if number else VERDICT
 
 
-def thresholds(alpha: float, tolerance: float) -> list[int]:
-    """Thresholds of a verdict in thousandths: alpha - tolerance, alpha, alpha + tolerance."""
-    middle, step = round(1000 * alpha), math.ceil(round(1000 * tolerance, 6))
+def thresholds(alpha: float, max_error: float) -> list[int]:
+    """Thresholds of a verdict in thousandths: alpha - max_error, alpha, alpha + max_error."""
+    middle, step = round(1000 * alpha), math.ceil(round(1000 * max_error, 6))
     return [max(0, middle - step), middle, min(1000, middle + step)]
 
 
@@ -355,14 +355,14 @@ def too_few_to_fail(n_samples: int, n_classes: int, statement: AuditStatement) -
     # mean confidence within the bin is chosen such that this larger gap is smallest.
     gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - statement.alpha
     if (gap <= 0).any():
-        return "This audit might pass whatever the true labels are: use a smaller alpha."
+        return "This audit might pass whatever the true labels are: use a smaller tolerance."
     allowance = chance_allowance(n_bins, statement.single_level) / 4e6
     needed = int(np.floor(allowance / (gap * gap)).sum()) + 1
     if n_samples >= needed:
         return ""
     return (
-        "This audit might pass whatever the true labels are: use a smaller alpha, fewer bins, or "
-        f"at least {needed} reference samples instead of {n_samples}."
+        "This audit might pass whatever the true labels are: use a smaller tolerance, fewer bins, "
+        f"or at least {needed} reference samples instead of {n_samples}."
     )
 
 

@@ -26,7 +26,7 @@ def verify(
     y_ref: ArrayLike,
     commitment: str | Path | Commitment,
     *,
-    alpha: float,
+    tolerance: float,
     n_bins: int,
     confidence_level: float | None,
     level: str,
@@ -50,7 +50,7 @@ def verify(
     commitment : str, Path or Commitment
         The public folder as it was published, not a copy that came with the bundle; or the result
         of `load_commitment`.
-    alpha, n_bins, confidence_level : float, int, float or None
+    tolerance, n_bins, confidence_level : float, int, float or None
         The settings that the auditor requested.
     level : {"bins", "verdict", "predictions"}
         The agreed level of disclosure.
@@ -102,7 +102,7 @@ def verify(
     record = files.read_json(bundle / files.STATEMENT)
     statement = statements.read_statement(record, committed, level, files.STATEMENT)
     assert isinstance(statement, statements.AuditStatement)
-    asked = {"confidence_level": confidence_level, "alpha": alpha, "n_bins": n_bins}
+    asked = {"confidence_level": confidence_level, "alpha": tolerance, "n_bins": n_bins}
     for name, value in asked.items():
         statements.check_asked(name, getattr(statement, name), value)
     files.check_content(copy.names, files.BUNDLES[level])
@@ -134,7 +134,7 @@ def verify(
             n_proofs, where = len(outputs), data.region_of_chunks(shape.rows_of("bins"))
             totals = [outputs[where == k].sum(axis=0).tolist() for k in numbers]
         sums = [statements.read_sums(total, statement.n_bins, shape.n_bins) for total in totals]
-        judgements = judged(sums, statement, committed.tolerance)
+        judgements = judged(sums, statement, committed.max_error)
     return audited(committed, statement, judgements, data.region, n_proofs, extra, absent, trust)
 
 
@@ -160,13 +160,8 @@ def check(
         The client's own input.
     nonce : str
         The text that the client chose, which prevents the replay of an older attestation.
-    srs : str or Path, default=None
-        A copy of the structured reference string from a trusted source, never from the provider.
-        Default: require the string of the public ceremony.
-    allow_test_string : bool, default=False
-        Accept any reference string, although whoever generated it could forge proofs.
-    keys : str or Path, default=None
-        The client's folder for verifying keys.
+    srs, allow_test_string, keys
+        As in `verify`, of the client.
 
     Returns
     -------
@@ -234,7 +229,7 @@ def _verify_verdict(
         flags, proof = read_proof(bundle / statements.verdict_file(part), part)
         if len(flags) != N_ALPHAS or not set(flags) <= {-1, 1}:
             raise VerificationError(f"{statements.verdict_file(part)} does not hold a verdict.")
-        about = statements.verdict_inputs(shape, committed.tolerance, statement, outputs, chunks)
+        about = statements.verdict_inputs(shape, committed.max_error, statement, outputs, chunks)
         checker.check("verdict", part, about, flags, proof)
         verified[part] = Judgement(flags[1] == 1, len(set(flags)) == 1, True)
     judgements = [verified[statements.VERDICT_PART]]

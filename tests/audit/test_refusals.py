@@ -56,7 +56,6 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
         (lambda: groups_of_columns(lambda X: np.zeros((3, 2, 1)), FRAME), "one-dimensional"),
         (lambda: named_groups({"x": np.array([1, "1"], object)}), "must differ"),
         (lambda: named_groups({"x": ["y=z"], "x=y": ["z"]}), "must differ"),
-        (lambda: audit_files(paths, "y", ["p0", "p1"], strategy="quantile"), "uniform"),
         (lambda: audit_files(paths, "y", ["p0", "p1"], groups=["p0"]), "300 different"),
         (lambda: audit_files(paths, "y", ["p0", "p1"], groups=["g"]), "'g=missing' twice"),
         (lambda: audit_files(paths, "y", ["p0", "p1"], groups=["sex"]), "'sex'"),
@@ -87,11 +86,9 @@ def test_malformed_predictions_groups_and_tables_are_refused(tmp_path):
     with pytest.raises(AttributeError, match="call `fit`"):
         _ = CalibrationAuditor(LogisticRegression()).passed_
     unfitted = CalibrationAuditor(LogisticRegression())
-    for call in (unfitted.suspicious_bins, unfitted.suspicious_samples, unfitted.detectable_gaps):
+    for call in (unfitted.suspicious_bins, unfitted.suspicious_samples):
         with pytest.raises(NotFittedError):
             call()
-    with pytest.raises(NotFittedError):
-        unfitted.required_samples(0.2)
     # Weights up to the limit are counted.
     assert counted_weights(np.array([2.0**32, 2**32])).dtype == np.int64
     assert counted_weights(np.array([2**32 + 0.5, 2**32 + 1])).dtype == np.float64

@@ -105,7 +105,9 @@ def test_a_calibrated_model_seldom_fails_whatever_its_weights(kind, monkeypatch)
         weight = WEIGHTS[kind](random, 200)
         given = {"classes": [0, 1], "sample_weight": weight / weight.mean()}
         regions = {"X": random.normal(size=(200, 1)), "search_regions": True}
-        failed += not from_predictions(*draw(random, 200), alpha=0.0, **regions, **given).passed_
+        failed += not from_predictions(
+            *draw(random, 200), tolerance=0.0, **regions, **given
+        ).passed_
         y, unsure = np.where(random.random(200) < 0.98, 0, 1), np.tile([0.6, 0.4], (200, 1))
         found += not from_predictions(y, unsure, **given).passed_
     assert failed <= 3  # of 24 at a level of 0.05, which is 1 in 33 with exactly that

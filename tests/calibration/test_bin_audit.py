@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from skuq.calibration import (
+    ALL_SAMPLES,
     BinSums,
     TopLabelPredictions,
     audit_sums,
@@ -32,22 +33,24 @@ def test_limits_equal_the_exact_interval_of_scipy(trials, level):
     assert clopper_pearson([0], [0], 0.025) == ([0.0], [1.0])
 
 
-@pytest.mark.parametrize("alpha", ["0.0157", "0.01", "0.03", "0.05", "0.09", "0.15", "0.29", "0.3"])
-def test_a_gap_of_exactly_alpha_is_within_it_and_one_unit_more_is_not(alpha):
+@pytest.mark.parametrize(
+    "tolerance", ["0.0157", "0.01", "0.03", "0.05", "0.09", "0.15", "0.29", "0.3"]
+)
+def test_a_gap_of_exactly_alpha_is_within_it_and_one_unit_more_is_not(tolerance):
     count, unit = np.arange(1, 500), 10**9
     edges, correct = np.linspace(0, unit, 500).astype(int), count // 2
     for side in (-1, 1):
-        at_edge = correct * unit - side * count * int(Fraction(alpha) * unit)
+        at_edge = correct * unit - side * count * int(Fraction(tolerance) * unit)
         sums = BinSums(edges, count, correct, at_edge, unit)
-        assert _within(sums, float(alpha)).all()  # a scan of so many bins takes long
-        assert not _within(sums._replace(confidence=at_edge - side), float(alpha)).any()
+        assert _within(sums, float(tolerance)).all()  # a scan of so many bins takes long
+        assert not _within(sums._replace(confidence=at_edge - side), float(tolerance)).any()
 
 
 def test_limits_share_the_level_among_both_sides_of_all_filled_bins_and_families():
     count, correct = np.array([30, 0, 1, 400]), np.array([21, 0, 1, 390])
     confidence = np.array([600, 0, 800, 950]) * count
     sums = BinSums(np.array([500, 700, 750, 900, 1000]), count, correct, confidence, SCALE)
-    found = audit_bins(sums, alpha=0.05, confidence_level=0.9, n_families=2)
+    found = audit_bins(sums, tolerance=0.05, confidence_level=0.9, n_families=2)
     np.testing.assert_array_equal([*found.lower, *found.upper[3:]], [0.5, 0.7, 0.75, 0.9, 1.0])
     for b in (0, 2, 3):
         test = binomtest(int(correct[b]), int(count[b]))
@@ -55,8 +58,8 @@ def test_limits_share_the_level_among_both_sides_of_all_filled_bins_and_families
         limits, mean = (found.gap_low[b], found.gap_high[b]), confidence[b] / count[b] / SCALE
         assert limits == pytest.approx((interval.low - mean, interval.high - mean), abs=1e-9)
     weak = one_bin_each([60], [50], [650])  # more families can take a finding away
-    assert audit_bins(weak, alpha=0.05).significant.tolist() == [True]
-    assert audit_bins(weak, alpha=0.05, n_families=20).significant.tolist() == [False]
+    assert audit_bins(weak, tolerance=0.05).significant.tolist() == [True]
+    assert audit_bins(weak, tolerance=0.05, n_families=20).significant.tolist() == [False]
 
 
 bins = st.integers(1, 300).flatmap(
@@ -67,15 +70,15 @@ bins = st.integers(1, 300).flatmap(
 @settings(max_examples=15)
 @given(
     rows=st.lists(bins, min_size=1, max_size=6),
-    alpha=st.floats(0, 1),
+    tolerance=st.floats(0, 1),
     level=st.floats(0.01, 0.999),
     n_families=st.integers(1, 50),
 )
-def test_a_bin_tells_of_the_finding_it_belongs_to(rows, alpha, level, n_families):
+def test_a_bin_tells_of_the_finding_it_belongs_to(rows, tolerance, level, n_families):
     count, correct, confidence = np.array(rows).T
     sums = one_bin_each(count, correct, confidence)
-    audit = audit_bins(sums, alpha=alpha, confidence_level=level, n_families=n_families)
-    scan = scan_bins(sums, alpha=alpha, level=(1 - level) / n_families)
+    audit = audit_bins(sums, tolerance=tolerance, confidence_level=level, n_families=n_families)
+    scan = scan_bins(sums, tolerance=tolerance, level=(1 - level) / n_families)
     expected = [(0, "", p) for p in scan.p_value]
     for k, found in enumerate(scan.findings, 1):
         for b in range(found.first, found.last + 1):
@@ -93,17 +96,17 @@ def test_a_bin_tells_of_the_finding_it_belongs_to(rows, alpha, level, n_families
 
 
 def test_an_empty_bin_passes_does_not_widen_the_limits_and_is_in_no_finding():
-    audit = audit_bins(one_bin_each([20, 0, 20], [19, 0, 13], [400, 0, 650]), alpha=0.05)
+    audit = audit_bins(one_bin_each([20, 0, 20], [19, 0, 13], [400, 0, 650]), tolerance=0.05)
     assert audit.count.tolist() == [20, 0, 20]
-    assert audit.within_alpha.tolist() == [False, True, True]
+    assert audit.within_tolerance.tolist() == [False, True, True]
     assert audit.finding.tolist() == [1, 0, 0]
     assert audit.p_value[1] == 1.0
     nothing = [audit.confidence[1], audit.accuracy[1], audit.gap[1]]
     assert np.isnan([*nothing, audit.detectable_underconfidence[1]]).all()
-    two = audit_bins(one_bin_each([20, 20], [19, 13], [400, 650]), alpha=0.05)
+    two = audit_bins(one_bin_each([20, 20], [19, 13], [400, 650]), tolerance=0.05)
     for name in ("gap_low", "gap_high"):
         np.testing.assert_array_equal(getattr(audit, name)[[0, 2]], getattr(two, name))
-    audit = audit_bins(one_bin_each([30, 0, 30], [24, 0, 27], [600, 0, 700]), alpha=0.0)
+    audit = audit_bins(one_bin_each([30, 0, 30], [24, 0, 27], [600, 0, 700]), tolerance=0.0)
     assert audit.finding.tolist() == [1, 0, 1]  # one finding around an empty bin
     assert audit.p_value[1] == 1.0
     assert audit.p_value[0] == audit.p_value[2] < 0.05
@@ -111,9 +114,9 @@ def test_an_empty_bin_passes_does_not_widen_the_limits_and_is_in_no_finding():
 
 def test_an_audit_tells_what_its_thresholds_reveal_in_each_bin_and_in_all_of_them():
     count, confidence = [200, 0, 400], np.array([0.6, np.nan, 0.8])
-    audit = audit_bins(one_bin_each(count, [120, 0, 320], [600, 0, 800]), alpha=0.05)
+    audit = audit_bins(one_bin_each(count, [120, 0, 320], [600, 0, 800]), tolerance=0.05)
     for side, threshold in (("under", audit.threshold), ("over", audit.threshold_overconfident)):
-        given = {"alpha": 0.05, "threshold": threshold, "direction": f"{side}confident"}
+        given = {"tolerance": 0.05, "threshold": threshold, "direction": f"{side}confident"}
         gaps = detectable_gap(count, confidence, **given)
         np.testing.assert_array_equal(getattr(audit, f"detectable_{side}confidence"), gaps)
         shift = getattr(audit, f"detectable_{side}confident_shift")
@@ -164,25 +167,29 @@ def test_the_bootstrap_is_that_of_resampled_rows(correct):
 
 def test_a_group_with_a_finding_fails_the_audit_and_no_step_of_algorithm_1():
     whole, part = one_bin_each([600], [425], [700]), one_bin_each([150], [145], [700])
-    assert audit_sums(whole, alpha=0.1).passed
+    assert audit_sums(whole, tolerance=0.1).passed
     empty = one_bin_each([0], [0], [0])  # is not a family
-    result = audit_sums(whole, {"g": part, "none": empty}, alpha=0.1)
-    assert (result.passed, result.within_alpha, result.n_families) == (False, True, 2)
+    result = audit_sums(whole, {"g": part, "none": empty}, tolerance=0.1)
+    assert (result.passed, result.within_tolerance, result.n_families) == (False, True, 2)
     result = audit_sums(whole, confidence_level=0.9)
     drawn, honest = ece_bootstrap(whole), ece_under_calibration(whole)
     assert result.ece_interval == pytest.approx(np.quantile(drawn, [0.05, 0.95]))
     assert result.ece_chance == pytest.approx(np.quantile(honest, 0.9))
 
 
-@pytest.mark.parametrize("region_alpha", [None, 0.1, 0.3])
-def test_regions_are_searched_among_the_rows_and_are_one_more_family(region_alpha):
+@pytest.mark.parametrize("region_tolerance", [None, 0.1, 0.3])
+def test_regions_are_searched_among_the_rows_and_are_one_more_family(region_tolerance):
     X = np.arange(1000)[:, None] % 10
     correct = (np.arange(1000) % 100 < 60) | (X[:, 0] == 7)
     predictions = TopLabelPredictions(np.full(1000, 6 * 10**8, np.int32), correct)
     sums, given = one_bin_each([1000], [correct.sum()], [600]), {"confidence_level": 0.9}
-    result = audit_sums(sums, alpha=0.2, region_alpha=region_alpha, rows=(X, predictions), **given)
+    result = audit_sums(
+        sums, tolerance=0.2, region_tolerance=region_tolerance, rows=(X, predictions), **given
+    )
     assert (result.passed, result.n_families) == (False, 2)
-    given["alpha"] = region_alpha or 0.2
-    assert result.regions == search_regions(X, predictions, n_families=2, **given)
+    given["tolerance"] = region_tolerance or 0.2
+    assert result.regions == search_regions(
+        X, predictions, n_families=1 / (1 - ALL_SAMPLES), **given
+    )
     assert result.regions.regions[0].conditions == {0: 7.0}
-    assert audit_sums(sums, alpha=0.2, confidence_level=0.9).passed
+    assert audit_sums(sums, tolerance=0.2, confidence_level=0.9).passed

@@ -7,10 +7,8 @@ from scipy.sparse import csr_array
 
 from skuq.calibration import (
     TopLabelPredictions,
-    audit_sums,
     bin_edges,
-    bin_sums,
-    choose_alpha,
+    choose_tolerance,
     conditions_of,
     conformal_p_values,
     detectable_gap,
@@ -18,26 +16,15 @@ from skuq.calibration import (
     required_samples,
     search_regions,
 )
-from tests.reporter import one_bin_each
 
 
 def test_wrong_arguments_are_refused_with_their_names():
-    twenty, nothing = one_bin_each([0, 20], [0, 15], [0, 750]), one_bin_each([0, 0], [0, 0], [0, 0])
     answers = TopLabelPredictions(np.full(20, 6 * 10**8, np.int32), np.ones(20, bool))
-    edges = np.array([0, 5 * 10**8, 10**9])
-    whole, weighted = (bin_sums(answers, edges, weight=w)[0] for w in (None, np.full(20, 2.0)))
-    power = {"alpha": 0.05, "threshold": planned_threshold()}
+    power = {"tolerance": 0.05, "threshold": planned_threshold()}
     rows = [
-        (lambda: audit_sums(twenty, alpha=5), "`alpha`"),
-        (lambda: audit_sums(twenty, region_alpha=5), "`region_alpha`"),
-        (lambda: audit_sums(twenty, confidence_level=95), "`confidence_level`"),
-        (lambda: audit_sums(twenty, confidence_level=1), "`confidence_level`"),
-        (lambda: audit_sums(nothing), "none"),
-        (lambda: audit_sums(weighted), "weights"),
-        (lambda: audit_sums(whole, {"group": weighted}), "weights"),
         (lambda: bin_edges(np.array([1, 2], np.int32), 2, "equal"), "strategy"),
-        (lambda: choose_alpha([0, 1], [[0.7, 0.2], [0.5, 0.5]]), "sum to 1"),
-        (lambda: choose_alpha([0, 7], [[0.6, 0.4], [0.5, 0.5]], classes=[0, 1]), "7"),
+        (lambda: choose_tolerance([0, 1], [[0.7, 0.2], [0.5, 0.5]]), "sum to 1"),
+        (lambda: choose_tolerance([0, 7], [[0.6, 0.4], [0.5, 0.5]], classes=[0, 1]), "7"),
         (lambda: planned_threshold(direction="too high"), "direction"),
         (lambda: conformal_p_values([[0.1], [0.2]], [0.1]), "`scores`"),
         (lambda: conformal_p_values([0.1, np.nan], [0.1]), "`scores`"),
@@ -45,9 +32,9 @@ def test_wrong_arguments_are_refused_with_their_names():
         (lambda: conformal_p_values([0.1], []), "at least 1"),
         (lambda: conformal_p_values([np.inf], [0.1]), "finite"),
         (lambda: conformal_p_values([0.1], [0.1, 0.2], y_held_out=[0]), None),
-        (lambda: search_regions(np.zeros((19, 2)), answers, alpha=0.05), None),
-        (lambda: search_regions(np.zeros((20, 1001)), answers, alpha=0.05), r"\(20, 1001\)"),
-        (lambda: search_regions(["a"] * 20, answers, alpha=0.05), "list"),
+        (lambda: search_regions(np.zeros((19, 2)), answers, tolerance=0.05), None),
+        (lambda: search_regions(np.zeros((20, 1001)), answers, tolerance=0.05), r"\(20, 1001\)"),
+        (lambda: search_regions(["a"] * 20, answers, tolerance=0.05), "list"),
         (lambda: conditions_of(np.zeros(5)), "columns"),
         (lambda: conditions_of([[1, 2], [3]]), "columns"),
         (lambda: conditions_of(np.zeros((3, 2), complex)), "columns"),
@@ -64,5 +51,3 @@ def test_wrong_arguments_are_refused_with_their_names():
     for call, word in rows:
         with pytest.raises(ValueError, match=word):
             call()
-    for limit in (0, 1):  # the limits of a share are accepted
-        assert audit_sums(twenty, alpha=limit, region_alpha=limit).passed

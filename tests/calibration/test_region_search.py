@@ -51,9 +51,9 @@ def mask_of(region, X, confidence):
 def test_a_planted_region_is_found_described_and_corrected_for_families():
     X, confidence, correct, inside = attacked()
     answers = predictions(confidence, correct)
-    found = search_regions(X, answers, alpha=0.05)
+    found = search_regions(X, answers, tolerance=0.05)
     np.random.seed(0)  # noqa: NPY002
-    assert found == search_regions(X, answers, alpha=0.05)
+    assert found == search_regions(X, answers, tolerance=0.05)
     region, mine = found.regions[0], mask_of(found.regions[0], X, confidence)
     assert region.direction == "underconfident"
     assert region.p_value < 0.001
@@ -63,7 +63,7 @@ def test_a_planted_region_is_found_described_and_corrected_for_families():
     assert region.gap == pytest.approx(region.accuracy - region.confidence)
     assert 0.05 < region.gap_low < region.gap < region.gap_high
     assert found.n_samples == 800
-    many = search_regions(X, answers, alpha=0.05, n_families=10)
+    many = search_regions(X, answers, tolerance=0.05, n_families=10)
     assert many.threshold >= found.threshold
     assert many.regions[0].p_value == pytest.approx(10 * region.p_value)
     assert many.regions[0].gap_low < region.gap_low
@@ -71,13 +71,13 @@ def test_a_planted_region_is_found_described_and_corrected_for_families():
     weight = (np.arange(800) % 3).astype(float)
     kept, conditions = weight > 0, conditions_of(X)
     part = search_regions(
-        conditions.without(~kept), answers.at(kept), alpha=0.05, weight=weight[kept]
+        conditions.without(~kept), answers.at(kept), tolerance=0.05, weight=weight[kept]
     )
-    assert search_regions(conditions, answers, alpha=0.05, weight=weight) == part
+    assert search_regions(conditions, answers, tolerance=0.05, weight=weight) == part
     # Raised confidence is found, too.
     correct = np.random.default_rng(1).random(len(X)) < np.where(inside, 0.5, confidence)
     confidence[inside] = 0.95
-    (region, *_) = search_regions(X, predictions(confidence, correct), alpha=0.05).regions
+    (region, *_) = search_regions(X, predictions(confidence, correct), tolerance=0.05).regions
     assert region.direction == "overconfident"
     assert region.gap_high < -0.05
 
@@ -94,14 +94,14 @@ def parity(n, rng):
 def test_regions_of_more_conditions_are_learned_from_one_half_and_tested_on_the_other():
     for seed in range(3):
         X, answers, hit = parity(4000, np.random.default_rng(seed))
-        found = search_regions(X, answers, alpha=0.05, n_families=2)
+        found = search_regions(X, answers, tolerance=0.05, n_families=2)
         assert len(found.regions) >= 2
         for region in found.regions:
             mine = mask_of(region, X, answers.confidence / 1e9)
             assert len(region.conditions) + (region.confidence_range != (0, 1)) > 2
             assert 0.3 < region.count / mine.sum() < 0.7
             assert hit[mine].mean() > 0.5
-    assert found != search_regions(X, answers, alpha=0.05, n_families=2, random_state=1)
+    assert found != search_regions(X, answers, tolerance=0.05, n_families=2, random_state=1)
 
 
 def test_whoever_does_not_know_the_labels_and_the_seed_cannot_choose_what_is_searched(monkeypatch):
@@ -114,14 +114,14 @@ def test_whoever_does_not_know_the_labels_and_the_seed_cannot_choose_what_is_sea
     assert rows[0] == set(conditions_of(X, search_seed(answers, 0)).rows.tolist())
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.1])
-def test_the_evidence_is_the_largest_of_all_pairs_of_conditions(alpha):
+@pytest.mark.parametrize("tolerance", [0.0, 0.1])
+def test_the_evidence_is_the_largest_of_all_pairs_of_conditions(tolerance):
     X, confidence, correct, _ = attacked(120)
     X, answers = X[["age", "job"]], predictions(confidence, correct)
-    (region, *_) = search_regions(X, answers, alpha=alpha, confidence_level=0.01).regions
+    (region, *_) = search_regions(X, answers, tolerance=tolerance, confidence_level=0.01).regions
     masks, reported = conditions_of(X).masks, conditions_of(confidence[:, None]).masks
     pairs = [*combinations_with_replacement(masks, 2), *product(masks, reported)]
-    regions, edge = [one & other for one, other in pairs], np.minimum(confidence + alpha, 1)
+    regions, edge = [one & other for one, other in pairs], np.minimum(confidence + tolerance, 1)
     expected = max(
         slow_evidence(correct[both].sum(), both.sum(), edge[both].mean())
         for both in regions
@@ -131,16 +131,16 @@ def test_the_evidence_is_the_largest_of_all_pairs_of_conditions(alpha):
     assert region.evidence == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.05])
+@pytest.mark.parametrize("tolerance", [0.0, 0.05])
 def test_models_at_the_edge_of_the_tolerance_are_found_no_more_often_than_allowed(
-    alpha, monkeypatch
+    tolerance, monkeypatch
 ):
     monkeypatch.setattr("skuq.calibration._region_search.MAX_SIMULATIONS", 100)
     rng, found = np.random.default_rng(0), 0
     for _ in range(60):
         X, confidence = people(100, rng)[["age", "job"]], rng.uniform(0.5, 1, 100)
-        answers = predictions(confidence, rng.random(100) < np.minimum(confidence + alpha, 1))
-        found += bool(search_regions(X, answers, alpha=alpha, confidence_level=0.8).regions)
+        answers = predictions(confidence, rng.random(100) < np.minimum(confidence + tolerance, 1))
+        found += bool(search_regions(X, answers, tolerance=tolerance, confidence_level=0.8).regions)
     assert found / 60 <= 0.2 + 2 * np.sqrt(0.2 * 0.8 / 60)
 
 
@@ -157,8 +157,8 @@ def test_with_the_tolerance_of_some_reference_sets_the_search_passes_the_wanted_
     tolerance = region_tolerance(draws, 0.6)
     assert 0.015 < tolerance < region_tolerance(draws, 0.95) < 0.25
 
-    def share_passed(alpha):
-        given = {"alpha": alpha, "confidence_level": 0.6, "n_families": 2}
+    def share_passed(tolerance):
+        given = {"tolerance": tolerance, "confidence_level": 0.6, "n_families": 2}
         return np.mean([not search_regions(*draw, **given).regions for draw in draws])
 
     # Thresholds are those of five of the sets on average.
@@ -169,23 +169,23 @@ def test_at_most_five_regions_are_told_and_have_no_common_samples():
     X, confidence, correct, _ = attacked(3000)
     X = X[["age", "job"]]
     confidence[((X["job"] == "clerk") & (X["age"] < 30)).to_numpy()] = 0.6
-    regions = search_regions(X, predictions(confidence, correct), alpha=0.05).regions
+    regions = search_regions(X, predictions(confidence, correct), tolerance=0.05).regions
     assert 2 <= len(regions) <= 5
     assert np.sum([mask_of(region, X, confidence) for region in regions], axis=0).max() == 1
     assert (np.diff([region.p_value for region in regions]) >= 0).all()
     X = np.repeat(list("abcdefgh"), 20)[:, None].astype(object)
     answers = predictions(np.full(160, 0.3), np.ones(160))
-    assert len(search_regions(X, answers, alpha=0.0).regions) == 5
+    assert len(search_regions(X, answers, tolerance=0.0).regions) == 5
 
 
 def test_tables_without_conditions_have_no_regions_and_wide_ones_single_conditions():
     for X in (np.ones((40, 2)), np.ones((40, 0)), np.arange(40)[:, None] % 3 > 5):
-        found = search_regions(X, predictions(np.full(40, 0.6), np.ones(40)), alpha=0.05)
+        found = search_regions(X, predictions(np.full(40, 0.6), np.ones(40)), tolerance=0.05)
         assert (found.regions, found.n_searched) == ([], 0)
     rng = np.random.default_rng(0)
     X = rng.normal(size=(600, 300))
     confidence = np.where(X[:, 7] > 0, 0.6, 0.9)
-    found = search_regions(X, predictions(confidence, rng.random(600) < 0.9), alpha=0.05)
+    found = search_regions(X, predictions(confidence, rng.random(600) < 0.9), tolerance=0.05)
     assert set(found.regions[0].conditions) <= {7}
     assert found.n_searched <= 600 * 3
 
@@ -219,7 +219,7 @@ INTERVALS = [
 def test_two_conditions_on_a_column_make_one(one, other, both):
     masks = np.array([np.arange(40) < 25, np.arange(40) > 10])
     conditions = Conditions([("a", one), ("a", other)], masks, np.arange(40))
-    found = search_regions(conditions, predictions([0.3] * 40, masks.all(axis=0)), alpha=0.0)
+    found = search_regions(conditions, predictions([0.3] * 40, masks.all(axis=0)), tolerance=0.0)
     region = found.regions[0]
     assert (region.conditions, region.count) == ({"a": both}, 14)
     # Limits hold for both sides of all regions together.
@@ -230,14 +230,14 @@ def test_two_conditions_on_a_column_make_one(one, other, both):
 @pytest.mark.parametrize("size", [9, 10, 30, 31])
 def test_at_least_ten_samples_and_not_all_are_a_region(size):
     conditions = Conditions([("a", "x")], np.arange(31)[None] < size, np.arange(31))
-    found = search_regions(conditions, predictions([0.6] * 31, [True] * 31), alpha=0.0)
+    found = search_regions(conditions, predictions([0.6] * 31, [True] * 31), tolerance=0.0)
     assert found.n_searched == (10 <= size < 31)
 
 
 def test_the_p_value_counts_simulations_with_equal_evidence():
     X, correct = np.repeat([0, 1], 12)[:, None], np.r_[np.arange(12) < 7, np.arange(12) < 10]
     answers = predictions([0.6] * 24, correct)
-    (found, *_) = search_regions(X, answers, alpha=0.0, confidence_level=0.01).regions
+    (found, *_) = search_regions(X, answers, tolerance=0.0, confidence_level=0.01).regions
     assert found.count == 12
     exact = 1 - binom.cdf(9, 12, 0.6) ** 2  # in either of the two regions
     assert found.p_value == pytest.approx(1.5 * exact / 0.8, abs=5 * np.sqrt(exact / 500))
@@ -249,9 +249,9 @@ def test_a_region_within_the_tolerance_is_not_found_where_some_samples_cannot_de
     sure = X.all(axis=1)  # right always; 0.976 claimed on average
     answers = predictions(confidence, rng.random(8000) < np.where(sure, 1.0, confidence))
     assert 0 < 1 - confidence[sure].mean() < 0.05
-    regions = search_regions(X, answers, alpha=0.05).regions  # those of 0.92 can deviate
+    regions = search_regions(X, answers, tolerance=0.05).regions  # those of 0.92 can deviate
     assert {region.confidence_range for region in regions} <= {(0.0, 0.92)}
-    assert search_regions(X, answers, alpha=0.01).regions[0].gap > 0.01
+    assert search_regions(X, answers, tolerance=0.01).regions[0].gap > 0.01
 
 
 def test_a_region_may_be_one_of_few_confidences_and_a_part_of_a_table_is_not_of_one_kind(
@@ -260,11 +260,11 @@ def test_a_region_may_be_one_of_few_confidences_and_a_part_of_a_table_is_not_of_
     rng = np.random.default_rng(0)
     X, confidence = rng.integers(0, 2, (1500, 1)), rng.choice([0.55, 0.7, 0.85], 1500)
     correct = rng.random(1500) < np.where((X[:, 0] == 1) & (confidence == 0.7), 0.99, confidence)
-    (found, *_) = search_regions(X, predictions(confidence, correct), alpha=0.05).regions
+    (found, *_) = search_regions(X, predictions(confidence, correct), tolerance=0.05).regions
     assert (found.conditions, found.confidence_range) == ({0: (1.0, None)}, (0.7, 0.7))
     monkeypatch.setattr("skuq.calibration._conditions.MAX_SAMPLES", 1000)
     X = pd.DataFrame({"site": np.arange(2000) % 2})
     answers = predictions(np.full(2000, 0.7), rng.random(2000) < 0.7 + 0.2 * X["site"])
-    found = search_regions(X, answers, alpha=0.05)
+    found = search_regions(X, answers, tolerance=0.05)
     assert found.n_samples == 1000
     assert [region.conditions for region in found.regions] == [{"site": (1.0, None)}]

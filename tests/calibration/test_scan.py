@@ -32,9 +32,9 @@ def simulated_once(monkeypatch):
     monkeypatch.setattr(_scan, "simulated_evidence", simulated_evidence)
 
 
-def slow_runs(count, correct, confidence, alpha, direction):
+def slow_runs(count, correct, confidence, tolerance, direction):
     """Evidence of each run (first, last), by loops; confidences in units of ``1 / SCALE``."""
-    edge = np.clip(confidence / SCALE + SIGN[direction] * alpha, 0, 1)
+    edge = np.clip(confidence / SCALE + SIGN[direction] * tolerance, 0, 1)
     runs = {}
     for first, last in combinations_with_replacement(range(len(count)), 2):
         k, n, e = (x[first : last + 1].sum() for x in (correct, count, count * edge))
@@ -42,14 +42,14 @@ def slow_runs(count, correct, confidence, alpha, direction):
     return runs
 
 
-def slow_p_values(count, correct, confidence, alpha, direction, seed, repeats=800):
+def slow_p_values(count, correct, confidence, tolerance, direction, seed, repeats=800):
     """Corrected share of simulated models at the edge with evidence as large as that of a run."""
     rng = np.random.default_rng(seed)
-    edge = np.clip(confidence / SCALE + SIGN[direction] * alpha, 0, 1)
+    edge = np.clip(confidence / SCALE + SIGN[direction] * tolerance, 0, 1)
     drawn = rng.binomial(count, edge, size=(repeats, len(count)))
-    slow = [slow_runs(count, each, confidence, alpha, direction) for each in drawn]
+    slow = [slow_runs(count, each, confidence, tolerance, direction) for each in drawn]
     largest = np.array([max(runs.values()) for runs in slow])
-    runs = slow_runs(count, correct, confidence, alpha, direction)
+    runs = slow_runs(count, correct, confidence, tolerance, direction)
     p = {run: np.mean(largest >= e - 1e-9) if e else 1 for run, e in runs.items()}
     return {run: min(1, share / SPLIT[direction]) for run, share in p.items()}
 
@@ -61,19 +61,19 @@ def error_of(p, direction):
 
 
 @pytest.mark.parametrize(
-    ("count", "correct", "alpha"),
+    ("count", "correct", "tolerance"),
     [
         ([40, 0, 25], [30, 0, 23], 0.05),
         ([5, 3, 4], [5, 3, 4], 0.0),
         ([200, 100, 300], [125, 60, 215], 0.02),
     ],
 )
-def test_evidence_and_p_values_are_those_of_slow_loops(count, correct, alpha):
+def test_evidence_and_p_values_are_those_of_slow_loops(count, correct, tolerance):
     data = np.array(count), np.array(correct), CONFIDENCE[:3]
     sums = one_bin_each(*data)
-    scan = scan_bins(sums, alpha=alpha, level=0.999999)  # whatever deviates is told
-    runs = {of: slow_runs(*data, alpha, of) for of in SIGN}
-    chance = {of: slow_p_values(*data, alpha, of, seed=SIGN[of] + 2) for of in SIGN}
+    scan = scan_bins(sums, tolerance=tolerance, level=0.999999)  # whatever deviates is told
+    runs = {of: slow_runs(*data, tolerance, of) for of in SIGN}
+    chance = {of: slow_p_values(*data, tolerance, of, seed=SIGN[of] + 2) for of in SIGN}
     for first, last, direction, evidence, p_value in scan.findings:
         assert evidence == pytest.approx(runs[direction][first, last], rel=1e-9)
         p = chance[direction][first, last]
@@ -82,7 +82,7 @@ def test_evidence_and_p_values_are_those_of_slow_loops(count, correct, alpha):
     best = scan.findings[0]
     assert best.evidence == pytest.approx(max(runs[best.direction].values()))
     assert best.p_value == min(found.p_value for found in scan.findings)
-    alone = scan_bins(sums, alpha=alpha, level=1e-9)
+    alone = scan_bins(sums, tolerance=tolerance, level=1e-9)
     assert alone.findings == []
     for b in range(3):
         p = min(chance[of][b, b] for of in SIGN)
@@ -110,24 +110,24 @@ rows = st.integers(0, 200).flatmap(
 
 # Both directions are found: the one with the larger share of the level comes first, although its
 # evidence is a little smaller.
-@example(rows=[(39, 22, 45), (188, 18, 393)], alpha=0.0, level=0.3)
+@example(rows=[(39, 22, 45), (188, 18, 393)], tolerance=0.0, level=0.3)
 @settings(max_examples=15)
 @given(
     rows=st.lists(rows, min_size=1, max_size=7),
-    alpha=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
+    tolerance=st.sampled_from([0.0, 0.05, 0.3, 1.0]),
     level=st.sampled_from([0.3, 0.05, 0.002, 1e-5]),
 )
-def test_findings_are_disjoint_and_the_threshold_decides_on_them(rows, alpha, level):
+def test_findings_are_disjoint_and_the_threshold_decides_on_them(rows, tolerance, level):
     count, correct, confidence = np.array(rows).T
     confidence = np.where(count > 0, confidence, 0)
-    scan = scan_bins(one_bin_each(count, correct, confidence), alpha=alpha, level=level)
+    scan = scan_bins(one_bin_each(count, correct, confidence), tolerance=tolerance, level=level)
     taken = [b for found in scan.findings for b in range(found.first, found.last + 1)]
     assert len(taken) == len(set(taken))
     found_p = [found.p_value for found in scan.findings]
     assert found_p == sorted(found_p)
     assert all(0 <= p < level for p in found_p)
     assert ((scan.p_value >= 0) & (scan.p_value <= 1)).all()
-    slow = {of: slow_runs(count, correct, confidence, alpha, of) for of in SIGN}
+    slow = {of: slow_runs(count, correct, confidence, tolerance, of) for of in SIGN}
     for direction, runs in slow.items():
         mine = [found for found in scan.findings if found.direction == direction]
         assert (np.diff([found.evidence for found in mine]) <= 1e-8).all()
@@ -144,16 +144,16 @@ def test_findings_are_disjoint_and_the_threshold_decides_on_them(rows, alpha, le
         assert (UNDER in found) == striking or (striking and OVER in found)
 
 
-def share_with_findings(count, draw, alpha, level=0.05, repeats=300):
+def share_with_findings(count, draw, tolerance, level=0.05, repeats=300):
     """Share of drawn numbers of right predictions with findings, and the most it may be."""
     rng = np.random.default_rng(0)
     sums = (one_bin_each(count, draw(rng), CONFIDENCE) for _ in range(repeats))
-    found = [bool(scan_bins(each, alpha=alpha, level=level).findings) for each in sums]
+    found = [bool(scan_bins(each, tolerance=tolerance, level=level).findings) for each in sums]
     return np.mean(found), level + 3 * np.sqrt(level * (1 - level) / repeats)
 
 
 @pytest.mark.parametrize(
-    ("count", "alpha", "side", "level"),
+    ("count", "tolerance", "side", "level"),
     [
         ([3] * 5, 0.0, 0, 0.05),
         ([60] * 5, 0.05, 1, 0.05),
@@ -167,11 +167,11 @@ def share_with_findings(count, draw, alpha, level=0.05, repeats=300):
     ],
 )
 def test_a_model_that_keeps_to_alpha_is_failed_as_rarely_as_asked_for(
-    simulated_once, count, alpha, side, level
+    simulated_once, count, tolerance, side, level
 ):
-    accuracy, repeats = CONFIDENCE / SCALE + side * alpha, 300 if level == 0.05 else 800
+    accuracy, repeats = CONFIDENCE / SCALE + side * tolerance, 300 if level == 0.05 else 800
     share, most = share_with_findings(
-        count, lambda rng: rng.binomial(count, accuracy.clip(max=1)), alpha, level, repeats
+        count, lambda rng: rng.binomial(count, accuracy.clip(max=1)), tolerance, level, repeats
     )
     # Nor is it needlessly strict.
     assert share <= most if level == 0.05 else level / 10 <= share <= most
@@ -194,7 +194,7 @@ def test_unequal_predictions_within_a_bin_give_no_more_findings(simulated_once, 
 
 
 @pytest.mark.parametrize(
-    ("count", "correct", "confidence", "alpha", "expected"),
+    ("count", "correct", "confidence", "tolerance", "expected"),
     [
         # The most striking one is told first; of runs with equal evidence, the shortest.
         ([9, 300, 0, 200], [9, 195, 0, 100], [1, 650, 0, 850], 0.05, [(3, 3, OVER), (0, 0, UNDER)]),
@@ -212,8 +212,8 @@ def test_unequal_predictions_within_a_bin_give_no_more_findings(simulated_once, 
         ([10**6], [10**6], [960], 1.0, []),
     ],
 )
-def test_what_is_found(count, correct, confidence, alpha, expected):
-    scan = scan_bins(one_bin_each(count, correct, confidence), alpha=alpha)
+def test_what_is_found(count, correct, confidence, tolerance, expected):
+    scan = scan_bins(one_bin_each(count, correct, confidence), tolerance=tolerance)
     assert [found[:3] for found in scan.findings] == expected
     for first, last, _, _, p_value in scan.findings:
         np.testing.assert_array_equal(scan.p_value[first : last + 1], p_value)
@@ -229,7 +229,7 @@ def test_p_values_count_the_model_itself_among_the_simulated_ones():
     np.testing.assert_allclose(found, [1 / 100 / 0.2, 10 * np.exp(-20) / 0.2])
     sums = one_bin_each([50, 50], [20, 50], [400, 400])
     for level in (0.05, 1e-12):
-        (found,) = scan_bins(sums, alpha=0.0, level=level).findings
+        (found,) = scan_bins(sums, tolerance=0.0, level=level).findings
         assert found.p_value == pytest.approx(3 / 0.8 * np.exp(-found.evidence))
         assert found.p_value < 1e-15
 
@@ -239,7 +239,7 @@ def test_hundreds_of_bins_take_runs_of_ten_and_bounded_time():
     count, confidence = np.full(100, 40), np.linspace(510, 990, 100).astype(int)
     accuracy = confidence / 1000 + np.where(abs(np.arange(100) - 35) < 8, 0.2, 0.0)
     sums = one_bin_each(count, rng.binomial(count, accuracy.clip(max=1)), confidence)
-    (found,) = scan_bins(sums, alpha=0.05).findings[:1]
+    (found,) = scan_bins(sums, tolerance=0.05).findings[:1]
     assert 25 <= found.first <= found.last <= 45
     assert found.last - found.first < 10
     assert found.direction == UNDER
@@ -247,7 +247,7 @@ def test_hundreds_of_bins_take_runs_of_ten_and_bounded_time():
 
 # Power
 
-POWER = {"alpha": 0.05, "threshold": planned_threshold()}
+POWER = {"tolerance": 0.05, "threshold": planned_threshold()}
 
 
 def power_at(count, confidence, gap, level, direction):
@@ -255,7 +255,7 @@ def power_at(count, confidence, gap, level, direction):
     found = []
     for k in range(count + 1):
         sums = one_bin_each([count], [k], [confidence * SCALE])
-        first = scan_bins(sums, alpha=0.05, level=level).findings[:1]
+        first = scan_bins(sums, tolerance=0.05, level=level).findings[:1]
         found.append(first != [] and first[0].direction == direction)
     truth = np.clip(confidence + SIGN[direction] * gap, 0.0, 1.0)
     return binom.pmf(np.arange(count + 1), count, truth)[found].sum()
@@ -276,10 +276,11 @@ def test_at_the_detectable_gap_the_power_is_the_requested_one(
 ):
     for count in (50, 150):
         sums = one_bin_each([count], [0], [confidence * SCALE])
-        scan = scan_bins(sums, alpha=0.05, level=level)
+        scan = scan_bins(sums, tolerance=0.05, level=level)
         threshold = scan.threshold_overconfident if direction == OVER else scan.threshold
-        assert threshold < planned_threshold(1, level=level, direction=direction)
-        given = {"alpha": 0.05, "threshold": threshold, "power": power, "direction": direction}
+        share = 0.2 if direction == OVER else 0.8
+        assert threshold < np.log(1 / (share * level)) + 1e-9
+        given = {"tolerance": 0.05, "threshold": threshold, "power": power, "direction": direction}
         gap = float(detectable_gap(count, confidence, **given))
         found = power_at(count, confidence, gap, level, direction)
         assert found == pytest.approx(power, abs=1e-6)
@@ -287,13 +288,9 @@ def test_at_the_detectable_gap_the_power_is_the_requested_one(
         np.testing.assert_allclose(detectable_shift([count], [confidence], **given), gap, atol=1e-9)
 
 
-def test_the_planned_threshold_grows_with_everything_that_is_tested():
-    base = planned_threshold(10, level=0.05)
-    assert base == pytest.approx(np.log(2 * 55 / (0.8 * 0.05)))
-    assert planned_threshold(11) == pytest.approx(np.log(2 * 65 / (0.8 * 0.05)))
-    assert planned_threshold(10, level=0.01) == pytest.approx(base + np.log(5))
-    assert planned_threshold(10, n_families=10) == pytest.approx(base + np.log(5))
-    assert planned_threshold(direction=OVER) == pytest.approx(base + np.log(4))
+def test_the_planned_threshold_is_that_of_all_runs_of_ten_bins():
+    assert planned_threshold() == pytest.approx(np.log(55 / (0.8 * 0.5 * 0.05)))
+    assert planned_threshold(OVER) == pytest.approx(np.log(55 / (0.2 * 0.5 * 0.05)))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +302,7 @@ def test_required_samples_are_the_first_of_a_slow_search(gap, confidence, power,
         found = [k for k in range(n + 1) if slow_evidence(k, n, confidence + 0.05) >= threshold]
         return binom.pmf(found, n, min(confidence + gap, 1.0)).sum() >= power
 
-    ours = required_samples(gap, confidence, alpha=0.05, threshold=threshold, power=power)
+    ours = required_samples(gap, confidence, tolerance=0.05, threshold=threshold, power=power)
     assert ours == next(n for n in range(1, 2000) if reached(n))
 
 
@@ -315,7 +312,7 @@ def test_an_undetectable_gap_is_nan_and_needs_infinitely_many_samples():
     np.testing.assert_array_equal(np.isfinite(detectable_gap(count, 0.5, **POWER)), enough)
     assert 0 < np.sum(enough) < len(count)
     assert np.isnan(detectable_gap([0, 100, 10**6], [np.nan, 0.95, 0.99], **POWER)).all()
-    assert detectable_gap(10**8, 0.5, **POWER) == pytest.approx(0.05, abs=1e-3)  # alpha
+    assert detectable_gap(10**8, 0.5, **POWER) == pytest.approx(0.05, abs=1e-3)  # tolerance
     gaps, confidence = [0.05, 0.01, -0.2, 0.5, 0.0501], [0.5, 0.5, 0.5, 0.96, 0.5]
     assert (required_samples(gaps, confidence, **POWER) == np.inf).all()
     # A false alarm is no finding, however small the power.
@@ -341,7 +338,7 @@ def test_the_shift_of_all_bins_is_what_the_best_run_of_them_reveals(count, confi
     shift, powers = detectable_shift(count, confidence, **POWER), []
     for i, j in combinations_with_replacement(range(len(count)), 2):
         size, claimed = count[i : j + 1], confidence[i : j + 1]
-        gaps, n = np.array([[POWER["alpha"]], [shift]]), size.sum()
+        gaps, n = np.array([[POWER["tolerance"]], [shift]]), size.sum()
         edge, truth = (size * np.minimum(claimed + gaps, 1)).sum(axis=1) / max(1, n)
         found = [k for k in range(n + 1) if slow_evidence(k, n, edge) >= POWER["threshold"]]
         powers.append(binom.pmf(found, n, truth).sum())

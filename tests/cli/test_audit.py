@@ -73,7 +73,11 @@ def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word, r
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("  ")][1:]
     assert [line[3] for line in lines] == [f"{row['count']:,}" for row in filled]
     assert [" ".join(line[7:]) for line in lines] == [
-        "too low" if row["significant"] else "none" if row["within_alpha"] else "not significant"
+        "too low"
+        if row["significant"]
+        else "none"
+        if row["within_tolerance"]
+        else "not significant"
         for row in filled
     ]
     result = audit("--quiet", "--json", "f.json", predictions=f"{name}.csv")
@@ -87,7 +91,7 @@ def test_options_reach_the_audit_and_the_figures_are_written(folder):
     options = ["--tolerance", "0.1", "--bins", "7", "--confidence-level", "0.9", "--groups", "sex"]
     assert "Figures: figures.json" in passes(*options, "--json", "figures.json")
     table = table_of()
-    settings = {"alpha": 0.1, "n_bins": 7, "confidence_level": 0.9}
+    settings = {"tolerance": 0.1, "n_bins": 7, "confidence_level": 0.9}
     y, proba = table["y"].astype(str), table[["p0", "p1"]]
     expected = CalibrationAuditor.from_predictions(
         y, proba, sensitive_features=table[["sex"]], **settings

@@ -119,7 +119,7 @@ def test_an_interpreter_that_fails_has_no_exit_code_of_a_verdict(predictions, pl
 )
 @pytest.mark.parametrize("command", ["audit", "verify"])
 def test_a_crash_has_no_exit_code_of_a_verdict(tmp_path, predictions, monkeypatch, error, command):
-    asked = ["--alpha", 0.1, "--bins", 2, "--confidence-level", 0.9, "--level", "bins"]
+    asked = ["--tolerance", 0.1, "--bins", 2, "--confidence-level", 0.9, "--level", "bins"]
     given = [tmp_path, tmp_path, tmp_path / "p.csv", "--label", "y", "--classes", "0,1", *asked]
     for module, name in ((_io, "check_outputs"), (_proofs, "_check_files")):
         monkeypatch.setattr(module, name, mock.Mock(side_effect=error))

@@ -27,9 +27,9 @@ from tests.zk.exchange import ROOT, made_once, quick_commitments
 ezkl, onnx = pytest.importorskip("ezkl"), pytest.importorskip("onnx")
 
 N = 15
-QUESTION = ["--label", "y", "--alpha", 0.05, "--bins", 5, "--confidence-level", 0.95]
+QUESTION = ["--label", "y", "--tolerance", 0.05, "--bins", 5, "--confidence-level", 0.95]
 QUESTION += ["--level", "bins"]
-REPORTED = ["--label", "y", "--alpha", 0, "--confidence-level", "none", "--bins", 2]
+REPORTED = ["--label", "y", "--tolerance", 0, "--confidence-level", "none", "--bins", 2]
 REPORTED += ["--level", "predictions"]
 CLASSES = ["--classes", "0,1,2"]
 TEST = "--test-string"  # any reference string
@@ -182,10 +182,10 @@ def test_an_auditor_verifies_in_a_folder_that_has_nothing_of_the_provider(partie
     assert lines[2].startswith("Passed: in no bin is confidence significantly wrong by more than")
     assert [line.split() for line in lines[4:10]] == [
         *(["classes", "0,", "1,", "2"], ["absent", "classes", "none"], ["level", "bins"]),
-        *(["alpha", "0.05"], ["bins", "5"], ["proofs", "1"]),
+        *(["tolerance", "0.05"], ["bins", "5"], ["proofs", "1"]),
     ]
     table = pd.read_csv("ref.csv")
-    asked = {"alpha": 0.05, "n_bins": 5, "confidence_level": 0.95, "level": "bins"}
+    asked = {"tolerance": 0.05, "n_bins": 5, "confidence_level": 0.95, "level": "bins"}
     own = {"classes": [0, 1, 2], "srs": "string", "keys": "keys"}
     X = table[["width", "height"]].to_numpy()
     expected = zk.verify("bundle", X, table["y"], "published", **asked, **own)
@@ -258,7 +258,7 @@ def test_reported_confidences_are_proven_after_the_challenge(auditor, tmp_path):
     found = asked("--challenge", "challenge.json")
     assert found.exit_code == FAILED, found.output  # 15 samples are never right exactly
     lines = found.stdout.splitlines()
-    assert lines[2] == "Failed: confidence is wrong by more than alpha = 0."
+    assert lines[2] == "Failed: confidence is wrong by more than the tolerance of 0."
     assert lines[6].split() == ["level", "predictions"]
     assert read("challenge.json")["n_proven"] < N
     assert f" of {N} reported predictions were proven" in found.stdout
@@ -318,7 +318,7 @@ def test_a_class_that_looks_like_another_differs_on_the_clients_screen(client, m
         (["--json", "bundle/v.json"], "The output must not be in bundle"),
         (["--absent-classes", "1"], "--absent-classes must be"),
         (["--absent-classes", "7"], "--absent-classes must be"),
-        (["--alpha", 2], "'--alpha'"),
+        (["--tolerance", 2], "'--tolerance'"),
         (["--confidence-level", "high"], "'--confidence-level'"),
         (["--challenge", "absent.json"], "'--challenge'"),
     ],
@@ -350,7 +350,7 @@ def test_columns_are_selected_by_their_committed_names(auditor, tmp_path):
         ({0: "forest.joblib", 2: "new"}, [], "Audits can be proven for a LogisticRegression"),
         ({0: "train.csv"}, [], "MODEL: train.csv cannot be loaded ("),
         ({0: "list.joblib", 2: "new"}, [], "list"),
-        ({2: "new"}, ["--srs", "train.csv", "--tolerance", 1e-9], "tolerance"),
+        ({2: "new"}, ["--srs", "train.csv", "--max-error", 1e-9], "max_error=1e-09"),
         ({}, ["--proofs", 0], "'--proofs'"),
     ],
 )
@@ -389,7 +389,7 @@ def test_a_pickled_model_runs_nothing_without_trust(tmp_path, monkeypatch):
         ({}, ["--level", "verdict"], "verdict_samples"),
         ({}, ["--challenge", "ref.csv"], "--challenge requires --level predictions"),
         ({2: "model/public/audit"}, [], "OUT must not be in "),
-        ({}, ["--alpha", 0.1], "another audit"),
+        ({}, ["--tolerance", 0.1], "another audit"),
         ({1: "bad.csv"}, [], "'height' of bad.csv must contain finite numbers, got 'tall'"),
     ],
 )

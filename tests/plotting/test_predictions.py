@@ -322,7 +322,7 @@ def test_audit_display_draws_accuracy_and_exact_limits_at_the_mean_confidence(gr
 
 
 def test_audit_display_of_an_honest_model_shows_samples_and_the_band_of_the_tolerance():
-    audit = audit_of(lowered=False, alpha=0.08)
+    audit = audit_of(lowered=False, tolerance=0.08)
     display = CalibrationAuditDisplay.from_estimator(audit, name="toy")
     assert legend_texts(display)[::2] == ["tolerance (8 points)", "bin"]
     counts = audit.bins_.count

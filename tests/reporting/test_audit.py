@@ -45,7 +45,7 @@ def test_the_data_are_the_numbers_of_the_auditor(shift):
     audit = drawn_audit(shift)
     data = audit_data(audit)
     assert data["verdict"]["passed"] is audit.passed_
-    assert data["verdict"]["within_alpha"] is audit.within_alpha_
+    assert data["verdict"]["within_tolerance"] is audit.within_tolerance_
     for name in ("n_samples", "accuracy", "confidence", "ece", "ece_chance", "mce", "n_families"):
         assert data[name] == getattr(audit, f"{name}_")
     assert tuple(data["ece_interval"]) == audit.ece_interval_
@@ -63,7 +63,7 @@ def test_the_data_are_the_numbers_of_the_auditor(shift):
         assert [parts[name][shift] for shift in SHIFTS] == [getattr(bins, each) for each in SHIFTS]
     for direction in ("underconfident", "overconfident"):
         gaps = [row[f"detectable_{direction[:-1]}ce"] for row in data["bins"]]
-        found = audit.detectable_gaps(direction=direction)
+        found = getattr(audit.bins_, f"detectable_{direction[:-1]}ce")
         np.testing.assert_array_equal(np.array(gaps, float), found)
 
 
@@ -101,8 +101,8 @@ def test_json_is_plain_strict_stable_and_needs_no_matplotlib(faked, monkeypatch)
     assert text == without_pictures(faked).json()
     parsed = json.loads(text, parse_constant=pytest.fail)
     assert parsed == audit_data(faked)
-    assert (parsed["format"], parsed["version"]) == ("skuq-audit", 2)
-    parameters = {"alpha", "confidence_level", "n_bins", "region_alpha", "strategy"}
+    assert (parsed["format"], parsed["version"]) == ("skuq-audit", 3)
+    parameters = {"tolerance", "confidence_level", "n_bins", "region_tolerance", "strategy"}
     assert set(parsed["parameters"]) == parameters
     assert parsed["bins"][0]["accuracy"] is None
     assert (data["notes"], data["classes"], data["model"]) == (["a note"], [0, 1], None)
@@ -295,13 +295,13 @@ def test_bins_that_are_one_finding_are_told_together():
 
 def test_what_is_within_the_tolerance_or_may_be_chance_is_passed_and_told_with_its_samples():
     audit = drawn_audit(n=60_000, groups={})
-    assert audit.within_alpha_
+    assert audit.within_tolerance_
     found = verdict(audit)
     assert not [text for text in found["findings"] if "larger than" in text]
     assert found["headline"].startswith("Passed: in 5 confidence bins with samples ")
     assert "at most the tolerated 5 percentage points" in found["headline"]
     audit = drawn_audit(n=150, groups={})
-    beyond, found = np.flatnonzero(~audit.bins_.within_alpha), verdict(audit)
+    beyond, found = np.flatnonzero(~audit.bins_.within_tolerance), verdict(audit)
     assert found["headline"].startswith("Inconclusive: the test is weak: no significant ")
     found_by = (
         "too low by 19.1 or too high by 21.3 percentage points in all bins; to find 10 points"
@@ -314,7 +314,7 @@ def test_what_is_within_the_tolerance_or_may_be_chance_is_passed_and_told_with_i
     (line,) = verdict(recorded([(0.75, 40_000, 31_200)]))["findings"]
     assert "within the tolerated 5 percentage points: 70% to 80% (" in line
     assert "75.0% reported, 78.0% right)." in line
-    one = verdict(recorded([(0.75, 400, 300)], alpha=0.01))["headline"]
+    one = verdict(recorded([(0.75, 400, 300)], tolerance=0.01))["headline"]
     assert "tolerated 1 percentage point " in one
 
 
@@ -336,7 +336,7 @@ def test_a_region_is_told_in_words_with_its_numbers(plt, monkeypatch):
     ages, jobs = rng.integers(18, 80, 900), rng.choice(["cook", "nurse"], 900)
     confidence[(ages < 30) & (jobs == "nurse")] = 0.57
     X = pd.DataFrame({"age": ages, "job": jobs})
-    audit = of_confidence(y, confidence, X=X, search_regions=0.2, alpha=0.5)
+    audit = of_confidence(y, confidence, X=X, search_regions=0.2, tolerance=0.5)
     data = json.loads(json.dumps(audit_data(audit), allow_nan=False))
     (region, *_) = data["regions"]["found"]
     assert data["verdict"]["headline"].startswith("Failed: in 1 region of the inputs the reported ")

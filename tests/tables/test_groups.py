@@ -144,7 +144,7 @@ def test_an_audit_counts_a_cluster_once_in_bins_and_regions(monkeypatch):
         who, y, proba = clustered(seed)
         X = np.random.default_rng(seed).normal(size=60)[who][:, None]
         given = [{}, {"groups": who}, {"groups": who, "X": X, "search_regions": True}]
-        failed += [not from_predictions(y, proba, alpha=0.0, **each).passed_ for each in given]
+        failed += [not from_predictions(y, proba, tolerance=0.0, **each).passed_ for each in given]
     assert failed[0] >= 8
     assert (failed[1:] <= 2).all()
     hidden = np.tile([0.6, 0.4], (len(who), 1))

@@ -242,7 +242,7 @@ def test_a_saved_agent_predicts_and_learns_the_same(cls, policy, tmp_path, monke
     options = {"epistemic_factor": 0.7, "aleatoric_factor": 0.3} if cls is UADQNAlgorithm else {}
     agent = make(cls, policy, learning_starts=10, **options).learn(30)
     agent.save(tmp_path / "agent.zip")
-    loaded = cls.load(tmp_path / "agent.zip", env=RandomEnv(POLICY[policy]))
+    loaded = cls.load(tmp_path / "agent.zip", trust=True, env=RandomEnv(POLICY[policy]))
     obs = sampled(POLICY[policy])
     np.testing.assert_array_equal(*(one.predict_quantiles(obs) for one in (agent, loaded)))
     assert {name: getattr(loaded, name) for name in options} == options

@@ -83,8 +83,11 @@ def test_the_policy_chooses_the_actions_of_the_algorithm_and_so_does_its_file(
     policy, net = agent.policy, agent.quantile_net
     for each, name in [(policy, "policy"), (net, "network"), (agent, "agent")]:
         each.save(tmp_path / f"{name}.zip")
-    stored = type(policy).load(tmp_path / "policy.zip"), type(net).load(tmp_path / "network.zip")
-    loaded = cls.load(tmp_path / "agent.zip")
+    stored = (
+        type(policy).load(tmp_path / "policy.zip", trust=True),
+        type(net).load(tmp_path / "network.zip", trust=True),
+    )
+    loaded = cls.load(tmp_path / "agent.zip", trust=True)
     for chooses in (policy, net, *stored, loaded, loaded.policy):
         np.testing.assert_array_equal(chooses.predict(x, deterministic=True)[0], expected)
 
@@ -97,19 +100,19 @@ def test_factors_can_be_changed_and_are_kept_unless_given_anew(tmp_path):
         setattr(agent, name, value)
     agent.save(tmp_path / "agent.zip")
     agent.policy.save(tmp_path / "policy.zip")
-    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip")
+    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", trust=True)
     averse, _ = agent.predict(x)
     assert (averse != neutral).any()
-    for chooses in (loaded, type(agent.policy).load(tmp_path / "policy.zip")):
+    for chooses in (loaded, type(agent.policy).load(tmp_path / "policy.zip", trust=True)):
         np.testing.assert_array_equal(chooses.predict(x)[0], averse)
     given = {"aleatoric_factor": 3.0, "epistemic_factor": 0.5, "noise_scale": 0.5, "gamma": 0.5}
     given |= {"learning_starts": 3}
-    anew = UADQNAlgorithm.load(tmp_path / "agent.zip", seed=1, **given)
+    anew = UADQNAlgorithm.load(tmp_path / "agent.zip", trust=True, seed=1, **given)
     for one, settings in [(loaded, changed), (anew, changed | given)]:
         assert {name: getattr(one, name) for name in settings} == settings
     assert anew.quantile_net.aleatoric_factor == 3.0
     with pytest.raises(TypeError, match="gama, q"):
-        UADQNAlgorithm.load(tmp_path / "agent.zip", q=1, gama=0.5)
+        UADQNAlgorithm.load(tmp_path / "agent.zip", trust=True, q=1, gama=0.5)
 
 
 def outcome(cls, space, normalize_images):
@@ -151,7 +154,9 @@ def test_training_warns_without_its_replay_buffer_or_any_update(cls, tmp_path):
         agent = make(cls).learn(10)
     agent.learn(2, reset_num_timesteps=False).save(tmp_path / "agent.zip")
     agent.save_replay_buffer(tmp_path / "buffer.pkl")
-    anew, resumed, whole = (cls.load(tmp_path / "agent.zip", env=RandomEnv()) for _ in range(3))
+    anew, resumed, whole = (
+        cls.load(tmp_path / "agent.zip", trust=True, env=RandomEnv()) for _ in range(3)
+    )
     with pytest.warns(UserWarning, match="step 12"):
         resumed.learn(2, reset_num_timesteps=False)
     whole.load_replay_buffer(tmp_path / "buffer.pkl")
@@ -166,7 +171,7 @@ def test_agents_and_policies_of_other_algorithms_are_refused_by_name(cls, tmp_pa
     for other in {*ALGORITHMS, DQN, QRDQN} - {cls}:
         make(other).save(tmp_path / f"{other.__name__}.zip")
         with pytest.raises(ValueError, match=cls.__name__):
-            cls.load(tmp_path / f"{other.__name__}.zip")
+            cls.load(tmp_path / f"{other.__name__}.zip", trust=True)
     with pytest.raises(ValueError, match="ActorCriticPolicy"):
         cls(ActorCriticPolicy, RandomEnv())
 
@@ -184,9 +189,12 @@ def test_callbacks_of_the_library_are_called(tmp_path):
     agent = make().learn(60, callback=[kept, evaluation])
     assert agent.num_timesteps == 25  # stopped: any score is above the threshold
     for step in (10, 20):
-        assert UADQNAlgorithm.load(tmp_path / f"rl_model_{step}_steps.zip").num_timesteps == step
+        assert (
+            UADQNAlgorithm.load(tmp_path / f"rl_model_{step}_steps.zip", trust=True).num_timesteps
+            == step
+        )
         assert (tmp_path / f"rl_model_replay_buffer_{step}_steps.pkl").exists()
-    best, x = UADQNAlgorithm.load(tmp_path / "best_model.zip"), sampled(VECTOR, 5)
+    best, x = UADQNAlgorithm.load(tmp_path / "best_model.zip", trust=True), sampled(VECTOR, 5)
     np.testing.assert_array_equal(best.predict_quantiles(x), agent.predict_quantiles(x))
 
 
@@ -217,7 +225,7 @@ def test_normalised_environments_are_saved_beside_the_agent(tmp_path):
     loaded = VecNormalize.load(tmp_path / "normalised.pkl", DummyVecEnv([RandomEnv] * 2))
     np.testing.assert_array_equal(loaded.obs_rms.mean, env.obs_rms.mean)
     agent.save(tmp_path / "agent.zip")
-    UADQNAlgorithm.load(tmp_path / "agent.zip", env=loaded).learn(12)
+    UADQNAlgorithm.load(tmp_path / "agent.zip", trust=True, env=loaded).learn(12)
 
 
 def test_hyperparameters_of_the_zoo_are_taken():
@@ -273,7 +281,7 @@ def test_replay_buffers_of_the_library_may_be_used(policy, options, buffer, tmp_
     assert type(agent.replay_buffer) is buffer
     assert agent._n_updates > 0
     agent.save(tmp_path / "agent.zip")
-    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", env=options.get("env"))
+    loaded = UADQNAlgorithm.load(tmp_path / "agent.zip", trust=True, env=options.get("env"))
     assert loaded.n_steps == options.get("n_steps", 1)
 
 

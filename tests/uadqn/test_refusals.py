@@ -1,5 +1,9 @@
 """What agents, environments and policies refuse, with a word of the message."""
 
+import io
+import pickle
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -138,7 +142,7 @@ def test_settings_are_checked_on_loading_and_when_they_are_changed(tmp_path):
     agent.save(tmp_path / "agent.zip")
     for settings, word, error in rows(SETTINGS):
         with pytest.raises(error, match=word):
-            UADQNAlgorithm.load(tmp_path / "agent.zip", **settings)
+            UADQNAlgorithm.load(tmp_path / "agent.zip", trust=True, **settings)
         (name, value) = next(iter(settings.items()))
         if name in ("epistemic_factor", "aleatoric_factor", "aleatoric"):
             before = getattr(agent, name)
@@ -232,3 +236,25 @@ def test_rewards_of_played_episodes_and_observations_of_predictions_are_checked(
         play_episodes(lambda: make_env(env), lambda X: np.zeros(len(X), int), [7])
     with pytest.raises(ValueError, match=r"observation .* nan"):
         small(QuantileDQN, RandomEnv()).predict(np.full(4, np.nan, np.float32), deterministic=True)
+
+
+def test_files_of_agents_networks_and_policies_run_no_code_unless_they_are_trusted(tmp_path):
+    agent = UADQNAlgorithm("MlpPolicy", RandomEnv(), policy_kwargs=SMALL, buffer_size=10)
+    forged, ran = tmp_path / "forged.zip", tmp_path / "ran"
+    forged.write_bytes(pickle.dumps(RunsCode(ran)))
+    for made in (agent, agent.policy, agent.quantile_net):
+        made.save(tmp_path / "own.zip")
+        for path in (forged, tmp_path / "own.zip", io.BytesIO(forged.read_bytes())):
+            with pytest.raises(ValueError, match="trust=True"):
+                type(made).load(path)
+    assert not ran.exists()
+    pickle.loads(forged.read_bytes())
+    assert ran.exists()  # as it would have
+
+
+class RunsCode:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)

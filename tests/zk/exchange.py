@@ -128,7 +128,7 @@ def small_exchange(folder):
     X = rng.normal(size=(60, 2))
     y = (X[:, 0] + rng.normal(size=60) > 0).astype(int)
     made = Exchange(folder, LogisticRegression().fit(X, y), X, y, slice(12))
-    made.question = {"alpha": 0.2, "n_bins": 2, "confidence_level": 0.95}
+    made.question = {"tolerance": 0.2, "n_bins": 2, "confidence_level": 0.95}
     made.sample = {"false_share": 0.3, "error": 0.1}
     return made
 
@@ -139,7 +139,7 @@ def make_exchange(folder):
     with quick_commitments() as patch:
         patch.setattr(sizes, "MANY_ROWS", TWO_BLOCKS)
         allowed = {"n_bins": 2, "n_proofs": 3, "n_attestations": 3}
-        commit(made.model, table, folder, tolerance=0.02, **allowed)
+        commit(made.model, table, folder, max_error=0.02, **allowed)
     attest_and_check(made, "1")
     prove_and_verify(made, ["bins", "predictions"])
 
@@ -149,7 +149,7 @@ def run_in(folder):
     X, y = make_gaussian_classes((60, 60, 20), random_state=0)[:2]
     y, rows = np.array(["x", "y", "z"])[y], np.random.default_rng(0).permutation(len(X))[:N]
     made = Exchange(folder, LogisticRegression().fit(X, y), X, y, rows)
-    made.question = {"alpha": 0.1, "n_bins": 4, "confidence_level": 0.95}
+    made.question = {"tolerance": 0.1, "n_bins": 4, "confidence_level": 0.95}
     # So few rows could not fail at 0.95 whatever their labels are.
     made.settings["verdict"]["confidence_level"] = 0.6
     made.sample = {"false_share": 0.1, "error": 0.2}  # 16 predictions are proven
@@ -184,14 +184,14 @@ def make_run(folder):
     prove_and_verify(made, LEVELS)
     write_json(made.other_verdict, verdict_at_another_alpha(made))
     attest_and_check(made, "mine")
-    prove(made.dishonest, *made.few, made.shrunk, alpha=0.1, n_bins=1)
+    prove(made.dishonest, *made.few, made.shrunk, tolerance=0.1, n_bins=1)
 
 
 def verdict_at_another_alpha(made):
-    """A valid proof of the same commitment about the same sums, but for alpha=0.2."""
+    """A valid proof of the same commitment about the same sums, but for tolerance=0.2."""
     committed = load_commitment(made.public)
     statement = VerdictStatement.of({**read_json(made.verdict / "statement.json"), "alpha": 0.2})
     files = sorted((made.verdict / "chunks").iterdir())
     outputs = [[int(v) for v in read_json(path)["outputs"]] for path in files]
-    about = committed.shape, committed.tolerance, statement, outputs, range(len(outputs))
+    about = committed.shape, committed.max_error, statement, outputs, range(len(outputs))
     return Prover(committed).prove(statement, "verdict", verdict_inputs(*about), "verdict")

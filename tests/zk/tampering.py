@@ -19,7 +19,7 @@ LEVELS = ["bins", "verdict", "predictions"]
 STATED, CHUNK, NEXT = "statement.json", "chunks/00000.json", "chunks/00001.json"
 N, PROVEN = 24, 16  # reference data of the run, and predictions of them that are proven
 COMMITTED = {"n_bins": 4, "n_proofs": 12, "n_attestations": 4, "verdict_samples": 28}
-COMMITTED["tolerance"] = 0.02
+COMMITTED["max_error"] = 0.02
 # Reasons that most changes are refused for.
 NOT_HELD, OTHER_WEIGHTS = "does not hold", "different weights"
 

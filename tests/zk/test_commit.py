@@ -27,7 +27,7 @@ def test_a_commitment_is_as_small_as_it_can_be_and_agrees_with_the_model(run):
     labels, confidence = reported_predictions(run.public, run.X)
     proba = run.model.predict_proba(run.X)
     np.testing.assert_array_equal(labels, run.model.classes_[proba.argmax(axis=1)])
-    np.testing.assert_allclose(confidence, proba.max(axis=1), atol=COMMITTED["tolerance"])
+    np.testing.assert_allclose(confidence, proba.max(axis=1), atol=COMMITTED["max_error"])
     assert run.committed.record["agreement"]["argmax"] == 1.0
     other = load_commitment(run.dishonest)
     assert other.shape == shape
@@ -76,8 +76,8 @@ def test_the_same_model_is_never_committed_to_by_the_same_numbers(run, monkeypat
     [
         ({"max_memory": 0.1}, r"too large: \d+ committed numbers .* max_memory=0.1 GiB"),
         ({"n_proofs": 10**6}, r"too large: \d+ committed numbers need a circuit of at least"),
-        ({"tolerance": 1e-5}, "tolerance=1e-05"),
-        ({"tolerance": 0}, "`tolerance` must be"),
+        ({"max_error": 1e-5}, "max_error=1e-05"),
+        ({"max_error": 0}, "`max_error` must be"),
         ({"n_bins": 0}, "`n_bins` must be"),
         ({"n_proofs": 1.5}, "`n_proofs` must be"),
         ({"verdict_samples": -1}, "`verdict_samples` must be"),
@@ -95,9 +95,9 @@ def test_what_cannot_be_committed_to_leaves_no_folder(
 
 @pytest.mark.parametrize("name", ["public/index.html", "private/ledger.json"])
 def test_what_was_in_the_folder_before_is_kept_but_an_empty_one_may_be_there(run, tmp_path, name):
-    impossible, mine = {**COMMITTED, "tolerance": 1e-5}, tmp_path / name
+    impossible, mine = {**COMMITTED, "max_error": 1e-5}, tmp_path / name
     (tmp_path / "public").mkdir()
-    with pytest.raises(ValueError, match="tolerance=1e-05"):  # it goes on until here
+    with pytest.raises(ValueError, match="max_error=1e-05"):  # it goes on until here
         commit(run.model, run.X, tmp_path, **impossible)
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("mine", encoding="utf-8")
@@ -117,8 +117,8 @@ def test_columns_must_be_those_that_the_model_was_fitted_on(run, tmp_path):
 def test_columns_may_hold_numbers_of_several_types(run, tmp_path, dtype):
     frame = pd.DataFrame({"x": run.X[:, 0], "above": pd.Series(run.X[:, 1] > 0, dtype=dtype)})
     model = LogisticRegression().fit(frame, run.y)
-    with pytest.raises(ValueError, match="cannot be kept within tolerance=1e-05"):  # and no more
-        commit(model, frame, tmp_path / "out", **{**COMMITTED, "tolerance": 1e-5})
+    with pytest.raises(ValueError, match="cannot be kept within max_error=1e-05"):  # and no more
+        commit(model, frame, tmp_path / "out", **{**COMMITTED, "max_error": 1e-5})
 
 
 def test_the_form_of_a_given_reference_string_is_checked(run, tmp_path, monkeypatch):

@@ -125,7 +125,7 @@ def twins_in(folder):
     model = LogisticRegression().fit(X, np.where(other, TWIN, shown))
     made = Exchange(folder, model, X, shown, slice(None))
     made.data = made.X_ref, made.y_ref = draw(26)[:2]
-    made.question = {"alpha": 0.3, "n_bins": 2, "confidence_level": 0.95}
+    made.question = {"tolerance": 0.3, "n_bins": 2, "confidence_level": 0.95}
     return made
 
 
@@ -134,7 +134,7 @@ def make_twins(folder):
     made = twins_in(folder)
     with quick_commitments() as patch:
         patch.setattr(rules, "check_texts", lambda *_: None)  # a provider may change the software
-        commit(made.model, made.X, folder, n_bins=2, n_proofs=6, tolerance=0.02)
+        commit(made.model, made.X, folder, n_bins=2, n_proofs=6, max_error=0.02)
         prove(made.public, *made.data, made.bins, **made.question)
         verified(made, "bins", absent_classes=[TWIN])
 

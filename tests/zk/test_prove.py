@@ -14,7 +14,7 @@ from skuq.zk import _private_commitment as simultaneous
 from skuq.zk._files import read_json, write_json
 from tests.zk.tampering import CHUNK, LEVELS, STATED, N, contents_of, never
 
-ASKED = {"alpha": 0.1, "n_bins": 4}
+ASKED = {"tolerance": 0.1, "n_bins": 4}
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_another_audit_into_the_same_folder_fails(run):
     before, ledger = contents_of(run.bins), run.ledger.read_bytes()
     fewer = run.X_ref[:-1], run.y_ref[:-1]
     for data, settings in (
-        (run.data, {"alpha": 0.2}),
+        (run.data, {"tolerance": 0.2}),
         (run.data, {"n_bins": 3}),
         (run.data, {"confidence_level": None}),
         (run.data, run.settings["verdict"]),
@@ -76,12 +76,12 @@ def test_a_challenge_for_something_else_is_not_answered(run, tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"alpha": -0.1}, "alpha=-0.1 is impossible"),
+        ({"tolerance": -0.1}, "alpha=-0.1 is impossible"),
         *(({"n_bins": n}, f"n_bins={n}, which must be from 1 to 4") for n in (0, 5)),
         ({"confidence_level": 1.0}, "confidence_level=1.0 is impossible"),
         ({"level": "nothing"}, "`level` must be"),
-        ({"level": "verdict", "alpha": 0.0505}, "not a multiple of 0.001"),
-        ({"level": "verdict", "alpha": 0.2}, r"at least \d+ reference samples instead of 24"),
+        ({"level": "verdict", "tolerance": 0.0505}, "not a multiple of 0.001"),
+        ({"level": "verdict", "tolerance": 0.2}, r"at least \d+ reference samples instead of 24"),
         ({"X_ref": np.full((N, 2), 1e6)}, "Feature 0 is 1e.06 in row 0, outside the committed"),
         ({"y_ref": ["w"] * N}, r"\['w'\] not in \['x', 'y', 'z'\]"),
         ({"y_ref": [["x"] * N]}, "Labels"),
@@ -166,7 +166,7 @@ def test_proofs_at_once_are_counted_before_they_are_made_and_kept_one_by_one(
 
     monkeypatch.setattr(backend, "prove", fake)
     write_json(ledger, {"audits": 0, "attestations": 0, "pads": 0})
-    asked = {"alpha": 0.35, "n_bins": 4, "n_jobs": 2}
+    asked = {"tolerance": 0.35, "n_bins": 4, "n_jobs": 2}
     with pytest.raises(ProofSystemError, match="planted"):
         prove(run.public, *run.data, out, **asked)
     assert len({witness for witness, _, _ in seen}) == 2

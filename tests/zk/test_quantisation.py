@@ -224,14 +224,14 @@ def test_confidences_are_within_the_tolerance_of_the_model():
         bits.append(rounded.weight_bits)
     assert bits == sorted(bits)
     assert bits[0] < bits[-1]
-    with pytest.raises(ValueError, match=r"within tolerance=0.0009 .* \(0.00\d+ was reached\)"):
+    with pytest.raises(ValueError, match=r"within max_error=0.0009 .* \(0.00\d+ was reached\)"):
         q.fit_fixed_point(network, X, 0.0009)
 
 
 @pytest.mark.parametrize(
     ("hidden", "size", "tolerance", "message"),
     [
-        ([9] * 5, 9.0, 0.01, r"tolerance=0.01 .*\(its numbers are too large at every"),
+        ([9] * 5, 9.0, 0.01, r"max_error=0.01 .*\(its numbers are too large at every"),
         # The unit of its logits would be smaller than single precision holds.
         ([1] * 20, 1e-3, 0.1, "fewer layers"),
     ],

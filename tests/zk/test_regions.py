@@ -114,7 +114,7 @@ def balanced_in(folder):
     model.coef_, model.intercept_ = np.full((1, 2), 1e-3), np.array([math.log(3)])  # 3/4 for 1
     y = np.where(X[:, 0] > 0.5, 1, np.arange(40) % 4 == 1)  # all right, and half of them
     made = Exchange(folder, model, X, y, slice(None))
-    made.question = {"alpha": 0.05, "n_bins": 1, "confidence_level": 0.95}
+    made.question = {"tolerance": 0.05, "n_bins": 1, "confidence_level": 0.95}
     for settings in made.settings.values():
         settings["regions"] = folder / "regions.json"
     made.settings["verdict"]["confidence_level"] = None
@@ -126,7 +126,7 @@ def make_balanced(folder):
     """A commitment to the model, and audits of it with regions and of the whole."""
     made = balanced_in(folder)
     table = pd.DataFrame(made.X, columns=["income", "age"])
-    settings = {"n_bins": 1, "n_proofs": 40, "n_attestations": 2, "tolerance": 0.02}
+    settings = {"n_bins": 1, "n_proofs": 40, "n_attestations": 2, "max_error": 0.02}
     with quick_commitments() as patch:
         commit(made.model, table, folder, verdict_samples=80, **settings)
         write_json(folder / "regions.json", {"kind": KIND, "format": FORMAT, "tree": TREE})
@@ -167,7 +167,7 @@ def test_a_group_that_another_one_balances_fails_by_itself_alone(balanced, level
     assert (found.sums.confidence == sum(part.confidence for part in mine)).all()
     # One joint level, of all samples and of two regions.
     for part in (found, *found.regions):
-        single = audit_sums(part.sums, alpha=0.05, confidence_level=1 - 0.05 / 3, share=1)
+        single = audit_sums(part.sums, tolerance=0.05, confidence_level=1 - 0.05 / 3, share=1)
         np.testing.assert_allclose(part.result.bins.threshold, single.bins.threshold)
 
 
@@ -226,7 +226,7 @@ def test_a_region_with_too_few_samples_to_fail_is_named(balanced):
         BinSums(np.array([0, ONE]), *(np.array([v]) for v in (n, n // 2, n * ONE // 2)), ONE)
         for n in (2, 38)
     )
-    judgements = judged([few, many], statement, committed.tolerance)
+    judgements = judged([few, many], statement, committed.max_error)
     region = np.repeat([0, 1], [2, 38])
     found = audited(committed, statement, judgements, region, 2, [], [], "test")
     assert found.passed

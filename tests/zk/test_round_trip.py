@@ -29,7 +29,7 @@ REPORTED, NO_TEST = "reported.json", {"allow_test_string": False}
 
 def test_a_fresh_audit_verifies(exchange, tmp_path):
     """Its proofs are made here, whatever the cache of the tests holds."""
-    asked = {**exchange.question, "alpha": 0.25}
+    asked = {**exchange.question, "tolerance": 0.25}
     prove(exchange.public, *exchange.data, tmp_path / "fresh", **asked)
     found = t.verified(exchange, "bins", tmp_path / "fresh", **asked)
     labels, confidence = zk.reported_predictions(exchange.public, exchange.X_ref)
@@ -278,13 +278,13 @@ def test_an_audit_that_could_not_fail_is_refused_and_the_smallest_gap_reported(e
             {**record, "n_samples": times * record["n_samples"], **entries}
         )
         many = {name: times * getattr(sums, name) for name in ("count", "correct", "confidence")}
-        judgements = judged([sums._replace(**many)], statement, committed.tolerance)
+        judgements = judged([sums._replace(**many)], statement, committed.max_error)
         region = np.zeros(statement.n_samples, np.int64)
         return audited(committed, statement, judgements, region, 1, [], [], "test")
 
-    for alpha, confidence_level in ((1.0, None), (1.0, 0.95), (0.2, 1 - 1e-9)):
+    for tolerance, confidence_level in ((1.0, None), (1.0, 0.95), (0.2, 1 - 1e-9)):
         with pytest.raises(VerificationError, match="could not have failed"):
-            result_of(alpha=alpha, confidence_level=confidence_level)
+            result_of(alpha=tolerance, confidence_level=confidence_level)
     for times in (1, 50):
         result = result_of(times, alpha=0.05)
         for kind in ("underconfidence", "overconfidence"):

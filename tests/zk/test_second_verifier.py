@@ -110,10 +110,10 @@ def test_its_command_line(second, exchange, tmp_path, capsys):
     frame = pd.DataFrame(exchange.X_ref, columns=["a", "b"]).assign(y=exchange.y_ref)
     frame.to_csv(table, index=False, float_format="%.17g")
 
-    def asked(alpha, bundle, data=table):
+    def asked(tolerance, bundle, data=table):
         given = {"commitment": exchange.public, "keys": exchange.keys, "srs": own, "label": "y"}
         given |= {"classes": "0,1", "data": data, "bins": 2, "confidence-level": 0.95}
-        given |= {"level": "bins", "alpha": alpha}
+        given |= {"level": "bins", "tolerance": tolerance}
         parts = [str(part) for name, value in given.items() for part in (f"--{name}", value)]
         return second.main(["audit", str(bundle), *parts])
 
@@ -133,8 +133,8 @@ def test_its_command_line(second, exchange, tmp_path, capsys):
 
 @pytest.mark.parametrize(("n_classes", "n_bins"), [(2, 10), (3, 4), (30, 7), (2, 1)])
 def test_it_knows_which_verdicts_might_pass_whatever_the_labels_are(second, n_classes, n_bins):
-    for confidence_level, alpha in product((None, 0.5, 0.95), (0.0, 0.05, 0.2, 0.45, 0.5)):
-        asked = {"n_bins": n_bins, "alpha": alpha, "confidence_level": confidence_level}
+    for confidence_level, tolerance in product((None, 0.5, 0.95), (0.0, 0.05, 0.2, 0.45, 0.5)):
+        asked = {"n_bins": n_bins, "alpha": tolerance, "confidence_level": confidence_level}
         asked["regions"] = None
         for n in (1, 5, 20, 40, 80, 10**4):
             refused = too_few_to_fail(n, n_classes, question(**asked))
@@ -144,15 +144,15 @@ def test_it_knows_which_verdicts_might_pass_whatever_the_labels_are(second, n_cl
 @pytest.mark.parametrize("level", [None, 0.5, 0.95, 0.999])
 def test_it_refuses_audits_that_no_test_could_fail(second, level):
     rng, refused = np.random.default_rng(0), 0
-    for n, alpha in product((1, 2, 5, 20, 60), (0.0, 0.3, 0.97)):
+    for n, tolerance in product((1, 2, 5, 20, 60), (0.0, 0.3, 0.97)):
         count = rng.multinomial(n, [0.3, 0.3, 0.4])
         confidence = np.round(count * [0.55, 0.75, 0.95] * 1000).astype(int)
         # The audit passes as it is, since as many predictions are right as should be.
         right = np.minimum(count, np.round(confidence / 1000).astype(int))
         sums = BinSums(np.array([500, 667, 833, 1000]), count, right, confidence, 1000)
-        first = judge(sums, SimpleNamespace(alpha=alpha, single_level=level), 0.0).could_fail
+        first = judge(sums, SimpleNamespace(alpha=tolerance, single_level=level), 0.0).could_fail
         found = {"count": count.tolist(), "confidence_sum": (confidence / 1000).tolist()}
-        if not second.could_fail(found, alpha, level):
+        if not second.could_fail(found, tolerance, level):
             assert not first
             refused += 1
     assert refused >= 1

@@ -244,5 +244,5 @@ def test_with_one_sample_less_all_labels_may_pass_a_verdict(n_classes, n_bins, a
 
 def test_the_default_question_needs_the_samples_that_the_guide_names():
     assert needed_by(2, 10, 0.05, 0.95) == 54
-    assert "use a smaller alpha." in st.too_few_to_fail(10**9, 2, asking(10, 0.5, 0.95))
+    assert "use a smaller tolerance." in st.too_few_to_fail(10**9, 2, asking(10, 0.5, 0.95))
     assert st.too_few_to_fail(10**9, 2, asking(10, 0.499, 0.95)) == ""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skuq import calibration
-from skuq.calibration import _bin_audit, _conditions, choose_alpha, top_label_predictions
+from skuq.calibration import _bin_audit, _conditions, choose_tolerance, top_label_predictions
 
 FIVE = {"n_bins": 5, "random_state": 0}
 
@@ -18,13 +18,13 @@ def recorded(n, wrong_by=0.0):
     return y, np.column_stack([confidence, 1 - confidence])
 
 
-def share_passed(y, proba, size, level, alpha):
+def share_passed(y, proba, size, level, tolerance):
     """Share of 50 fresh draws without a finding."""
     rng, answers = np.random.default_rng(1), top_label_predictions(y, proba, classes=[0, 1])
     edges = calibration.bin_edges(answers.confidence, 5, "uniform")
     drawn = (answers.at(rng.integers(len(y), size=size)) for _ in range(50))
     sums = (calibration.bin_sums(each, edges)[0] for each in drawn)
-    scans = (calibration.scan_bins(each, alpha=alpha, level=1 - level) for each in sums)
+    scans = (calibration.scan_bins(each, tolerance=tolerance, level=1 - level) for each in sums)
     return np.mean([not scan.findings for scan in scans])
 
 
@@ -36,7 +36,7 @@ def test_with_the_tolerance_fresh_draws_pass_as_often_as_asked_for(
     monkeypatch.setattr("skuq.calibration._scan.N_SIMULATIONS", 500)
     y, proba = recorded(2000, wrong_by)
     given = {"reference_size": size, "confidence_level": level, "n_repeats": 100, **FIVE}
-    study = choose_alpha(y, proba, **given)
+    study = choose_tolerance(y, proba, **given)
     passed = share_passed(y, proba, size, level, study.tolerance)
     # Errors of the draws of the study, 100, and of these.
     assert passed >= level - 3.5 * np.sqrt(level * (1 - level) * (1 / 100 + 1 / 50))
@@ -50,7 +50,9 @@ def test_the_size_is_that_of_the_predictions_the_seed_decides_and_classes_are_th
     names = np.array(["z", "a"])
 
     def study(seed, labels=y, **settings):
-        return choose_alpha(labels, proba, n_bins=5, n_repeats=10, random_state=seed, **settings)
+        return choose_tolerance(
+            labels, proba, n_bins=5, n_repeats=10, random_state=seed, **settings
+        )
 
     one = study(3)
     assert one == study(3, reference_size=400) == study(np.random.RandomState(3))
@@ -60,10 +62,10 @@ def test_the_size_is_that_of_the_predictions_the_seed_decides_and_classes_are_th
 
 def test_a_level_that_few_simulations_cannot_resolve_is_that_of_the_bound():
     # All draws are the same: 50 correct ones of 50, in one bin, are evidence of
-    # -50 log(0.7 + alpha), in one run.
+    # -50 log(0.7 + tolerance), in one run.
     settings = {"classes": [0, 1], "confidence_level": 0.999, "n_repeats": 30}
-    study = choose_alpha(np.zeros(50), [[0.7, 0.3]] * 50, n_bins=1, random_state=0, **settings)
-    assert study.tolerance == pytest.approx((0.8 * 0.001 / 2) ** (1 / 50) - 0.7, abs=1e-3)
+    study = choose_tolerance(np.zeros(50), [[0.7, 0.3]] * 50, n_bins=1, random_state=0, **settings)
+    assert study.tolerance == pytest.approx((0.8 * 0.5 * 0.001) ** (1 / 50) - 0.7, abs=1e-3)
 
 
 @pytest.mark.parametrize(("n", "size"), [(300, 30), (300, 300), (40, 300)])
@@ -78,7 +80,7 @@ def test_of_large_reference_sets_as_many_samples_are_drawn_as_are_searched(
     X = np.random.default_rng(0).uniform(0.5, 1, (n, 2)).round(3)
     given = {"reference_size": size, "n_repeats": 3, "confidence_level": 0.8, "random_state": 0}
     proba = np.column_stack([X[:, 0], 1 - X[:, 0]])
-    choose_alpha(np.arange(n) % 2, proba, X=X, **given)
+    choose_tolerance(np.arange(n) % 2, proba, X=X, **given)
     ((drawn, level),) = searched
     assert (len(drawn), level) == (3, 0.8)
     for conditions, predictions in drawn:
