@@ -304,10 +304,10 @@ def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> Floa
     return np.minimum(scores, np.finfo(float).max)
 
 
-def stretched(lower: FloatArray, upper: FloatArray, limit: float) -> tuple[FloatArray, FloatArray]:
+def stretched(lower: FloatArray, upper: FloatArray, limit: Any) -> tuple[FloatArray, FloatArray]:
     """Rescale intervals to contain all targets whose interval score is at most `limit`."""
     with np.errstate(over="ignore"):
-        by = max(limit, -0.5) * np.maximum(upper - lower, np.finfo(float).tiny)
+        by = np.maximum(limit, -0.5) * np.maximum(upper - lower, np.finfo(float).tiny)
     return lower - by, upper + by
 
 

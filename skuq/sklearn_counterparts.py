@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from sklearn import model_selection
 from sklearn import pipeline as sklearn_pipeline
 from sklearn.base import BaseEstimator, clone, is_classifier
-from sklearn.model_selection import cross_val_predict
+from sklearn.model_selection import KFold, cross_val_predict
+from sklearn.preprocessing import TargetEncoder
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.metaestimators import available_if
@@ -193,3 +194,11 @@ def fold_splits(
     folds = getattr(model_selection, name)(n_folds, shuffle=True, random_state=seed)
     # StratifiedGroupKFold may leave a fold empty.
     return [(train, test) for train, test in folds.split(y, y, codes) if len(test)]
+
+
+def target_encoder(regression: bool, seed: int) -> TargetEncoder:
+    """Encoder of categories by target means, of rows in other folds in `fit_transform`."""
+    kind = "continuous" if regression else "auto"
+    if TargetEncoder().shuffle is True:  # before scikit-learn 1.9
+        return TargetEncoder(target_type=kind, random_state=seed)
+    return TargetEncoder(target_type=kind, cv=KFold(5, shuffle=True, random_state=seed))

@@ -107,7 +107,7 @@ def quantify(
     if report is not None:
         _io.require_plots("--report")
     from skuq._table_files import CsvFormat, check_writable, open_table
-    from skuq.tables import TableModel, guessing_note, later_notes, weak_class_notes
+    from skuq.tables import TableModel, guessing_note, quality_warnings
 
     with _refused():
         # Check all files before any long computation.
@@ -128,8 +128,7 @@ def quantify(
                     f"({', '.join(tables['train'].columns[:5])}, ...); is it the right file?"
                 )
             model = _trained(tables, save, trust, quiet, **training)
-            first = [*model.warnings_, *later_notes(model, coverage)]
-            first += weak_class_notes(model, coverage)
+            first = [*model.warnings_, *quality_warnings(model, coverage)]
             last = model.notes_[len(model.warnings_) :]
         if new is not None and out is not None:
             unread, said = _scored(model, new, out, report, coverage, strict)
@@ -265,9 +264,12 @@ def _scored(
 
     from skuq._table_files import write_table
     from skuq.labels import true_name
-    from skuq.tables import NewValuesWarning, coverage_notes, table_notes
+    from skuq.tables import UNUSUAL, NewValuesWarning, coverage_notes, table_notes, unusual_note
 
-    kinds, table.strips = columns_as_text(model), model.columns_.read_text
+    # Text columns in training and the id are read as text.
+    read = {*model.columns_.numbers_, *model.columns_.dates_} - {*model.columns_.formats_}
+    texts = [name for name in [*model.feature_names_in_, model.id_] if name and name not in read]
+    kinds, table.strips = dict.fromkeys(texts, str), model.columns_.read_text
     # The target is copied to the output, because an audit of the output needs it.
     has_truth = model.target_ in table.columns
     if has_truth:
@@ -277,10 +279,10 @@ def _scored(
     total: Any = 0  # counts of all chunks so far
     kept: list[pd.DataFrame] = []
     pages: list[Report] = []
-    n_unread, first_unread = 0, ""
+    n_unread, n_unusual, first_unread = 0, 0, ""
 
     def results() -> Iterator[pd.DataFrame]:
-        nonlocal n_unread, first_unread, total
+        nonlocal n_unread, n_unusual, first_unread, total
         for chunk in table.chunks(dtype=kinds, text_columns=names):
             with warnings.catch_warnings():  # one note on all chunks replaces these warnings
                 warnings.simplefilter("ignore", NewValuesWarning)
@@ -289,6 +291,7 @@ def _scored(
             unread = rows["reasons"][rows["prediction"].isna()]
             first_unread = first_unread or next(iter(unread), "")
             n_unread += len(unread)
+            n_unusual += int((rows["conformal_p_value"] <= UNUSUAL).sum())
             if has_truth:
                 truth = chunk[model.target_].to_numpy()
                 rows.insert(len(names), true_name(model.target_), truth)
@@ -307,17 +310,10 @@ def _scored(
     if report is not None:
         pages[0].write(report)
     said = table_notes(total, measured_later="time" in model.held_out_)
-    said += coverage_notes(int(model.n_effective_), coverage)
+    said += coverage_notes(model, coverage)
     said += [written.note] if written.note else []
     first = [] if n_unread == 0 else [f"{n_unread} of {written.rows} rows {first_unread}."]
-    return first, [*said, f"{written.rows - n_unread} rows were predicted."]
-
-
-def columns_as_text(model: TableModel) -> dict[str, type[str]]:
-    """Columns to read as text from any file: text columns in training, and the id column."""
-    read = {*model.columns_.numbers_, *model.columns_.dates_} - {*model.columns_.formats_}
-    names = [name for name in model.feature_names_in_ if name not in read]
-    return dict.fromkeys([*names, *([model.id_] if model.id_ else [])], str)
+    return first, [*said, unusual_note(n_unusual, written.rows - n_unread, model)]
 
 
 def _given(model: str, trust: bool) -> Any:

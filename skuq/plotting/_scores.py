@@ -112,7 +112,7 @@ class RiskCoverageDisplay(Display):
 
     def description(self) -> str:
         return (
-            f"Selective risk ({RISKS[self.loss]}) by coverage: from {self.curve.risk[0]:.3g} to "
+            f"{RISKS[self.loss]} by share answered: from {self.curve.risk[0]:.3g} to "
             f"{self.curve.risk[-1]:.3g} if all are answered; area under the curve {self.area:.3g}."
         )
 
@@ -134,7 +134,7 @@ class RiskCoverageDisplay(Display):
         if self.unit and self.loss != "absolute_error":
             unit = f"{unit}²" if self.unit.isalpha() else f", ({unit[2:]})²"
         risk_name = f"selective risk ({RISKS[self.loss]}{unit})"
-        self.ax_.set(xlabel="coverage", ylabel=risk_name, xlim=(0, 1))
+        self.ax_.set(xlabel="share answered", ylabel=risk_name, xlim=(0, 1))
         headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above all curves
         highest = self.ax_.dataLim.ymax
         # NO_RISK applies to error rates only: regression losses may be small because of the unit of

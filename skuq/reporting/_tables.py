@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from skuq import plotting
+from skuq import plotting, tables
+from skuq.explanations import SEPARATOR
 from skuq.labels import counted
 from skuq.metrics import area_under_risk_coverage, misclassification_auroc, risk_coverage_curve
 from skuq.reporting._audit import audit_data, sentences
 from skuq.reporting._report import Report, cells, picture
-from skuq.tables import TableModel, guessing_note, later_notes, table_notes, weak_class_notes
+from skuq.tables import TableModel
 from skuq.validation import as_pandas
 
-UNUSUAL = 0.05  # rows with a conformal p-value up to this are called unusual
-SHOWN_ROWS, SHOWN_CLASSES, SHOWN_GROUPS = 15, 10, 10  # maximum numbers
+SHOWN_ROWS, SHOWN_CLASSES, SHOWN_GROUPS = 50, 10, 10  # maximum numbers
+REVIEWS = ("not scored", "unusual", "out of range", "unseen", "undecided")
 FEWEST_OF_GROUP, FEWEST_FOR_AUDIT = 20, 100  # minimum numbers of held-out rows
 SHARE = "{:.1%}".format
 
@@ -44,42 +45,52 @@ def table_report(
     """
     rows = as_pandas(rows).reset_index(drop=True)
     scored = rows[rows["prediction"].notna()]
-    unread = f"{_were(len(rows) - len(scored))} not scored because of an unreadable cell, which is "
-    unread += "named in the reasons."
+    n_unread = len(rows) - len(scored)
+    warned = [*model.warnings_, *tables.quality_warnings(model, coverage)]
+    if n_unread:
+        warned.append(
+            f"{counted(n_unread, 'row')} {'was' if n_unread == 1 else 'were'} not scored because "
+            "of an unreadable cell, which is named in the reasons."
+        )
+    parts = rows["review"].str.split(SEPARATOR).explode()
+    reviews = {mark: parts[parts.str.startswith(mark)].index.nunique() for mark in REVIEWS}
+    reviewed = scored[scored["review"] != ""]  # those that are only undecided come last
+    order = [reviewed["review"] == "undecided", reviewed["conformal_p_value"]]
+    order = np.lexsort([-reviewed["epistemic"], *order[::-1]])
+    reviewed = reviewed.iloc[order]
     figures: dict[str, Any] = {
-        **dict.fromkeys(("by_true_class", "by_class", "scores", "intervals", "by_group")),
+        **dict.fromkeys(("by_true_class", "scores", "intervals", "by_group", "largest_total")),
         "coverage": f"{coverage:.0%}",
         "quality": cells(_quality(model, coverage)),
         "audited": _audited(model),
         "all_alike": "",
-        "first_rows": cells(_first_rows(model, scored)),
+        "warned": warned,
+        "useless": bool(tables.guessing_note(model)),
+        "unusual": tables.unusual_note(reviews["unusual"], len(scored), model),
+        "reviews": reviews,
+        "n_rows": len(rows),
+        "n_to_review": int((rows["review"] != "").sum()),
+        "first_rows": cells(_first_rows(model, reviewed)) if len(reviewed) else None,
+        "n_reviewed": len(reviewed),
         "are_counted": model.id_ is None,
+        "is_linear": model.name_ == "logistic",
         "histogram": picture(_histogram(model, scored)),
         "measured_rows": model.measured_rows_,
         "notes": [
             *model.notes_[len(model.warnings_) :],
-            *table_notes(counts, measured_later="time" in model.held_out_),
+            *tables.table_notes(counts, measured_later="time" in model.held_out_),
         ],
     }
     if model.classes_ is not None:
         figures["by_true_class"] = cells(_by_true_class(model, coverage))
         figures["n_classes"] = model.held_out_["label"].nunique()
-        figures["by_class"] = cells(_by_class(scored))
+        figures["largest_total"] = f"{np.log(len(model.classes_)):.2f}"
         figures |= _wrong_predictions(model)
     else:
         figures |= _intervals(model, coverage)
     return _TableReport(
         f"How certain are the predictions of {model.target_}?",
-        " ".join(
-            [
-                _how_good(model),
-                _how_unusual(scored, int(model.n_effective_)),
-                *([unread] if len(scored) < len(rows) else []),
-                *model.warnings_,
-                *later_notes(model, coverage),
-                *weak_class_notes(model, coverage),
-            ]
-        ),
+        " ".join([_how_good(model), *tables.coverage_notes(model, coverage)]),
         figures,
     )
 
@@ -97,19 +108,14 @@ def _how_good(model: TableModel) -> str:
     held_out = model.held_out_
     where = counted(len(held_out), "held-out row")
     where += f" ({model.measured_rows_})" if model.measured_rows_ else ""
-    useless = f"{note} " if (note := guessing_note(model)) else ""
+    useless = f"{note} " if (note := tables.guessing_note(model)) else ""
     if model.classes_ is None:
-        distance = (held_out["label"] - held_out["prediction"]).abs()
-        median = _number(
-            distance.median()
-            if "counts" not in held_out
-            else np.quantile(distance, 0.5, weights=held_out["counts"], method="inverted_cdf")
-        )
+        distance = model.held_out_mean((held_out["label"] - held_out["prediction"]).abs())
         error, variance = model.measured_loss()
         explained = ""
         if error < variance:
-            explained = f", and explains {1 - error / variance:.1%} of the variance"
-        return f"{useless}On {where} the median absolute error is {median}{explained}."
+            explained = f", and the model explains {1 - error / variance:.1%} of the variance"
+        return f"{useless}On {where} the mean absolute error is {_number(distance)}{explained}."
     right = model.held_out_mean(held_out["label"] == held_out["prediction"])
     frequent = held_out["label"].value_counts().index
     most = max(model.held_out_mean(held_out["label"] == label) for label in frequent)
@@ -117,27 +123,6 @@ def _how_good(model: TableModel) -> str:
         f"{useless}The model is right for {right:.1%} of {where}; always "
         f"guessing the most frequent class would be right for {most:.1%}."
     )
-
-
-def _how_unusual(rows: pd.DataFrame, n_held: int) -> str:
-    were = f"{_were(len(rows))} predicted."
-    if 1 / (1 + n_held) > UNUSUAL:
-        return (
-            f"{were} {n_held} held-out rows are too few to call a row unusual: "
-            f"{1 / UNUSUAL - 1:.0f} are needed, from a training table of "
-            f"{5 * (1 / UNUSUAL - 1):.0f} rows."
-        )
-    unusual = int((rows["conformal_p_value"] <= UNUSUAL).sum())
-    return (
-        f"{were} {unusual} of them ({unusual / len(rows):.1%}) "
-        f"{'is' if unusual == 1 else 'are'} more unusual than "
-        f"{1 - UNUSUAL:.0%} of the held-out rows. About {UNUSUAL:.0%} would be expected if the "
-        "rows came from the distribution of the training rows."
-    )
-
-
-def _were(n_rows: int) -> str:
-    return f"{counted(n_rows, 'row')} {'was' if n_rows == 1 else 'were'}"
 
 
 def _quality(model: TableModel, coverage: float) -> pd.DataFrame:
@@ -242,20 +227,21 @@ def _by_group(model: TableModel, coverage: float) -> pd.DataFrame:
     )
 
 
-def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
-    by, ascending = ["conformal_p_value", "epistemic"], [True, False]
-    first = rows.sort_values(by, ascending=ascending, kind="stable").head(SHOWN_ROWS)
+def _first_rows(model: TableModel, reviewed: pd.DataFrame) -> pd.DataFrame:
+    first = reviewed.head(SHOWN_ROWS)
     shown = pd.DataFrame(index=first.index)
     regression = model.classes_ is None
     if not regression:
         shown["prediction"] = first["prediction"]
         shown["confidence"] = first["confidence"].map("{:.0%}".format)
+        shown["total"] = first["total"].map("{:.2f}".format)
     else:
         shown["prediction"] = first["prediction"].map(_number)
         ends = zip(first["lower"], first["upper"], strict=True)
         shown["interval"] = [f"{_number(low)} to {_number(high)}" for low, high in ends]
         shown["interval"] = shown["interval"].str.replace(" ", "\N{NO-BREAK SPACE}")
-    # Narrow screens show only the first columns, so the reasons come early.
+    # Narrow screens show only the first columns.
+    shown.insert(0, "review", first["review"])
     shown["reasons"] = first["reasons"]
     shown["p"] = first["conformal_p_value"].map("{:.3f}".format)
     if regression:
@@ -265,13 +251,6 @@ def _first_rows(model: TableModel, rows: pd.DataFrame) -> pd.DataFrame:
     name, values = ("row", first.index + 1) if model.id_ is None else (model.id_, first[model.id_])
     shown.insert(0, name, values, allow_duplicates=True)  # the id column may be named "p"
     return shown.reset_index(drop=True)
-
-
-def _by_class(rows: pd.DataFrame) -> pd.DataFrame:
-    grouped = rows.groupby("prediction")
-    means = grouped[["confidence", "total", "epistemic"]].mean().map("{:.3f}".format)
-    means.insert(0, "rows", grouped.size())
-    return means
 
 
 def _histogram(model: TableModel, rows: pd.DataFrame) -> plotting.UncertaintyHistogramDisplay:
@@ -298,14 +277,14 @@ def _wrong_predictions(model: TableModel) -> dict[str, Any]:
         "total uncertainty": held_out["total"].to_numpy(),
         "epistemic uncertainty": held_out["epistemic"].to_numpy(),
     }
-    auroc = {name: misclassification_auroc(label, predicted, s) for name, s in scores.items()}
-    area = {name: area_under_risk_coverage(label, predicted, s) for name, s in scores.items()}
-    best = max(auroc, key=lambda name: auroc[name])
+    measures = (misclassification_auroc, area_under_risk_coverage)
+    auroc, area = ({n: f(label, predicted, s) for n, s in scores.items()} for f in measures)
+    best = max(auroc, key=auroc.__getitem__)
     table = pd.DataFrame(
         {
             "score": scores.keys(),
             "AUROC": [f"{each:.3f}" for each in auroc.values()],
-            "area under the risk-coverage curve": [f"{each:.4f}" for each in area.values()],
+            "mean error rate": [f"{each:.4f}" for each in area.values()],
         }
     )
     curve = risk_coverage_curve(label, predicted, scores[best])

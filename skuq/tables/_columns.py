@@ -420,10 +420,7 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Convert clean rows back to the column types and names of the training table.
-
-        Requires ``read_text=False``: parsed text cannot be restored.
-        """
+        """Convert clean rows (with ``read_text=False``) back to the training types and names."""
         stored = {name: _of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:

@@ -17,9 +17,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from skuq.base import BoolArray, FloatArray, IntArray, PredictionInterval
-from skuq.calibration import conformal_limit
+from skuq.calibration import clopper_pearson, conformal_limit
 from skuq.labels import as_text, codes_of, positions_of, proportional_order
 from skuq.metrics import negative_log_likelihood
+from skuq.quantities import check_coverage
+from skuq.residuals import LEVELS, central_interval, interval_scores
 from skuq.tables._columns import TableError, date_column, is_number, parsed_dates
 from skuq.tables._target import true_values
 from skuq.tables._training import as_codes
@@ -28,7 +30,10 @@ from skuq.validation import group_codes, independent_counts, repeated_rows, whol
 # Columns of a table that hold the groups, time and weight of each row during the training.
 MARKS = {"groups": "(groups)", "time": "(time)", "sample_weight": "(weight)"}
 FEWEST_GROUPS = 25  # about as many are held out, unless a third of the groups is less
-N_GROUP_FOLDS = 20  # parts of the held-out groups; each is calibrated on the others
+N_PARTS = 50  # parts of the held-out rows or groups; each is calibrated on the others
+TAIL = 0.025  # probability that the coverage of new rows is below its lower limit
+# With time, the counts of calibration rows halve over so many rows, or over this share of them.
+HALF_LIFE, HALF_LIFE_SHARE = 20, 0.1
 MAX_HELD_OUT = 2000  # rows held out for calibration, unless a fifth of the table is less
 # Equal rows count as duplicates only if pairs of them are OFTEN times more frequent than they would
 # be if columns were independent, and at least this share of the rows are distinct, unless a row
@@ -99,7 +104,6 @@ def hold_out_part(
     y: NDArray[Any],
     regression: bool,
     random_state: int,
-    id_column: str | None,
     marks: Marks,
 ) -> Parts:
     """Split a table into training and held-out rows; `X` and `y` are its clean rows and targets."""
@@ -125,9 +129,13 @@ def hold_out_part(
     found = [
         f"{len(fit)} rows were used for training; {len(held)} {'was' if len(held) == 1 else 'were'}"
         f" held out to calibrate and to measure{where and ': '}{where}. "
-        f"{SMALLEST.format(1 / (1 + counts.sum()))}",
-        *repetition_notes(table, copies, None if marks.groups is not None else id_column),
+        f"{SMALLEST.format(1 / (1 + counts.sum()))}"
     ]
+    if copies is not None:
+        told = repeated_rows(
+            pd.Series(copies).duplicated(keep=False).sum(), " of the training table"
+        )
+        found.append(f"{told} Equal rows were kept on one side of the split.")
     X_fit, X_held = (X.iloc[part].reset_index(drop=True) for part in (fit, held))
     own = marks.at(fit), marks.at(held)
     return Parts(X_fit, y[fit], X_held, y[held], found, table.index[held], *own, where)
@@ -267,24 +275,6 @@ def _coincidence(frame: pd.DataFrame, rows: Hashes) -> float:
     return probability
 
 
-def repetition_notes(frame: pd.DataFrame, copies: Hashes | None, ids: str | None) -> list[str]:
-    notes = []
-    if copies is not None:
-        notes.append(
-            repeated_rows(pd.Series(copies).duplicated(keep=False).sum(), " of the training table")
-            + " Equal rows were kept on one side of the split."
-        )
-    names = pd.Series(dtype=object) if ids is None else frame[ids].dropna()
-    if len(twice := names[names.duplicated()]):
-        notes.append(
-            f"{twice.nunique()} values of the id column {ids} occur more than once, such as "
-            f"{twice.iloc[0]}. If different rows of an id belong together, for example to one "
-            "person, some of them may train the model while others measure it, and the measured "
-            "quality is too good."
-        )
-    return notes
-
-
 def overlapping_rows(
     train: pd.DataFrame,
     held_out: pd.DataFrame,
@@ -320,10 +310,7 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
 def leaking_columns(
     parts: Parts, losses: tuple[float, float], right: Any, numbers: Sequence[str]
 ) -> list[str]:
-    """Columns that predict the target on their own; none unless the loss is suspiciously low.
-
-    `losses` are those of the model and of guessing; `right`, (n_held_out,), is None for quantities.
-    """
+    """Columns that predict the target alone, if losses of model and guessing are suspicious."""
     loss, guessing = losses
     if len(parts.y_held) < FEWEST_TO_SUSPECT or loss > SURE * guessing:
         return []
@@ -351,14 +338,14 @@ def leaking_columns(
 # --- sets and groups -----------------------------------------------------------------------------
 
 
-def prediction_sets(proba: FloatArray, limit: float, predicted: IntArray) -> BoolArray:
+def prediction_sets(proba: FloatArray, limit: Any, predicted: IntArray) -> BoolArray:
     """Mask of classes with a score up to `limit`, the most probable and the predicted class.
 
     The score is one minus the probability of the class (Sadinle, Lei, Wasserman, "Least Ambiguous
     Set-Valued Classifiers with Bounded Error Levels", Journal of the American Statistical
     Association 114, 2019).
     """
-    inside: BoolArray = 1 - proba <= limit
+    inside: BoolArray = 1 - proba <= np.reshape(limit, (-1, 1))
     best = proba.argmax(axis=1)
     for codes in (best, np.where(predicted < 0, best, predicted)):  # -1: the model rejects the row
         inside[np.arange(len(proba)), codes] = True
@@ -368,17 +355,6 @@ def prediction_sets(proba: FloatArray, limit: float, predicted: IntArray) -> Boo
 def fewest_held_out(coverage: float) -> int:
     """Smallest number of held-out rows for which the conformal limit is finite."""
     return math.ceil(coverage / (1 - coverage) - 1e-9)
-
-
-def check_share(coverage: float) -> None:
-    if not 0 < coverage < 1:
-        raise ValueError(f"`coverage` must be between 0 and 1, got {coverage}.")
-
-
-def groups_in(X: pd.DataFrame, numbers: Sequence[str]) -> pd.DataFrame:
-    """Text columns with 2 to 20 categories, each of which can define groups of rows."""
-    names = [n for n in X if n not in numbers and 1 < X[n].nunique(dropna=False) <= MOST_GROUPS]
-    return X[names].fillna("(missing)").reset_index(drop=True)
 
 
 # --- quality -------------------------------------------------------------------------------------
@@ -435,19 +411,17 @@ class HeldOutMixin:
     def measured_coverage(self, coverage: float = 0.9, *, by: str | None = None) -> Any:
         """Measure coverage and size of prediction sets or intervals on held-out rows.
 
-        The sets or intervals of each half of the held-out rows are calibrated on the other half;
-        with `groups`, those of each twentieth of the groups on the other groups; with `time`, those
-        of the later half on the earlier half, which is not measured. Coverage and size are NaN if
-        calibration has fewer than ``coverage / (1 - coverage)`` rows (or groups), with which sets
-        and intervals cannot exclude any value.
+        The sets or intervals of each fiftieth of the held-out rows (with `groups`: of the groups)
+        are calibrated on the others; with `time`, those of the later half on the earlier half,
+        which is not measured. Coverage and size are NaN if calibration has fewer than ``coverage /
+        (1 - coverage)`` rows (or groups), with which sets and intervals cannot exclude any value.
 
         Parameters
         ----------
         coverage : float, default=0.9
             Nominal coverage of the sets or intervals.
         by : str, default=None
-            Groups to measure separately: "prediction" for the predicted classes or, for regression,
-            tenths of the predicted values; a column of `held_out_groups_` for its categories.
+            Groups to measure separately: the categories of a column of `held_out_groups_`.
             Coverage is nominal on average over all rows, not in each group.
 
         Returns
@@ -457,33 +431,34 @@ class HeldOutMixin:
         size : float
             Mean number of classes in a set, or median width of the intervals.
 
-        With `by`, a DataFrame with one row per group: ``rows``, ``coverage``, ``size``, and for
-        regression the ``lowest`` and ``highest`` prediction.
+        With `by`, a DataFrame with one row per group: ``rows``, ``coverage`` and ``size``.
         """
         covered, size = self._measured(coverage)
         middle = "median" if self.classes_ is None else "mean"
         if by is None:
             size = size[~np.isnan(size)] if np.isfinite(size).any() else size
             return self.held_out_mean(covered), float(getattr(np, middle)(size))
-        if by not in (known := (PREDICTION, *self.held_out_groups_)):
-            raise ValueError(f"`by` must be one of {', '.join(map(repr, known))}, got {by!r}.")
-        predicted = self.held_out_[PREDICTION].to_numpy()
-        labels, name = predicted, by
-        if by != PREDICTION:
-            labels = self._held_out_groups[by].to_numpy()
-        elif self.classes_ is None:
-            labels, name = np.empty(len(predicted), dtype=np.int64), "tenth"
-            order = np.argsort(predicted, kind="stable")
-            for tenth, rows in enumerate(np.array_split(order, N_TENTHS)):
-                labels[rows] = tenth + 1
-        frame = pd.DataFrame({"coverage": covered, "size": size, PREDICTION: predicted})
-        grouped = frame.groupby(labels)
-        found = grouped.agg(
-            rows=("coverage", "size"), coverage=("coverage", "mean"), size=("size", middle)
-        ).rename_axis(name)
-        if self.classes_ is None:
-            found["lowest"], found["highest"] = grouped[PREDICTION].min(), grouped[PREDICTION].max()
-        return found
+        if by not in self.held_out_groups_:
+            known = ", ".join(map(repr, self.held_out_groups_))
+            raise ValueError(f"`by` must be one of {known}, got {by!r}.")
+        found = pd.DataFrame({"coverage": covered, "size": size})
+        return (
+            found.groupby(self._held_out_groups[by].to_numpy())
+            .agg(rows=("coverage", "size"), coverage=("coverage", "mean"), size=("size", middle))
+            .rename_axis(by)
+        )
+
+    def coverage_limits(self, coverage: float = 0.9) -> tuple[float, float]:
+        """Return 95 % limits for the coverage of new rows; NaN if it is not measured.
+
+        Given the held-out rows, the coverage of new rows has a beta distribution (Vovk,
+        "Conditional Validity of Inductive Conformal Predictors", ACML 2012); its quantiles are
+        Clopper-Pearson limits. A group counts as one row, since its rows may all be covered or not.
+        """
+        covered = self._measured(coverage)[0]
+        share, n_rows = self.held_out_mean(covered), self._calibration_counts().sum()
+        lower, upper = clopper_pearson([share * n_rows], [n_rows], TAIL)
+        return (np.nan, np.nan) if np.isnan(share) else (float(lower[0]), float(upper[0]))
 
     def unmeasured_classes(self) -> pd.Series:
         """Number of held-out rows of each class with too few, if there are enough in total."""
@@ -511,69 +486,70 @@ class HeldOutMixin:
         return measured
 
     def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
-        """Return intervals for the held-out rows; each half is calibrated on the other half.
+        """Return intervals for the held-out rows, calibrated as in `measured_coverage`.
 
-        Endpoints are in units of the target and the order of `held_out_`; NaN if there are too few
-        held-out rows, as in `measured_coverage`.
+        Endpoints are in units of the target and the order of `held_out_`; NaN if not measured.
         """
-        check_share(coverage)
+        check_coverage(coverage)
         self._require("regression", "intervals")
-        lower, upper = np.full((2, len(self.held_out_)), np.nan)
-        for calibrate, measure in self._halves(coverage):
-            limit = self._limit(coverage, calibrate)
-            quantiles = self._held_out_quantiles[measure]
-            lower[measure], upper[measure] = self.quantities_.interval(quantiles, coverage, limit)
-        return PredictionInterval(lower, upper)
+        limits = self._limits_of_others(coverage)
+        ends = self.quantities_.interval(self._held_out_quantiles, coverage, limits)
+        return PredictionInterval(*(np.where(np.isnan(limits), np.nan, end) for end in ends))
 
     def _require(self, task: str, what: str) -> None:
         if self.task_ != task:
             raise ValueError(f"A {self.task_} has no {what}.")
 
-    def _halves(self, coverage: float) -> list[tuple[IntArray, IntArray]]:
-        """Pairs of rows to calibrate on and rows to measure; empty if there are too few rows."""
-        held, n_rows = self.held_out_, len(self.held_out_)
+    def _limits_of_others(self, coverage: float) -> FloatArray:
+        """Conformal limit for each held-out row from other rows; NaN where it is not measured."""
+        held, n_rows, scores = self.held_out_, len(self.held_out_), self._conformal_scores(coverage)
         units = held["group"].to_numpy() if "group" in held else np.arange(n_rows)
         order = np.random.default_rng(self.random_state).permutation(np.unique(units))
+        parts = [np.isin(units, part) for part in np.array_split(order, N_PARTS) if len(part)]
         if "time" in held:
-            late = held["time"].to_numpy() > np.sort(held["time"])[n_rows // 2]
-            pairs = [(np.flatnonzero(~late), np.flatnonzero(late))]
-        elif "group" in held:  # half of the groups would often be too few
-            parts = (np.isin(units, part) for part in np.array_split(order, N_GROUP_FOLDS))
-            pairs = [(np.flatnonzero(~own), np.flatnonzero(own)) for own in parts if own.any()]
-        else:
-            first, second = order[: n_rows // 2], order[n_rows // 2 :]
-            pairs = [(first, second), (second, first)]
-        # With fewer rows, the conformal limit would be infinite.
-        enough = min(self._counts[rows].sum() for rows, _ in pairs) >= fewest_held_out(coverage)
-        return pairs if enough else []
+            parts = [held["time"].to_numpy() > np.sort(held["time"])[n_rows // 2]]
+        limits = np.full(n_rows, np.nan)
+        for own in parts:
+            counts = self._calibration_counts(~own)
+            limits[own] = conformal_limit(scores[~own], coverage, counts)
+        return np.full_like(limits, np.nan) if np.isinf(limits).any() else limits
 
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
         """Coverage (0 or 1) of each held-out row, and its set size or interval width; or NaN."""
-        check_share(coverage)
+        check_coverage(coverage)
         labels = self.held_out_["label"].to_numpy()
         if self.quantities_ is not None:
             lower, upper = self.measured_intervals(coverage)
             covered = np.where(np.isnan(lower), np.nan, (lower <= labels) & (labels <= upper))
             return covered, upper - lower
-        covered, size = np.full((2, len(labels)), np.nan)
+        limits = self._limits_of_others(coverage)
         predicted = positions_of(self.held_out_[PREDICTION].to_numpy(), self.classes_)
-        for calibrate, measure in self._halves(coverage):
-            limit = self._limit(coverage, calibrate)
-            sets = prediction_sets(self.held_out_proba_[measure], limit, predicted[measure])
-            codes = codes_of(labels[measure], self.classes_, "label")
-            covered[measure] = sets[np.arange(len(sets)), codes]
-            size[measure] = sets.sum(axis=1)
-        return covered, size
+        sets = prediction_sets(self.held_out_proba_, limits, predicted)
+        covered = sets[np.arange(len(sets)), codes_of(labels, self.classes_, "label")]
+        found = (np.where(np.isnan(limits), np.nan, each) for each in (covered, sets.sum(axis=1)))
+        return tuple(found)  # type: ignore[return-value]
 
-    def _limit(self, coverage: float, rows: Any = slice(None)) -> float:
-        counts = self._counts[rows]
-        if self.quantities_ is None:
-            return conformal_limit(self._set_scores()[rows], coverage, counts)
-        y = self.held_out_["label"].to_numpy()[rows]
-        quantiles = self._held_out_quantiles[rows]
-        return float(self.quantities_.limit(y, quantiles, coverage, counts))
+    def _limit(self, coverage: float) -> float:
+        scores = self._conformal_scores(coverage)
+        return conformal_limit(scores, coverage, self._calibration_counts())
 
-    def _set_scores(self) -> FloatArray:
-        """One minus the predicted probability of each held-out row's true class; (n_held_out,)."""
-        codes = codes_of(self.held_out_["label"].to_numpy(), self.classes_, "label")
-        return 1 - self.held_out_proba_[np.arange(len(codes)), codes]
+    def _calibration_counts(self, rows: Any = slice(None)) -> FloatArray:
+        """Counts for limits; with time, recent rows count more (Barber et al., 2023)."""
+        counts, held = self._counts[rows], self.held_out_.iloc[rows]
+        if "time" not in held:
+            return counts
+        age = (held["time"].max() - held["time"]).to_numpy()
+        counts = counts * 0.5 ** (age / max(HALF_LIFE, HALF_LIFE_SHARE * len(age)))
+        of_unit = np.bincount(held["group"] if "group" in held else np.arange(len(age)), counts)
+        return counts * (of_unit.sum() / (of_unit**2).sum())
+
+    def _conformal_scores(self, coverage: float) -> FloatArray:
+        """One minus the probability of the true class, or the interval score; (n_held_out,)."""
+        label = self.held_out_["label"].to_numpy()
+        if self.quantities_ is not None:
+            return interval_scores(
+                label, *central_interval(self._held_out_quantiles, LEVELS, coverage)
+            )
+        codes = codes_of(label, self.classes_, "label")
+        proba: FloatArray = self.held_out_proba_[np.arange(len(codes)), codes]
+        return 1 - proba

@@ -19,17 +19,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from skuq import base, labels
 from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
-from skuq.explanations import TrainingValues, explained, marked_names, rows_to_explain
+from skuq.explanations import SEPARATOR, TrainingValues, explained, marked_names, rows_to_explain
 from skuq.files import stored
 from skuq.imports import shown
 from skuq.labels import as_text, classes_of_columns, positions_of, probability_columns
 from skuq.ood import Combination
-from skuq.quantities import checked_levels
+from skuq.quantities import check_coverage, checked_levels
 from skuq.residuals import LEVELS, interpolated
 from skuq.tables import _columns, _held_out, _target, _training
 from skuq.tables import _notes as notes
 from skuq.tables._columns import CleanColumns, Cleaned, NewValuesWarning, TableError, as_frame
-from skuq.tables._held_out import HeldOutMixin, Marks, Parts, check_share
+from skuq.tables._held_out import HeldOutMixin, Marks, Parts
 from skuq.tables._storage import StorageMixin
 from skuq.tables._target import Quantities, TargetScale
 from skuq.tables._training import LABELS, Comparison, table_errors
@@ -43,7 +43,7 @@ N_TYPICAL = 20  # number of training rows whose values are substituted to explai
 FEWEST_UNREAD = 5
 OUTPUTS = (
     *("prediction", "confidence", "total", "aleatoric", "epistemic", "std", "conformal_p_value"),
-    *("prediction_set", "lower", "upper", "unseen", "out_of_range", "reasons"),
+    *("prediction_set", "lower", "upper", "unseen", "out_of_range", "review", "reasons"),
 )
 TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" for unscored rows
 
@@ -264,7 +264,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             warned += told
         y = _target.target_values(train[target], regression, TRAINING)
         # Clean rows.
-        given = _training.is_given(self.estimator)
+        given = not (known or hasattr(self.estimator, "predict_uncertainty"))  # uses raw columns
         wanted = _training.trained_columns(self.estimator, features)
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
         if not len(columns.feature_names_in_):
@@ -295,9 +295,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         if held_out is None:
             marks = _held_out.marks_of(train)
             table = train.drop(columns=[*drop, *_held_out.MARKS.values()], errors="ignore")
-            parts = _held_out.hold_out_part(
-                table, X, y, regression, self.random_state, id_column, marks
-            )
+            parts = _held_out.hold_out_part(table, X, y, regression, self.random_state, marks)
         else:
             parts, told = self._given_rows(train, X, y, held_out)
             warned += told
@@ -331,7 +329,10 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         # Calibration and measurement.
         self._tell(3, "scoring the held-out rows.")
         held = parts.y_held if regression else _target.classes_as_given(parts.y_held, train[target])
-        self._held_out_groups = _held_out.groups_in(parts.X_held, columns.numbers_)
+        texts = parts.X_held.drop(columns=columns.numbers_, errors="ignore")
+        n_values = texts.nunique(dropna=False)
+        texts = texts.loc[:, (n_values > 1) & (n_values <= _held_out.MOST_GROUPS)]
+        self._held_out_groups = texts.fillna("(missing)").reset_index(drop=True)
         self._calibrate(parts.X_held, held, scale, parts.marks_held)
         self.held_out_.index = parts.labels
         # Put warnings about leaking columns first: a leak makes all other numbers meaningless.
@@ -383,6 +384,9 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             - ``unseen``, columns with a category that no training row has, or with a missing number
               if the column has a number in every training row;
             - ``out_of_range``, columns with numbers outside the range of the training rows;
+            - ``review``, why a person should look at the row, if at all: "unusual" (a p-value of at
+              most 0.05), "undecided" (several classes in the set), "out of range" and "unseen" with
+              their columns, or "not scored";
             - ``reasons``, up to three columns with their values: columns with unseen values, and
               columns that contribute most to the epistemic uncertainty;
             - for classification, the probability of each class, in columns such as ``p(yes)``.
@@ -398,7 +402,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             If nearly all of at least 10 rows have new values in the same column.
         """
         given, table = table, as_frame(table, NEW)
-        check_share(coverage)
+        check_coverage(coverage)
         cleaned, unscored = self._rows(table)
         if unscored and (strict or FEWEST_UNREAD <= len(unscored) > len(table) / 2):
             _refuse_unread(unscored, NEW, len(table))
@@ -414,6 +418,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         unseen = self.training_values_.unseen(X)
         out_of_range = self.training_values_.out_of_range(X)
         scored["unseen"], scored["out_of_range"] = marked_names(unseen), marked_names(out_of_range)
+        scored["review"] = _reviews(scored)
         n_new = (unseen | out_of_range).sum().reindex([*X.columns, *self.columns_.dates_])
         later = "time" in self.held_out_
         for note in notes.new_value_notes(n_new.fillna(0), len(X), measured_later=later):
@@ -638,11 +643,20 @@ def _scores(n_unsupported: pd.Series, disagreement: FloatArray) -> dict[str, Flo
     return {name: np.asarray(score, np.float64) for name, score in scores.items()}
 
 
-def _refuse_large(cleaned: Cleaned, given: bool) -> None:
-    """Refuse training columns in which more than a few numbers are infinite or too large.
+def _reviews(scored: pd.DataFrame) -> list[str]:
+    """Why a person should look at each row; "" for ordinary rows."""
+    marks = {"unusual": scored["conformal_p_value"] <= notes.UNUSUAL}
+    if "prediction_set" in scored:
+        marks["undecided"] = scored["prediction_set"].str.contains(SEPARATOR, regex=False)
+    parts = [np.where(mark, name, "").tolist() for name, mark in marks.items()]
+    for name in ("out_of_range", "unseen"):
+        columns = scored[name].str.replace(SEPARATOR, ", ", regex=False)
+        parts.append([f"{name.replace('_', ' ')} ({each})" if each else "" for each in columns])
+    return [SEPARATOR.join(filter(None, row)) for row in zip(*parts, strict=True)]
 
-    A given estimator gets the columns as they are stored, so one such number is refused.
-    """
+
+def _refuse_large(cleaned: Cleaned, given: bool) -> None:
+    """Refuse columns with more than a few infinite numbers; any, if a given model gets them."""
     for each in cleaned.cells:
         if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):
             raise TableError(
@@ -672,5 +686,6 @@ def _with_unscored(scored: pd.DataFrame, rows: dict[int, str], n_rows: int) -> p
     scored = scored.set_axis(positions).reindex(range(n_rows))
     texts = [name for name in TEXTS if name in scored]
     scored[texts] = scored[texts].fillna("")
+    scored.loc[[*rows], "review"] = "not scored"
     scored.loc[[*rows], "reasons"] = [f"not scored: {reason}" for reason in rows.values()]
     return scored

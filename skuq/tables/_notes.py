@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
+from skuq.base import IntArray
 from skuq.calibration import clopper_pearson
 from skuq.explanations import SEPARATOR
 from skuq.imports import shown
@@ -17,7 +18,7 @@ from skuq.tables._held_out import HeldOutMixin, fewest_held_out
 from skuq.tables._training import LABELS, Comparison
 
 # Of `panel_notes`: at most FEW_GROUPS values are categories.
-FEW_GROUPS, MOST_PAIRS, COINCIDENCE = 20, 20_000, 1e-6
+FEW_GROUPS, MOST_PAIRS, COINCIDENCE, FAR_MORE = 20, 20_000, 1e-6, 100
 IDS_ARE_GROUPS = (
     "Ids of the column {} occur in several rows that differ. The rows of an id were kept together, "
     "and coverage and p-values hold for rows of new ids (`groups`)."
@@ -27,6 +28,7 @@ SHOWN_CLASSES = 5
 PILED_UP = 0.25  # share of equal targets for which the coverage of the others is stated
 # A column is new if a larger share of at least FEWEST_ROWS rows has a new value in it.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
+UNUSUAL, N_DEVIATIONS = 0.05, 3  # rows with a p-value up to this are called unusual
 # End of the name of a numeric column that was made from a date column.
 PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")
 HELD_OUT_MAY_HAVE_TRAINED = (
@@ -47,11 +49,7 @@ def _listed(counts: pd.Series) -> str:
 
 
 def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
-    """Warn of a column with repeated values within which other columns are constant.
-
-    Random pairs of rows that agree in it would agree in the other columns with a probability below
-    `COINCIDENCE`. Columns of up to `FEW_GROUPS` values are categories.
-    """
+    """Warn of a column with repeated values within which others are constant, beyond chance."""
     codes = {name: pd.factorize(X[name])[0] for name in X}
     agree = {n: float(((np.bincount(c + 1) / max(1, len(c))) ** 2).sum()) for n, c in codes.items()}
     found: dict[str, list[str]] = {}
@@ -74,7 +72,7 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
         ]
     name = max(found, key=lambda n: (len(found[n]), codes[n].max()), default="")
     if not found.get(name):
-        return []
+        return _notes_on_alike(codes, agree) if time is None else []
     parameter = "time" if name in dates else "groups"
     return [
         f"Column {shown(name)} has {codes[name].max() + 1} values in {len(X)} rows, and in rows of "
@@ -82,6 +80,26 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
         f"({', '.join(map(shown, found[name][:3]))}) never differ. If new rows have other values "
         f"of {shown(name)}, all measured quality is too good: pass `{parameter}={name!r}`."
     ]
+
+
+def _notes_on_alike(codes: Mapping[Any, IntArray], agree: Mapping[Any, float]) -> list[str]:
+    """Warn if most rows agree with another row in all columns but one, far beyond chance."""
+    random, dtype = np.random.default_rng(0), np.uint64
+    factors = random.integers(2**63, size=len(codes), dtype=dtype)
+    hashes = {n: c.astype(dtype) * f for (n, c), f in zip(codes.items(), factors, strict=True)}
+    total = sum(hashes.values())
+    for name, own in hashes.items():
+        counts, n_rows = np.unique(total - own, return_counts=True)[1], len(own)
+        chance = np.prod([share for other, share in agree.items() if other != name])
+        beyond = (counts * (counts - 1)).sum() > FAR_MORE * chance * n_rows * (n_rows - 1)
+        n_alike = counts[counts > 1].sum()
+        if beyond and len(counts) > FEW_GROUPS and n_alike > n_rows / 2:
+            return [
+                f"{n_alike} of {n_rows} rows agree with another row in all columns but "
+                f"{shown(name)}. If new rows agree with none of these, all measured quality is too "
+                "good: give rows that agree a common value in a column, and pass it as `groups`."
+            ]
+    return []
 
 
 def leakage_warnings(columns: Sequence[str]) -> list[str]:
@@ -159,10 +177,7 @@ def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
 
 
 def table_notes(counts: pd.DataFrame, *, measured_later: bool = False) -> list[str]:
-    """Describe missing, unreadable and new values, from results of `TableModel.count`.
-
-    Unless coverage was `measured_later`, a date that is always new gets a note on it.
-    """
+    """Describe missing, unreadable and new values, from results of `TableModel.count`."""
     notes = []
     if counts["unread"].any():
         notes.append(
@@ -189,10 +204,7 @@ def table_notes(counts: pd.DataFrame, *, measured_later: bool = False) -> list[s
 
 
 def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = False) -> list[str]:
-    """Advise to leave out columns whose values are new in nearly all rows, such as dates.
-
-    `counts` are numbers of new values by clean column, and by the own names of columns of dates.
-    """
+    """Advise to leave out columns, clean ones or dates, whose values are nearly always new."""
     if n_rows < FEWEST_ROWS:
         return []
     names = [str(name) for name in counts.index[counts > NEARLY_ALL * n_rows]]
@@ -239,15 +251,22 @@ def guessing_note(model: HeldOutMixin) -> str:
     )
 
 
-def weak_class_notes(model: HeldOutMixin, coverage: float) -> list[str]:
-    """Warn of classes whose accuracy or coverage is much lower than the average suggests.
+def quality_warnings(model: HeldOutMixin, coverage: float) -> list[str]:
+    """Warn of drift, and of classes or quantities that are found or covered far too rarely."""
+    found = (_piled_up_notes if model.classes_ is None else _weak_classes)(model, coverage)
+    if "time" not in model.held_out_ or not model.coverage_limits(coverage)[1] < coverage:
+        return found
+    return [
+        f"The rows change with time: limits of {coverage:.4g} from the earlier half of "
+        f"{model.measured_rows_} cover {model.measured_coverage(coverage)[0]:.1%} of the later "
+        "half. Expect at most as much for new rows, p-values of which may be too small as well; "
+        "train again as soon as there are new labels.",
+        *found,
+    ]
 
-    Named are classes with less than half of the accuracy over all held-out rows, and classes that
-    prediction sets miss more than twice as often as `coverage` allows; both significantly, by exact
-    binomial limits that hold jointly for all classes.
-    """
-    if model.classes_ is None:
-        return _piled_up_notes(model, coverage)
+
+def _weak_classes(model: HeldOutMixin, coverage: float) -> list[str]:
+    """Warn of classes that cannot be measured, or that are found or covered too rarely."""
     measured, label = model.measured_by_class(coverage), model.held_out_["label"]
     tail = MISTAKEN / (2 * len(measured))  # two tests of each class
     rows = np.ceil(measured["rows"].to_numpy() * (model.n_effective_ / len(label)))
@@ -299,20 +318,6 @@ def _piled_up_notes(model: HeldOutMixin, coverage: float) -> list[str]:
     ]
 
 
-def later_notes(model: HeldOutMixin, coverage: float) -> list[str]:
-    """Warn if later rows, held out with `time`, are covered significantly less than stated."""
-    held = model.held_out_
-    found = model.measured_coverage(coverage)[0] if "time" in held else float("nan")
-    rows = np.floor(model.n_effective_ / 2)  # the later half is measured
-    if not clopper_pearson([found * rows], [rows], MISTAKEN)[1][0] < coverage:
-        return []
-    return [
-        f"The rows change with time: limits of {coverage:.4g} from the earlier half of "
-        f"{model.measured_rows_} cover {found:.1%} of the later half. Expect at most as much for "
-        "new rows, and train again as soon as there are new labels."
-    ]
-
-
 def _shares(measured: pd.DataFrame, name: str) -> str:
     """List the classes with the smallest shares, and their numbers of rows."""
     lowest = measured.nsmallest(SHOWN_CLASSES, name)
@@ -322,13 +327,48 @@ def _shares(measured: pd.DataFrame, name: str) -> str:
     )
 
 
-def coverage_notes(n_held: int, coverage: float) -> list[str]:
-    """Warn of too few held-out rows for prediction sets or intervals to exclude anything."""
-    needed = fewest_held_out(coverage)
-    if n_held >= needed:
-        return []
-    return [
-        f"A coverage of {coverage:.4g} needs at least {counted(needed, 'held-out row')}, but there "
-        f"{'is' if n_held == 1 else 'are'} {n_held}: prediction sets therefore contain all "
-        "classes, and intervals all numbers."
-    ]
+def coverage_notes(model: HeldOutMixin, coverage: float) -> list[str]:
+    """State the measured coverage, or that there are too few rows for sets or intervals."""
+    needed, n_held = fewest_held_out(coverage), int(model.n_effective_ + 1e-9)
+    held, units = model.held_out_, counted(len(model.held_out_), "held-out row")
+    if "group" in held:
+        units += f" of {counted(held['group'].nunique(), 'group')}, each counted once"
+    if n_held < needed:
+        return [
+            f"A coverage of {coverage:.4g} needs at least {counted(needed, 'held-out row')}, but "
+            f"there {'is' if n_held == 1 else 'are'} {n_held}: prediction sets therefore contain "
+            "all classes, and intervals all numbers."
+        ]
+    found, (low, high) = model.measured_coverage(coverage)[0], model.coverage_limits(coverage)
+    if np.isnan(found):
+        return [f"The coverage is not measured: {units} can only set the limits."]
+    what = "Intervals" if model.classes_ is None else "Prediction sets"
+    text = (
+        f"{what} of {100 * coverage:.4g}% contain the truth for {found:.1%} of {units}; for new "
+        f"rows like these, the share is between {low:.1%} and {high:.1%} (95% limits)."
+    )
+    return [text]
+
+
+def unusual_note(n_unusual: int, n_rows: int, model: HeldOutMixin) -> str:
+    """State how many of the predicted rows are unusual, and whether chance explains it."""
+    were = f"{counted(n_rows, 'row')} {'was' if n_rows == 1 else 'were'} predicted."
+    n_held = model.n_effective_
+    if 1 / (1 + n_held) > UNUSUAL:
+        return (
+            f"{were} {int(n_held)} held-out rows are too few to call a row unusual: "
+            f"{1 / UNUSUAL - 1:.0f} are needed, from a training table of "
+            f"{5 * (1 / UNUSUAL - 1):.0f} rows."
+        )
+    share = n_unusual / max(1, n_rows)
+    text = (
+        f"{were} {n_unusual} of them ({share:.1%}) {'is' if n_unusual == 1 else 'are'} more "
+        f"unusual than {1 - UNUSUAL:.0%} of the held-out rows."
+    )
+    deviation = (UNUSUAL * (1 - UNUSUAL) * (1 / max(1, n_rows) + 1 / n_held)) ** 0.5
+    if share > UNUSUAL + N_DEVIATIONS * deviation:
+        return text + (
+            f" This is more than the {UNUSUAL:.0%} expected, beyond chance: these rows come from "
+            "another distribution than the training rows, and the stated coverage may not hold."
+        )
+    return text + f" About {UNUSUAL:.0%} would be expected of rows like the training rows."

@@ -30,12 +30,13 @@ FORMAT = 12  # version of the folder format
 VERSIONS = {"format": FORMAT, "skuq": __version__, "scikit-learn": sklearn.__version__}
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
 # Types that skops does not trust by itself: the arrays of trees, bound `transform` methods of
-# pipelines, column selectors, and (in scikit-learn 1.6) lists of column names.
+# pipelines, folds, column selectors, and (in scikit-learn 1.6) lists of column names.
 TRUSTED = (
     "numpy.dtype",
     "sklearn.compose._column_transformer._RemainderColsList",
     "sklearn.compose._column_transformer.make_column_selector",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
+    "sklearn.model_selection._split.KFold",
     "sklearn.pipeline.Pipeline",
     "sklearn.pipeline.Pipeline.transform",
     "sklearn.tree._tree.Tree",
@@ -82,11 +83,12 @@ class StorageMixin:
         """
         check_is_fitted(self)
         check_savable(folder)
-        skops, model = _skops(), _copied(self)
+        skops, model = _skops(), _kept(self, only_predicts=False)
         with atomic_path(folder) as partial:
             partial.mkdir()
             try:
-                skops.dump(to_stored(_kept(model)), partial / MODEL, compression=ZIP_DEFLATED)
+                kept = to_stored(_kept(self, only_predicts=True))
+                skops.dump(kept, partial / MODEL, compression=ZIP_DEFLATED)
                 unknown = _unknown_types((partial / MODEL).read_bytes())
             except (TypeError, AttributeError, ValueError, NotImplementedError) as error:
                 unknown = [str(error)]
@@ -179,22 +181,16 @@ class _NotImported(MetaPathFinder):
             raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
 
 
-def _copied(model: Any) -> Any:
-    """Copy of the model without its progress callback and the index of its held-out rows."""
+def _kept(model: Any, *, only_predicts: bool) -> Any:
+    """Copy of the model without its callback and index, and what predictions do not need."""
     model = copy(model)
-    model.progress = None
-    model.held_out_ = model.held_out_.reset_index(drop=True)
+    model.progress, model.held_out_ = None, model.held_out_.reset_index(drop=True)
+    if only_predicts:
+        if not isinstance(model.estimator, str):
+            model.estimator = model.name_  # the fitted estimator is in estimator_
+        if hasattr(model.estimator_, "without_training_data"):
+            model.estimator_ = model.estimator_.without_training_data()
     return model
-
-
-def _kept(model: Any) -> Any:
-    """Copy of the model without what predictions do not need."""
-    kept = copy(model)
-    if not isinstance(kept.estimator, str):
-        kept.estimator = kept.name_  # the fitted estimator is in estimator_
-    if hasattr(kept.estimator_, "without_training_data"):
-        kept.estimator_ = kept.estimator_.without_training_data()
-    return kept
 
 
 def _read_about(folder: Path) -> dict[str, Any]:

@@ -15,11 +15,10 @@ from scipy.stats import skew
 
 from skuq import residuals
 from skuq.base import FloatArray, IntArray, predict_uncertainty
-from skuq.calibration import conformal_limit
 from skuq.files import stored
 from skuq.imports import shown
 from skuq.labels import as_text, counted
-from skuq.residuals import LEVELS, RowNoise, central_interval, interval_scores, mean_and_variance
+from skuq.residuals import LEVELS, RowNoise, central_interval, mean_and_variance
 from skuq.tables._columns import TableError, doubts, is_number, place, require
 from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 
@@ -118,10 +117,7 @@ def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFo
 def rows_with_target(
     table: pd.DataFrame, target: str, format: NumberFormat | None, which: str, decimal: str | None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows with a target, and warnings about the other rows.
-
-    Text is parsed with `format`, which was detected in a file with the decimal mark `decimal`.
-    """
+    """Return the rows with a target, read with a format and its decimal mark, and warnings."""
     require(table, target, which)
     warned = []
     column = table[target]
@@ -183,10 +179,7 @@ def without_lone_rows(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, l
 def target_values(
     column: pd.Series, regression: bool, which: str, known: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the checked target of each row: floats for regression, else class labels.
-
-    Classes that are not among the `known` training targets are refused.
-    """
+    """Return the checked target of each row: floats, or class labels, all of them `known`."""
     target, column = str(column.name), column.infer_objects()
     if regression:
         return _quantities(column, target, which)
@@ -344,10 +337,7 @@ class Quantities:
         seed: int,
         marks: tuple[FloatArray | None, IntArray | None],
     ) -> Quantities:
-        """Learn the residuals, on held-out rows, of a regressor that does not predict quantiles.
-
-        `marks` are the weights and the groups of the rows.
-        """
+        """Learn the residuals of a regressor on held-out rows with weights and groups (`marks`)."""
         predicted = np.asarray(estimator.predict(inputs), np.float64)
         weight = np.ones(len(y)) if marks[0] is None else marks[0]
         work: dict[str, Any] = {"codes": marks[1], "seed": seed, "n_jobs": None}
@@ -402,15 +392,8 @@ class Quantities:
         return predicted[:, None] + about
 
     def interval(
-        self, quantiles: FloatArray, coverage: float, limit: float
+        self, quantiles: FloatArray, coverage: float, limit: Any
     ) -> tuple[FloatArray, FloatArray]:
         """Lower and upper endpoints of intervals, clipped to possible values; (n_rows,) each."""
         ends = residuals.stretched(*central_interval(quantiles, LEVELS, coverage), limit)
         return self.scale.possible(*ends)
-
-    def limit(
-        self, y: FloatArray, quantiles: FloatArray, coverage: float, counts: FloatArray
-    ) -> float:
-        """Conformal limit, which the score of a new row exceeds with probability 1 - coverage."""
-        lower, upper = central_interval(quantiles, LEVELS, coverage)
-        return conformal_limit(interval_scores(y, lower, upper), coverage, counts)

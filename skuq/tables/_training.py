@@ -20,7 +20,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 from sklearn.utils.validation import has_fit_parameter
 
 from skuq.base import FloatArray, IntArray
@@ -29,13 +29,14 @@ from skuq.files import stored
 from skuq.labels import codes_of
 from skuq.metrics import interval_score, negative_log_likelihood
 from skuq.residuals import LEVELS, RowNoise, central_interval
-from skuq.sklearn_counterparts import fold_splits
+from skuq.sklearn_counterparts import fold_splits, target_encoder
 from skuq.tables._columns import CleanColumns, TableError, as_integers
 from skuq.tables._target import SMALLEST_GAIN, TargetScale, is_regression
 
 N_FOLDS = 3
 MAX_COMPARED = 3000  # maximum number of rows on which learners are compared
 MAX_CATEGORIES = 50  # indicators of a text column; the rarest categories share one indicator
+MANY_LEVELS = 20  # a text column with more values is encoded by means of the target
 # If fewer values of a numeric column are present, every leaf of boosted trees contains rows in
 # which the value is missing.
 FEW_NUMBERS = 20
@@ -61,11 +62,13 @@ class Learner(BaseEstimator):
     numbers: Sequence[str] = ()
     regression: bool = False
     seed: int = 0
-    early_stopping: bool = True  # on random rows, which must not share groups with other rows
+    # Whether random rows may stop the training and encode texts of others: no groups share them.
+    independent: bool = True
 
     def encoder(self, X: pd.DataFrame) -> Any:
         encode = as_codes if self.name in ("hgb", "forest") else as_indicators
-        return encode(X, self.numbers)
+        means = target_encoder(self.regression, self.seed) if self.independent else None
+        return encode(X, self.numbers, means)
 
     def model(self, y: NDArray[Any]) -> Any:
         """Return an unfitted model for these training targets; None for QUAM's own network."""
@@ -78,7 +81,7 @@ class Learner(BaseEstimator):
                 return ensemble.ExtraTreesRegressor(random_state=self.seed)
             return ensemble.RandomForestClassifier(min_samples_leaf=LEAF, random_state=self.seed)
         fewest = len(y) if self.regression else np.unique(y, return_counts=True)[1].min()
-        stops = self.early_stopping and len(y) >= ENOUGH_TO_STOP and fewest >= 10
+        stops = self.independent and len(y) >= ENOUGH_TO_STOP and fewest >= 10
         options = {"learning_rate": 0.05, "early_stopping": stops, "random_state": self.seed}
         if self.regression:  # regression needs many more iterations than classification
             options |= {"max_iter": 1500 if stops else 150, "n_iter_no_change": 30}
@@ -90,7 +93,7 @@ class Learner(BaseEstimator):
         self, X: pd.DataFrame, y: NDArray[Any], sample_weight: FloatArray | None = None
     ) -> Learner:
         self.encoder_ = self.encoder(X)
-        inputs, self.model_ = self.encoder_.fit_transform(X), self.model(y)
+        inputs, self.model_ = self.encoder_.fit_transform(X, y), self.model(y)
         if self.model_ is None:
             from skuq.models import fit_model
 
@@ -117,8 +120,12 @@ class Learner(BaseEstimator):
 # --- inputs of learners ----------------------------------------------------------------------
 
 
-def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
+def as_indicators(
+    X: pd.DataFrame, numbers: Sequence[str], means: TargetEncoder | None = None
+) -> Any:
     """Return a transformer that outputs scaled numbers and one-hot indicators of categories.
+
+    Scaled target `means` replace the indicators of a text column with many categories.
 
     Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
     unseen categories; it is 0 in all training rows, so training does not determine its effect.
@@ -132,12 +139,17 @@ def as_indicators(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
     one_hot = OneHotEncoder(
         handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
     )
-    text = make_pipeline(_filled(), make_union(one_hot, unseen))
-    return make_column_transformer((numeric, list(numbers)), (text, _others(X, numbers)))
+    many = [] if means is None else _with_many_levels(X, numbers)
+    few = [name for name in _others(X, numbers) if name not in many]
+    return make_column_transformer(
+        (numeric, list(numbers)),
+        (make_pipeline(_filled(), make_union(one_hot, unseen)), few),
+        (make_pipeline(_filled(), make_union(make_pipeline(means, numeric), unseen)), many),
+    )
 
 
-def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
-    """Return a transformer for trees: numbers unchanged, categories as integer codes.
+def as_codes(X: pd.DataFrame, numbers: Sequence[str], means: TargetEncoder | None = None) -> Any:
+    """Return a transformer for trees: numbers, categories as codes, and means of many categories.
 
     Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed:
     in a subset of the rows, such a column may have no value at all, for which trees raise an error.
@@ -149,7 +161,12 @@ def as_codes(X: pd.DataFrame, numbers: Sequence[str]) -> Any:
         ("passthrough", filled),
         (constant, [name for name in numbers if name not in filled]),
         (text, _others(X, numbers)),
+        (make_pipeline(_filled(), means), [] if means is None else _with_many_levels(X, numbers)),
     )
+
+
+def _with_many_levels(X: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
+    return [name for name in _others(X, numbers) if X[name].nunique() > MANY_LEVELS]
 
 
 def _others(X: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
@@ -268,11 +285,6 @@ class Folds:
 # --- given estimators --------------------------------------------------------------------------
 
 
-def is_given(estimator: Any) -> bool:
-    """Whether an estimator is an external one, fitted on raw columns."""
-    return not (isinstance(estimator, str) or hasattr(estimator, "predict_uncertainty"))
-
-
 def checked_task(estimator: Any, task: str, column: pd.Series) -> bool:
     """Whether an estimator or learner is to learn a regression of a target."""
     if isinstance(estimator, str):
@@ -348,7 +360,7 @@ def trained(
 ) -> Trained:
     """Select and train a learner, and search for adversarial models of this learner."""
     learner = Learner(
-        numbers=columns.numbers_, regression=regression, seed=seed, early_stopping=groups is None
+        numbers=columns.numbers_, regression=regression, seed=seed, independent=groups is None
     )
     weight = None if weight is None else weight / weight.mean()  # only ratios matter
     comparison, name, scale = Comparison(), given, None
@@ -371,7 +383,7 @@ def trained(
         encoder, estimator = learner.encoder(X), quam(learner.model(y), n_jobs=n_jobs)
         tell(2, f"training {LABELS[name]} and searching for adversarial models.")
     elif hasattr(given, "predict_uncertainty"):
-        encoder, estimator = as_indicators(X, columns.numbers_), clone(given)
+        encoder, estimator = learner.set_params(name="logistic").encoder(X), clone(given)
         name = type(given).__name__
         tell(2, f"training {name}.")
     else:
@@ -380,7 +392,7 @@ def trained(
         name = f"{GIVEN}{type(frozen.estimator).__name__}"
         tell(2, f"searching for adversarial models of {name}.")
     # An external estimator expects the columns as they were stored.
-    known = columns.inverse_transform(X) if encoder is None else encoder.fit_transform(X)
+    known = columns.inverse_transform(X) if encoder is None else encoder.fit_transform(X, y)
     options = {"groups": groups, "sample_weight": weight}
     options = {name: values for name, values in options.items() if values is not None}
     lacking = [name for name in options if not has_fit_parameter(estimator, name)]

@@ -4,13 +4,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from scipy.stats import beta
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from skuq import CalibrationAuditor, OODDetector, QUAMClassifier, QUAMRegressor
 from skuq import cross_val_predict_uncertainty as cross_predict
 from skuq.calibration import conformal_limit, conformal_p_values
 from skuq.cli import main
-from skuq.tables import TableModel, later_notes, table_notes
+from skuq.tables import TableModel, quality_warnings, table_notes
 from skuq.validation import independent_counts, whole_groups
 from tests.tables.toy import ToyRegressor, made
 
@@ -105,11 +106,30 @@ def test_later_rows_are_measured_on_the_latest_and_drift_is_told():
     model = TableModel("logistic").fit(shuffled, "y", drop=["date"], time="date")
     assert sorted(model.held_out_.index) == [*range(400, 500)]
     assert model.measured_rows_ == "the latest 20% of the rows, from 2025-02-04 on"
+    weight = 0.5 ** ((499 - model.held_out_.index.to_numpy()) / 20)  # recent rows count more
+    n_rows, share = weight.sum() ** 2 / (weight**2).sum(), model.measured_coverage(0.5)[0]
+    scores = model._conformal_scores(0.5)
+    limit = conformal_limit(scores, 0.5, weight * n_rows / weight.sum())
+    assert model._limit(0.5) == limit > conformal_limit(scores, 0.5)
+    expected = beta.ppf(0.025, share * n_rows, (1 - share) * n_rows + 1)
+    assert model.coverage_limits(0.5)[0] == pytest.approx(expected)
     assert model.measured_coverage(0.9)[0] < 0.7
-    assert "change with time" in later_notes(model, 0.9)[0]
+    assert "change with time" in quality_warnings(model, 0.9)[0]
     plain = TableModel("logistic").fit(table[:400], "y")
     (note,) = [text for text in table_notes(plain.count(table[400:])) if "later rows" in text]
     assert "`time='date'`" in note
+
+
+def test_rows_that_agree_in_all_columns_but_one_are_warned_of():
+    r = np.random.default_rng(0)
+    table = pd.DataFrame(np.repeat(r.normal(size=(60, 4)), 5, axis=0), columns=[*"abcd"])
+    table["age"] = r.normal(size=300)
+    table["y"] = table.sum(axis=1)
+    for frame, warned in ((table, True), (table.assign(a=r.normal(size=300)), False)):
+        said = TableModel(ToyRegressor()).fit(frame, "y").warnings_
+        assert any("300 rows agree with another row in all columns but age" in t for t in said) == (
+            warned
+        )
 
 
 def test_a_group_is_on_one_side_of_every_split():

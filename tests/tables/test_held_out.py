@@ -17,8 +17,8 @@ from skuq.tables._held_out import (
     leaking_columns,
     overlapping_rows,
     prediction_sets,
-    repetition_notes,
 )
+from tests.tables.toy import Toy
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_as_many_equal_rows_as_chance_gives_are_cases_of_their_own():
     random = np.random.default_rng(0)
     few = pd.DataFrame({"a": random.integers(0, 3, 200), "kind": random.choice(["x", "y"], 200)})
     np.testing.assert_array_equal(split(few)[1], hold_out(few["kind"].to_numpy(), False, 0)[1])
-    assert repetition_notes(few, copies_in(few), None) == []
+    assert copies_in(few) is None
     assert not overlapping_rows(few, few[:5]).any()
     frame = pd.DataFrame(random.integers(0, 5, size=(200, 5)), columns=[*"abcde"])
     assert frame.duplicated().sum() > 2
@@ -73,16 +73,7 @@ def test_as_many_equal_rows_as_chance_gives_are_cases_of_their_own():
     assert len(np.unique(copies)) == len(frame.drop_duplicates())
 
 
-def test_copies_and_repeated_ids_are_told(table):
-    def told(frame):
-        return repetition_notes(frame, copies_in(frame), "id")
-
-    copied = pd.concat([table, table[:30].assign(a=7.0), table[-10:]], ignore_index=True)
-    rows, ids = told(copied)
-    assert rows.startswith("20 rows of the training table occur more than once.")
-    assert ids.startswith("40 values of the id column id occur more than once, such as n0.")
-    assert told(pd.concat([table, table[:3]], ignore_index=True))[1].startswith("3 values")
-    assert told(table) == told(table.assign(id=table["id"].where(table.index > 9))) == []
+def test_copies_are_told(table):
     copied = pd.concat([table, table[:120]], ignore_index=True)
     model = TableModel("logistic").fit(copied, "kind", id_column="id")
     assert has_note(model, "240 rows of the training table occur more than once")
@@ -191,7 +182,20 @@ def test_intervals_are_those_of_mapie(coverage):
 def test_too_few_rows_bound_nothing_and_this_is_said(coverage, fewest):
     assert conformal_limit(np.arange(float(fewest)), coverage) == fewest - 1
     assert conformal_limit(np.arange(fewest - 1.0), coverage) == np.inf
-    assert coverage_notes(fewest, coverage) == []
-    (note,) = coverage_notes(fewest - 1, coverage)
+    size = np.random.default_rng(0).normal(size=600)
+    table = pd.DataFrame({"a": size, "y": ["yes", "no"] * 300})
+    model = TableModel(Toy()).fit(table, "y")
+    held, proba = model.held_out_, model.held_out_proba_
+    for n_rows in (fewest + 9, fewest, fewest - 1):  # parts of them are measured on the others
+        model.held_out_, model.held_out_proba_ = held[:n_rows], proba[:n_rows]
+        found, limits = coverage_notes(model, coverage), model.coverage_limits(coverage)
+        assert len(found) == 1
+        assert np.isfinite([model.measured_coverage(coverage)[0], *limits]).all() == (
+            n_rows > fewest
+        )
+        if n_rows > fewest:
+            assert f"and {limits[1]:.1%} (95% limits)" in found[0]
+        assert ("not measured" in found[0]) == (n_rows == fewest)
+    (note,) = found
     rows = "1 held-out row" if fewest == 1 else f"{fewest} held-out rows"
     assert f"{coverage} needs at least {rows}, but there are {fewest - 1}:" in note

@@ -123,7 +123,7 @@ ASKED = [
     (lambda: ask("predict", made(), coverage=0.0), "`coverage`"),
     (lambda: ask("predict", made(), coverage=1.0), "`coverage`"),
     (lambda: ask("measured_coverage", 1.5), "`coverage`"),
-    (lambda: ask("measured_coverage", by="size"), "'prediction', 'colour', 'new', got 'size'"),
+    (lambda: ask("measured_coverage", by="size"), "'colour', 'new', got 'size'"),
     (lambda: ask("predict_quantiles", made()), "quantiles"),
     (lambda: ask("predict_interval", made()), "intervals"),
     (lambda: ask("measured_intervals"), "intervals"),

@@ -14,11 +14,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from skuq.ood import Combination
-from skuq.tables import TableError, TableModel, weak_class_notes
+from skuq.tables import TableError, TableModel, quality_warnings
 from tests.tables.toy import Toy, ToyRegressor, made, quantify
 
 NUMBERS = ["confidence", "total", "aleatoric", "epistemic", "conformal_p_value"]
-COLUMNS = ["prediction", *NUMBERS, "prediction_set", "unseen", "out_of_range", "reasons"]
+COLUMNS = ["prediction", *NUMBERS, "prediction_set", "unseen", "out_of_range", "review", "reasons"]
 
 
 def the_note(notes, text):
@@ -135,6 +135,11 @@ def test_rows_with_unsupported_values_are_unusual_to_every_model(shapes, name):
     assert p_values[2] <= p_values[:2].min()
     assert rows["unseen"].tolist() == ["shape", "", "shape"]
     assert rows["out_of_range"].tolist() == ["", "size", "size"]
+    parts = [["unseen (shape)"], ["out of range (size)"], ["out of range (size)", "unseen (shape)"]]
+    for review, expected in zip(rows["review"], parts, strict=True):
+        told = review.split("; ")
+        assert told[0] == "unusual"
+        assert [each for each in told[1:] if each != "undecided"] == expected
     assert rows["reasons"].str.contains("shape = new").tolist() == [True, False, True]
     assert "size = 90" in rows["reasons"][1]
     np.testing.assert_allclose(rows["total"], rows["aleatoric"] + rows["epistemic"], rtol=1e-8)
@@ -515,14 +520,14 @@ def test_coverage_of_too_few_rows_is_not_measured(regression):
     frame = pd.DataFrame({"a": random.normal(size=60)})
     frame["y"] = frame["a"] + random.normal(size=60) if regression else frame["a"] > 0
     model = TableModel("logistic").fit(frame, "y")
-    assert len(model.held_out_) == 12  # halves of 6, of which 5 limit 80 %, and 9 limit 90 %
-    assert np.isnan(model.measured_coverage(0.9)).all()
-    assert np.isfinite(model.measured_coverage(0.8)).all()
+    assert len(model.held_out_) == 12  # 11 others limit 90 %, and 19 limit 95 %
+    assert np.isnan([*model.measured_coverage(0.95), *model.coverage_limits(0.95)]).all()
+    assert np.isfinite([*model.measured_coverage(0.9), *model.coverage_limits(0.9)]).all()
     if regression:
         assert np.isfinite(model.predict(frame)[["lower", "upper"]]).all(axis=None)
-        assert weak_class_notes(model, 0.9) == []
+        assert quality_warnings(model, 0.95) == []
     else:
-        assert model.measured_by_class(0.9)["coverage"].isna().all()
+        assert model.measured_by_class(0.95)["coverage"].isna().all()
 
 
 MANY = np.arange(60) % 12 + 0.5
@@ -561,14 +566,31 @@ def test_what_is_too_rare_to_be_measured_is_said(plain, table):
     size = np.random.default_rng(0).normal(size=400)
     rare = pd.DataFrame({"size": size, "kind": np.where(size > 0, "a", "b")})
     rare.loc[[3, 9], "kind"] = "theft"
-    (told,) = weak_class_notes(TableModel("logistic").fit(rare, "kind"), 0.9)
+    (told,) = quality_warnings(TableModel("logistic").fit(rare, "kind"), 0.9)
     assert re.search(r"theft \(\d\): their .* cannot be measured", told)
     piled = rare.assign(kind=np.where(np.arange(400) % 4, 0, 9 + size))
     held = (model := TableModel("hgb").fit(piled, "kind")).held_out_["label"]
     lower, upper = model.measured_intervals(0.9)
     share = ((lower <= held) & (held <= upper))[held != 0].mean()
-    (told,) = weak_class_notes(model, 0.9)
+    (told,) = quality_warnings(model, 0.9)
     assert f"are 0. Intervals contain {share:.0%} of the {(held != 0).sum()} others" in told
     empty = table.astype({"new": object})
     empty.iloc[2] = np.nan
     assert plain.of(empty).rows["reasons"][2] == "not scored: row 2: no values"
+
+
+def test_texts_of_many_levels_are_encoded_by_the_target_of_other_rows():
+    random = np.random.default_rng(0)
+    level, effect = random.integers(100, size=800), random.normal(size=100)
+    table = pd.DataFrame({"code": [f"L{k}" for k in level], "x": random.normal(size=800)})
+    table["y"] = effect[level] + 0.3 * random.normal(size=800)
+    model = TableModel("logistic").fit(table, "y")
+    error, variance = model.measured_loss()
+    assert error < 0.4 * variance
+    # Means that include a row's own target would make this noise look like knowledge.
+    noise = table.assign(code=[f"N{k // 3}" for k in random.permutation(800)])
+    error, variance = TableModel("logistic").fit(noise, "y").measured_loss()
+    assert error < 1.1 * variance
+    assert model.predict(table[:1].assign(code="new"))["unseen"].tolist() == ["code"]
+    again = TableModel("logistic").fit(table, "y").predict(table[:9])
+    pd.testing.assert_frame_equal(model.predict(table[:9]), again)
