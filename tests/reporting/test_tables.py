@@ -34,7 +34,7 @@ def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used():
     ):
         model = measured(labels, prediction=prediction)
         told, note = _how_good(model), guessing_note(model)
-        assert (f"explains {explained}" if explained else "median absolute error") in told
+        assert (f"explains {explained}" if explained else "mean absolute error") in told
         assert ("explains" in told) == bool(explained)
         assert ("no better than always predicting the mean" in note) == useless
         assert told.startswith(note)

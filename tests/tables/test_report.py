@@ -51,7 +51,7 @@ def test_unusual_rows_are_counted_and_listed_first_with_their_reasons(large):
     assert "out of range (size)" in rows[0][head.index("review")]
     listed = [int(row[0]) - 1 for row in rows]
     assert sorted(listed) == np.flatnonzero(result.rows["review"] != "").tolist()
-    assert f"look at {len(rows)} rows of 30" in page.text
+    assert f"look at {len(rows)} of the 30 rows" in page.text
     marked = [row for row in listed if result.rows["review"][row] != "undecided"]
     assert listed[: len(marked)] == marked
     assert p_values[marked].is_monotonic_increasing
