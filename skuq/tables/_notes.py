@@ -368,7 +368,7 @@ def unusual_note(n_unusual: int, n_rows: int, model: HeldOutMixin) -> str:
     deviation = (UNUSUAL * (1 - UNUSUAL) * (1 / max(1, n_rows) + 1 / n_held)) ** 0.5
     if share > UNUSUAL + N_DEVIATIONS * deviation:
         return text + (
-            f" This is more than the {UNUSUAL:.0%} expected, beyond chance: these rows come from "
-            "another distribution than the training rows, and the stated coverage may not hold."
+            f" This is more than the {UNUSUAL:.0%} expected, beyond chance: these rows are "
+            "distributed unlike the training rows, and the stated coverage may not hold."
         )
     return text + f" About {UNUSUAL:.0%} would be expected of rows like the training rows."
