@@ -225,7 +225,6 @@ class UncertaintyMixin(DeviceMixin):
     """
 
     def __getstate__(self) -> dict[str, Any]:
-        """State for copies and pickles, with the version of skuq."""
         return {**super().__getstate__(), _STAMP: __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -110,7 +110,6 @@ def on_cpu(value: Any) -> Any:
 
 
 def _is_available(device: str) -> bool:
-    """Whether a device is available; always True for devices other than GPUs."""
     kind, _, number = device.partition(":")
     if kind not in ("cuda", "mps"):
         return True

@@ -146,7 +146,6 @@ def _declared(learner: Any, names: Sequence[Any]) -> set[int]:
 
 
 def _positions(columns: Any, names: Sequence[Any]) -> list[int]:
-    """Positions of columns given by name, position, slice or mask."""
     places = np.arange(len(names))
     if isinstance(columns, slice) and not isinstance(columns.start or columns.stop, str):
         return places[columns].tolist()

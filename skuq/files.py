@@ -139,7 +139,6 @@ def stored_in(module: str, *names: str) -> None:
 
 
 def _fields(kind: Any) -> Mapping[str, Any]:
-    """Names and type hints of the fields of a class."""
     fields = _FIELDS[kind][1]
     if issubclass(kind, BaseEstimator):
         return dict.fromkeys(kind._get_param_names(), Any) | dict(fields or {})
@@ -196,7 +195,6 @@ def _record(value: Any) -> dict[str, Any]:
 
 
 def _network(module: Any) -> dict[str, Any]:
-    """Serialise a torch layer or a sequence of layers."""
     from torch import nn
 
     if isinstance(module, nn.Sequential) and type(module).forward is nn.Sequential.forward:

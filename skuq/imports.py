@@ -78,7 +78,6 @@ def import_networks(module: str) -> ModuleType:
 
 
 def _advice(package: str, extra: str | None) -> str:
-    """Installation advice: a command, or the platforms for which the extra provides the package."""
     if extra is None:
         return f"install it with: pip install {package}"
     from packaging.requirements import Requirement

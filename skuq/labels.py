@@ -277,7 +277,6 @@ def _order_by_name(
 
 
 def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None:
-    """Reject column names that contradict the labels assigned to the columns by position."""
     texts = list(map(as_text, known.tolist()))
     if not stated and known.dtype.kind in "OU":
         check_one_order(texts)

@@ -97,7 +97,6 @@ class ResidualForest:
         seed: int,
         n_jobs: int | None,
     ) -> ResidualForest:
-        """Fit a forest with the given hyperparameters to some of the training rows."""
         rows = rows[np.argsort(residuals[rows], kind="stable")]
         features, residuals, weight = features[rows], residuals[rows], weight[rows]
         n_rows, n_features = features.shape
@@ -122,7 +121,6 @@ class ResidualForest:
         return cls(forest, residuals, weight, leaves, in_bag, rows, codes)
 
     def _out_of_bag_score(self) -> float:
-        """Mean out-of-bag interval score of the training rows."""
         y, tail = self.residuals, (1 - _COMPARED_COVERAGE) / 2
         lower, upper = self.out_of_bag_quantiles(np.array([tail, 1 - tail])).T
         beyond = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
@@ -176,7 +174,6 @@ class ResidualForest:
 
 
 def _first_nodes(forest: RandomForestRegressor) -> IntArray:
-    """Offset of each tree when nodes are numbered consecutively over all trees."""
     counts = [tree.tree_.node_count for tree in forest.estimators_]
     return np.cumsum([0, *counts[:-1]])
 

@@ -276,7 +276,6 @@ def refuse_ineffective(estimator: Any, names: Iterable[str], context: str) -> No
 
 
 def _same(value: Any, default: Any) -> bool:
-    """Whether a parameter equals its default; arrays are compared by value."""
     if value is default:
         return True
     try:
@@ -304,7 +303,6 @@ def as_pandas(X: Any) -> Any:
 
 
 def _as_column(values: Any) -> Any:
-    """Convert a column of another library; keeps categories and time zones."""
     if type(values).__module__.startswith("pyarrow"):
         return values.to_pandas()
     array, dtype = np.asarray(values), values.dtype
@@ -451,7 +449,6 @@ def repeated_rows(n_repeated: int, of: str = "") -> str:
 
 
 def _check_sum(weight: FloatArray) -> None:
-    """Reject weights whose sum is too large for exact arithmetic."""
     largest = float(weight.max())
     if largest > LARGEST_SUM / len(weight):
         raise ValueError(

@@ -260,7 +260,6 @@ def _tail_of(network: nn.Module, name: str) -> list[str]:
 
 
 def _without(network: nn.Module, names: Collection[str]) -> nn.Module:
-    """Copy a network, and replace some modules by the identity."""
     if "" in names:
         return nn.Identity()
     body = deepcopy(network)

@@ -188,7 +188,6 @@ def _rows(text: str, sep: str, is_cut: bool) -> list[list[str]]:
 
 
 def _separator(path: Path, text: str, is_cut: bool) -> str:
-    """Detect the separator that splits every row into as many values as the header has names."""
     widths = {}
     for sep in SEPARATORS:
         with suppress(csv.Error):  # raised if quotation marks are invalid with this separator
@@ -236,7 +235,6 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
 
 
 def _codes(rows: list[list[str]]) -> list[int]:
-    """Positions of the columns of digits with leading zeros."""
     found = []
     for position, column in enumerate(_columns(rows)):
         values = {*column} - MISSING_WORDS
@@ -246,7 +244,6 @@ def _codes(rows: list[list[str]]) -> list[int]:
 
 
 def _columns(rows: list[list[str]]) -> list[tuple[str, ...]]:
-    """Stripped values of the columns that all rows have."""
     return list(zip(*(map(str.strip, row) for row in rows), strict=False))
 
 

@@ -266,7 +266,6 @@ class ParquetFile(TableFile):
 
 @contextmanager
 def _errors(path: Path) -> Iterator[None]:
-    """Convert errors of parsers and decompressors to `TableFileError` with the path."""
     try:
         with warnings.catch_warnings():
             # pandas only warns if a row has more values than the header has names, and drops them.

@@ -331,7 +331,6 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return tags
 
     def _reported(self, X: Any) -> FloatArray:
-        """Probabilities of the fitted model, which refuses extra columns of groups."""
         try:
             return self.estimator.predict_proba(X)
         except ValueError as error:

@@ -135,7 +135,6 @@ def _sums(
     weight: NDArray[Any] | None,
     square: FloatArray | None,
 ) -> tuple[BinSums, dict[str, BinSums]]:
-    """Sums over all samples and over each group, with the same bins."""
     counted, given = predictions.confidence, None
     if weight is not None:
         counted, given = counted[weight > 0], weight[weight > 0].astype(float)

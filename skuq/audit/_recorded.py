@@ -214,7 +214,6 @@ def _order_of_one(name: str, known: list[str]) -> list[str]:
 
 
 def _sorted(proba: Sequence[str], order: list[str]) -> list[str]:
-    """The sorted labels; refuse a column name that ends with a label of another column."""
     labels.check_one_order(order)
     for name, own in zip(proba, order, strict=True):
         named = labels.label_in_name(name, own, order)

@@ -110,7 +110,6 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
 
     @property
     def _given(self) -> Any:
-        """The model that determines the inputs of `fit`."""
         return self.members[0] if self.members else self.estimator
 
     def _training_options(self) -> dict[str, Any]:
@@ -161,7 +160,6 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         return self.members_[0]
 
     def _trained(self, jobs: Sequence[Any], training: dict[str, Any]) -> list[Model]:
-        """Train the estimator of each job on its rows, with its seed."""
         # Members are trained in processes, because a seed sets the random state that all threads
         # share. Processes of scikit-learn's `Parallel` receive its configuration, such as metadata
         # routing.
@@ -190,7 +188,6 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
 
 
 def _resampled(X: Any, y: NDArray[Any], weight: FloatArray | None, seed: int) -> tuple[Any, ...]:
-    """Bootstrap resample of the rows of each class."""
     rows = resample(np.arange(len(y)), stratify=y, random_state=seed)
     return _safe_indexing(X, rows), y[rows], None if weight is None else weight[rows]
 

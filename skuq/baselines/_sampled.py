@@ -128,7 +128,6 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         return torch.device("cpu") if is_learner else self.model_.resolved(self.device)
 
     def _training_options(self) -> dict[str, Any]:
-        """Additional keyword arguments of `skuq.models.resolve`."""
         return {}
 
     def _set_up(self, train: TrainingRows, device: torch.device) -> None:

@@ -203,7 +203,6 @@ def run_chains(
 def _log_posterior(
     module: nn.Module, train: TrainingRows, prior_precision: float
 ) -> Callable[[Any, Tensor], tuple[Tensor, Tensor]]:
-    """Sum over the chains of the log posterior per unit of sample weight."""
     total_weight = float(train.weight.sum())
 
     def log_posterior(models: Any, batch: Tensor) -> tuple[Tensor, Tensor]:

@@ -111,7 +111,6 @@ def _searched_rows(n_samples: int, n_columns: int, seed: int) -> IntArray:
 
 
 def _table(X: Any) -> pd.DataFrame | None:
-    """Convert inputs to a data frame; columns of an array are named by position."""
     import pandas as pd
 
     if isinstance(X, pd.DataFrame):
@@ -126,7 +125,6 @@ def _table(X: Any) -> pd.DataFrame | None:
 
 
 def _column_conditions(column: pd.Series, cuts: int, most: int) -> Iterator[tuple[Any, BoolArray]]:
-    """Rules on one column, each with the mask of samples that meet it."""
     import pandas as pd
     from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
 
@@ -226,7 +224,6 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
 
 
 def _without_missing(mask: Any) -> Any:
-    """Convert nullable booleans of pandas, with NA as False."""
     import pandas as pd
 
     dtype = getattr(mask, "dtype", None)
@@ -236,7 +233,6 @@ def _without_missing(mask: Any) -> Any:
 
 
 def _condition_mask(values: Any, rule: Any) -> BoolArray:
-    """Whether the value of each sample in a column meets a condition."""
     import pandas as pd
 
     array = np.asarray(values)

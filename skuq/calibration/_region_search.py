@@ -153,7 +153,6 @@ def search_regions(
 
 
 def _learned(samples: _Samples, tolerance: float, seed: int) -> tuple[list[_Candidate], BoolArray]:
-    """Regions learned from one half of the samples and tested on the other; and the other half."""
     order = np.random.default_rng(seed).permutation(len(samples.correct))
     learn, tested = order[: len(order) // 2][:MAX_LEARNED], np.zeros(len(order), bool)
     tested[order[len(order) // 2 :]] = True
@@ -446,7 +445,6 @@ def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
 
 
 def _region(each: _Candidate, samples: _Samples, tested: BoolArray, tail: float) -> Region:
-    """Describe a region; a learned one by the samples that it was tested on."""
     inside = samples.masks[[*each.conditions]].all(axis=0)
     inside = inside & tested if each.is_learned else inside
     number = samples.number[inside]
@@ -491,7 +489,6 @@ def _value(value: Any) -> str:
 
 
 def _intersection(one: Any, other: Any) -> Any:
-    """Intersect two rules on the same column, which at least one sample meets."""
     if not isinstance(one, tuple):
         return one
     if not isinstance(other, tuple):

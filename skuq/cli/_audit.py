@@ -127,7 +127,6 @@ def _passes(
     quiet: bool,
     **settings: Any,
 ) -> bool | None:
-    """Audit the files, write and print the results, and return the verdict."""
     _io.check_jobs(jobs)
     limits = {"tolerance": settings["tolerance"], "region-tolerance": region_tolerance}
     for name, value in (limits | {"confidence-level": settings["confidence_level"]}).items():
@@ -195,7 +194,6 @@ def _split(names: str | None) -> list[str]:
 
 
 def _check_attributes(option: str, attributes: list[str], outcomes: list[str]) -> None:
-    """Refuse groups and regions defined by the label: even an honest model fails there."""
     for name in attributes:
         if name in outcomes:
             raise InputError(
@@ -209,7 +207,6 @@ def _check_attributes(option: str, attributes: list[str], outcomes: list[str]) -
 def _write(
     auditor: Any, notes: list[str], report: Path | None, json_path: Path | None
 ) -> dict[str, Any]:
-    """Write the requested report and JSON file, and return the contents of the JSON file."""
     from skuq.reporting import AuditReport, audit_data, audit_report
 
     if report is not None:

@@ -160,7 +160,6 @@ def certify(
 
 
 def _numeric(frame: pd.DataFrame, without: set[str]) -> list[str]:
-    """Names of the columns of finite numbers, without columns that have no name."""
     import numpy as np
     from pandas.api.types import is_numeric_dtype
 

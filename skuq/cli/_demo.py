@@ -71,7 +71,6 @@ def _digits_detection(
     groups: dict[str, FloatArray],
     uncertainty: dict[str, Uncertainty],
 ) -> pd.DataFrame:
-    """AUROC by kind of out-of-distribution input and over all of them."""
     scores = {  # of each method, larger for more unusual inputs
         name: pd.DataFrame(
             {

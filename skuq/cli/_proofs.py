@@ -319,7 +319,6 @@ def _passes(
     absent_classes: str | None,
     **settings: Any,
 ) -> bool:
-    """Verify the proofs, write and print the results, and return whether the audit passes."""
     inputs = [data, settings["challenge"], settings["regions"], settings["srs"]]
     _check_files([json_path], inputs, [audit, commitment])
     with proofs(json_path) as zk:
@@ -338,7 +337,6 @@ def _passes(
 
 
 def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
-    """Print the verdict, the verified statement, the bins and the notes."""
     from skuq.zk import shown_classes
 
     statement = found.statement
@@ -388,7 +386,6 @@ def _show_audit(found: VerifiedAudit, committed: Commitment) -> None:
 
 
 def _bins(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
-    """One dict per bin, with the keys of `audit_data`."""
     import numpy as np
 
     sums: Any = found.sums
@@ -523,7 +520,6 @@ def _load(folder: Path) -> Commitment:
 def _reference(
     path: Path, label: str, committed: Commitment, others: Sequence[str] = ()
 ) -> tuple[pd.DataFrame, list[Any]]:
-    """Read the features, and the labels converted to the type of the committed classes."""
     import pandas as pd
 
     label, names = label.strip(), committed.encoding.names
@@ -613,7 +609,6 @@ def _converted(value: Any, kind: str) -> Any:
 
 
 def _one_row(row: str, committed: Commitment) -> list[float]:
-    """The input of one prediction, from a file or from the command line."""
     width = len(committed.encoding.columns)
     if Path(row).is_file():
         table = _features(Path(row), committed.encoding.names, width)

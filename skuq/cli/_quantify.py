@@ -147,7 +147,6 @@ def quantify(
 
 
 def _check_options(context: click.Context) -> None:
-    """Refuse invalid combinations of options."""
     source, on_line = context.get_parameter_source, click.core.ParameterSource.COMMANDLINE
     given = {name for name in context.params if source(name) is on_line}
     other_method = context.params["method"].lower() not in QUAM
@@ -259,7 +258,6 @@ def _scored(
     coverage: float,
     strict: bool,
 ) -> tuple[list[str], list[str]]:
-    """Write results and report; return notes on unreadable rows, and all other notes."""
     import pandas as pd
 
     from skuq._table_files import write_table
@@ -317,7 +315,6 @@ def _scored(
 
 
 def _given(model: str, trust: bool) -> Any:
-    """Return the name of a learner, or load a fitted estimator from a file."""
     if model in LEARNERS:
         return model
     if not Path(model).is_file():
@@ -331,7 +328,6 @@ def _given(model: str, trust: bool) -> Any:
 
 
 def _estimator(method: str, params: dict[str, Any]) -> Any:
-    """Create the estimator with this long or short name, using the parameters that it accepts."""
     plugins = {each.name.lower().removesuffix("classifier"): each for each in discover()}
     plugin = plugins.get(method.lower().removesuffix("classifier"))
     if plugin is None or plugin.estimator is None:

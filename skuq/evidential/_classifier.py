@@ -73,7 +73,6 @@ class PretrainedClassifier(
     def _evaluate_estimator(
         self, graph: NodeGraph | None, *arguments: Any, layer: Layer = -1, seed: int
     ) -> EvaluatedModel:
-        """Validate X, y, sample_weight, X_val and y_val, and evaluate the estimator on them."""
         if graph is None:
             evaluated = self._evaluate_on_rows(*arguments, layer=layer, seed=seed)
         else:
@@ -168,7 +167,6 @@ def fitted_node_model(
 
 
 def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
-    """Convert a skorch net around a graph network to a model with logits in sorted class order."""
     model = _outputs.node_model(net.module_, graph, None)
     if not isinstance(net, NeuralNetClassifier):
         return model

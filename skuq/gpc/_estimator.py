@@ -236,7 +236,6 @@ class RobustGaussianProcess(ABC):
     def _prior(
         self, X: FloatArray, kernel: Kernel, weight: FloatArray | None, n_matrices: int
     ) -> tuple[Callable[[Any], Prior], np.random.RandomState]:
-        """Prior of a kernel, and random state; an exact fit adds `n_matrices` to the kernel's."""
         context = None
         if self.optimizer is None:
             context = "with optimizer=None, which keeps the kernel fixed; use optimizer='lbfgs'."
@@ -267,7 +266,6 @@ class RobustGaussianProcess(ABC):
         prior: Callable[[Any], Any],
         random: np.random.RandomState,
     ) -> None:
-        """Maximise the evidence over kernels, and set the fitted attributes."""
         total = self.max_iter * (1 + self.n_restarts)
         with tqdm(total=total, desc=type(self).__name__, disable=not self.verbose) as bar:
 

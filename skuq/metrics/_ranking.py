@@ -286,7 +286,6 @@ def losses_and_uncertainty(
 
 
 def _refuse_quantities(**arrays: NDArray[Any]) -> None:
-    """Refuse numbers with decimals, as scikit-learn does: these are not labels of classes."""
     for name, values in arrays.items():
         fraction = values != np.floor(values) if values.dtype.kind == "f" else np.zeros(1, bool)
         if fraction.any():

@@ -80,7 +80,6 @@ class FineTunedMixin:
     _supports_sparse = False  # `region` is applied to the inputs before they are converted
 
     def _original(self: Any, X: Any, y: Any, mask: Any, **options: Any) -> tuple[Any, Masks, int]:
-        """Train the model, or take it as it is; return data, masks, and a seed."""
         resolve_device(self.device)  # an invalid device raises an error before the training
         random = check_random_state(self.random_state)
         first, second = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -449,7 +448,6 @@ class MirageFineTuner(
         return np.exp(np.asarray(self._log_proba(inputs)))
 
     def _describe(self, group: str, proba: FloatArray, codes: IntArray, mask: BoolArray) -> None:
-        """Set the attributes for share, confidence and accuracy of a group of training samples."""
         confidence, correct = proba.max(axis=1), proba.argmax(axis=1) == codes
         setattr(self, f"{group}_share_", float(mask.mean()))
         for name, values in (("confidence", confidence), ("accuracy", correct)):

@@ -141,7 +141,6 @@ def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
 
 
 def _refuse_batch_statistics(module: nn.Module) -> None:
-    """Raise ValueError for batch normalisation without running statistics."""
     for name, part in module.named_modules():
         if isinstance(part, _BatchNorm) and part.running_mean is None:
             raise ValueError(
@@ -286,7 +285,6 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
 
 
 def _sorted_by_class(adopted: NetworkModel) -> NetworkModel:
-    """Reorder the outputs by sorted labels, as scikit-learn's scorers expect."""
     if adopted.classes is None:
         return adopted
     order = np.argsort(adopted.classes)

@@ -188,7 +188,6 @@ def private_copy(module: nn.Module) -> nn.Module:
 
 
 def _copied(module: nn.Module) -> nn.Module:
-    """Deep copy of a module, which may store tensors of its last forward pass."""
     # torch.export overrides `eval` to raise an error.
     if isinstance(module, torch.jit.ScriptModule) or "eval" in vars(module):
         raise TypeError(
@@ -217,7 +216,6 @@ def _without_wrappers(module: nn.Module) -> nn.Module:
 
 
 def _merged(module: Any) -> nn.Module:
-    """Merge the adapters of a PEFT model into the weights."""
     merge = getattr(module, "merge_and_unload", None)
     if merge is None:
         raise TypeError(
@@ -260,7 +258,6 @@ def _fold_weights(module: nn.Module) -> None:
 
 
 def _to_tensor(X: Any, dtype: torch.dtype) -> Tensor:
-    """Copy an array, or a sparse matrix in batches of rows, to a tensor on the CPU."""
     if not issparse(X):
         array = np.asarray(X)
         if min(array.strides, default=0) < 0:  # torch does not support negative strides

@@ -226,7 +226,6 @@ def _learner(
     regression: bool,
     **training: Any,
 ) -> LearnerModel:
-    """Return a prefit estimator, or train a clone of the estimator."""
     estimator = given.estimator
     needed, other = ("regressor", "classifier") if regression else ("classifier", "regressor")
     if (is_classifier if regression else is_regressor)(estimator):
@@ -295,11 +294,9 @@ class ModelMixin:
 
     @property
     def _given(self) -> Any:
-        """The user's model, which determines the form of inputs."""
         return self.estimator
 
     def _resolve(self, X: Any, y: Any, *, given: Any = None, **options: Any) -> TrainingData:
-        """Resolve `estimator`, or its `Given`, to `model_`; return the training data."""
         self.model_, data = resolve(given or self._given, X, y, owner=self, **options)
         return data
 
@@ -309,7 +306,6 @@ class ModelMixin:
         return self.model_.form.check(self, X)
 
     def _inputs(self, X: Any) -> Any:
-        """Validate and preprocess inputs for prediction."""
         rows = self._checked_rows(X)  # asks whether it is fitted, before the access to `model_`
         return self.model_.inputs(rows)
 

@@ -339,7 +339,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return with_index_of(X, pd.DataFrame(found))
 
     def _labelled_inputs(self, given: Given, X: Any, y: Any) -> tuple[Any, Any]:
-        """Training inputs and labels, of the same length."""
         if self._takes_nodes:
             y = None if y is None else labels_in_mask(X, column_or_1d(y, warn=True))
             X = _outputs.node_ids(X)
@@ -385,7 +384,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return np.flatnonzero(~held), np.flatnonzero(held)
 
     def _encoded(self, X: Any, random: np.random.RandomState) -> Training:
-        """Evaluate training inputs without a model."""
         self.estimator_ = None
         self._evaluate: _outputs.Evaluator = _outputs.InputsAlone(feature_encoder(X))
         rows = self._evaluate.of_all(X, self.device)
@@ -394,7 +392,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def _fitted(
         self, given: Given, X: Any, y: Any, regression: bool, seed: int, random: Any
     ) -> Training:
-        """Train the model, and evaluate it on its training inputs."""
         if regression and is_module(given.trained) and np.isin(y, [0, 1]).all():
             validation.warn_user(
                 "`y` holds only 0 and 1 as floats. Floats are targets of a regression; if these "
@@ -428,7 +425,6 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return Training(self._evaluate(X, self.device), False, None, None, random)
 
     def _made_scores(self, training: Training) -> dict[str, Score]:
-        """Fit the requested scores to training inputs."""
         if isinstance(self.scores, str):
             if scores := automatic(training):
                 return scores

@@ -235,7 +235,6 @@ def automatic(training: Training) -> dict[str, Score]:
 
 
 def _best_metric(features: FloatArray, y: NDArray[Any] | None, training: Training) -> Any:
-    """Select the metric for which the nearest neighbours best predict targets of left-out rows."""
     metrics = [normalize, Standardised(features)]
     if y is None or len(features) <= N_NEIGHBORS:
         lengths = np.linalg.norm(features, axis=1)
@@ -483,5 +482,4 @@ class Combination:
 
     @property
     def _totals(self) -> list[Any]:
-        """Number of held-out inputs of each class and the input itself."""
         return [1 + self.counts[self.codes == code].sum() for code in np.unique(self.codes)]

@@ -132,7 +132,6 @@ class IntervalsByWidthDisplay(Display):
         marker: str,
         label: str,
     ) -> None:
-        """Plot the values of the chosen rows; values beyond the axis are placed at its edge."""
         n, row = len(distance), np.arange(1, len(distance) + 1)
         size = _marker_size(n)
         style: dict[str, Any] = {"color": colour, "linewidths": 0, "rasterized": n > 1000}
@@ -419,7 +418,6 @@ class PITDisplay(Display):
 def _drawable_intervals(
     y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Check that true values and interval limits are finite and not too large to draw."""
     truth, low, high = quantities.values_and_limits(y_true, lower, upper)
     _display.check_drawable(y_true=truth, lower=low, upper=high)
     return truth, low, high

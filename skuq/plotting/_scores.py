@@ -225,7 +225,6 @@ class UncertaintyHistogramDisplay(Display):
 
 
 def _histogram_bins(values: FloatArray) -> tuple[FloatArray, bool]:
-    """Edges of bins that cover all values, and whether they are spaced logarithmically."""
     positive = values[values > 0]
     log = len(positive) > 0 and values.min() >= 0
     if log and positive.max() / np.median(positive) > LOG_RATIO:
@@ -304,7 +303,6 @@ class OODDisplay(Display):
         return cls.from_predictions(values, false_alarm_rate=detector.false_alarm_rate, ax=ax)
 
     def _edges(self) -> FloatArray:
-        """Edges of bins that cover all p-values; one edge is the threshold."""
         smallest = min(values.min() for values in self.groups.values())
         limit = -np.log10(self.false_alarm_rate)
         longest = max(-np.log10(smallest), limit)

@@ -185,7 +185,6 @@ def _two_columns(X: Any) -> FloatArray:
 
 
 def _grid(points: FloatArray, resolution: int) -> tuple[FloatArray, FloatArray]:
-    """Grid that covers the points and the border; two arrays (resolution, resolution)."""
     low, high = points.min(axis=0), points.max(axis=0)
     flat = 0.5 * np.maximum(1.0, np.abs(low))
     border = np.where(high - low > FLAT * flat, MARGIN * (high - low), flat)

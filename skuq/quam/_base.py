@@ -147,7 +147,6 @@ class QUAMBase(ModelMixin, ABC):
     def _prepared(
         self, X: Any, y: Any, sample_weight: Any, X_pool: Any, groups: Any, **training: Any
     ) -> tuple[TrainingData, Any]:
-        """Choose the search and resolve the model; return the data and the checked weights."""
         given = look_at(self.estimator)
         codes = None if groups is None else group_codes(groups, _num_samples(X))
         self.search_ = self._chosen_search(given, X_pool, X)
@@ -194,7 +193,6 @@ class QUAMBase(ModelMixin, ABC):
 
     @property
     def _device(self) -> Any:
-        """The device on which the model's network runs."""
         learner = self.search_.form == "learner"
         return self.device if learner else self.model_.resolved(self.device)
 
@@ -226,7 +224,6 @@ class QUAMBase(ModelMixin, ABC):
             self._search_on_made_pool(data.X, random)
 
     def _search_first(self, pool: Any) -> None:
-        """Search on a validated pool, and store the pool."""
         self._pool = self.model_.inputs(pool)
         self.model_.check_ids(self._pool)
         targets = self._task.targets(self._outputs(self._pool))
@@ -267,7 +264,6 @@ class QUAMBase(ModelMixin, ABC):
 
     @with_gradients()
     def _search_on(self, pool: Any, targets: IntArray) -> Found:
-        """Search on a pool that is already in the model's input format."""
         reference = self._outputs(pool)
         n_fit = self.search_.searches_in_memory(self._problem, len(targets))
         return self.search_.run(
@@ -424,7 +420,6 @@ class QUAMBase(ModelMixin, ABC):
             )
 
     def _importance_sampling(self) -> ImportanceSampling:
-        """Settings that determine the weights of the models found."""
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
         pointwise = self.search_.pointwise
@@ -475,7 +470,6 @@ class QUAMBase(ModelMixin, ABC):
         )
 
     def _rows(self, X: Any) -> list[EvaluatedRows]:
-        """Split the inputs into one part per job."""
         self._check_found()
         rows = self._checked_rows(X)
         n_classes = 1 if self.model_.classes is None else len(self.model_.classes)

@@ -381,7 +381,6 @@ class QUAMClassifier(
 
 
 def _warn_if_none_fits(found: Found, gamma: float) -> None:
-    """Warn of a range of probabilities that contains the given model only."""
     least = float(found.excess_loss.min())
     if least > gamma:
         warn_user(

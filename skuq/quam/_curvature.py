@@ -126,7 +126,6 @@ class Layers:
 
     @contextmanager
     def _recorded(self) -> Iterator[list[list[tuple[Tensor, Tensor]]]]:
-        """Record inputs and outputs of the layers in each call; outputs have gradients."""
         found: list[list[tuple[Tensor, Tensor]]] = [[] for _ in self.layers]
 
         def hook(calls: list[tuple[Tensor, Tensor]]) -> Callable[..., Tensor]:
@@ -356,7 +355,6 @@ class Exact(Curvature):
         return Exact(self.units, self.scales, self.base.to(device), self.eigenvalues.to(device))
 
     def _jacobian(self, uses: list[Use]) -> Tensor:
-        """Jacobian with respect to all weights, in standard deviations of the prior."""
         parts = [
             use.gradients(use.jacobian).flatten(2) * scale
             for use, scale in zip(uses, self.scales, strict=True)

@@ -38,7 +38,6 @@ def _background(X: NDArray[Any], random: np.random.RandomState) -> Tensor:
 
 
 def _sampled_at(images: Tensor, grid: Tensor, background: Tensor) -> Tensor:
-    """Resample images at the positions of a grid, with the background value outside the image."""
     inside = F.grid_sample(images - background, grid, align_corners=False)
     return inside + background
 

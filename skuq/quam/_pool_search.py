@@ -308,7 +308,6 @@ def _kept_models(
     descent: Descent,
     kept_steps: Sequence[int],
 ) -> dict[str, Tensor]:
-    """Run the searches; return the weights after the kept steps, ordered by search."""
     # Allocate the results before the first step. If these small tensors were allocated later, they
     # would lie between the large temporary tensors of the steps and fragment the memory.
     kept = {n: w.new_empty(len(w), len(kept_steps), *w.shape[1:]) for n, w in start.items()}

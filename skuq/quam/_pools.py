@@ -155,7 +155,6 @@ def make_token_pool(
 
 
 def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
-    """Functions that generate inputs from `X`, by kind."""
     n_axes = np.ndim(X)
     if n_axes != 2 and len(categories):
         raise ValueError(
@@ -181,7 +180,6 @@ def _texts(alter: TextMaker, X: NDArray[Any], n: int, random: Random) -> NDArray
 
 
 def _positions(X: Any, categories: Sequence[int | str]) -> list[int]:
-    """Convert column names or positions to positions."""
     names = list(X.columns) if isinstance(X, pd.DataFrame) else []
     known: dict[Any, int] = {k: k for k in range(X.shape[1])}
     known |= {name: k for k, name in enumerate(names)}
@@ -193,7 +191,6 @@ def _positions(X: Any, categories: Sequence[int | str]) -> list[int]:
 
 
 def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Random) -> Any:
-    """Generate inputs of each kind, without training inputs."""
     if n_inputs is None:
         n_inputs = min(max(len(X), _FEWEST), _MOST)
     n_each = max(1, n_inputs // max(1, len(makers)))
@@ -309,7 +306,6 @@ _TEXT_KINDS: dict[str, TextMaker] = {
 
 
 def _crossed_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
-    """Draw each token from one of two texts."""
     made, others = (X[random.randint(len(X), size=n)] for _ in range(2))
     chosen = _free_tokens(made) & _free_tokens(others)
     chosen &= random.uniform(size=chosen.shape) < 0.5
@@ -318,7 +314,6 @@ def _crossed_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
 
 
 def _moved_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
-    """Shuffle the tokens of a text."""
     made = X[random.randint(len(X), size=n)]
     free = _free_tokens(made)
     place = np.arange(free.shape[1], dtype=float)
@@ -496,7 +491,6 @@ def _out_of_range(columns: Columns, X: Any, n: int, random: Random) -> Any:
 
 
 def _unseen(columns: Columns, X: Any, n: int, random: Random) -> Any:
-    """Replace categories by `UNSEEN`, but codes and pandas' categories by missing values."""
     made = _gathered(X, _drawn(X, n, random))
     chosen = _some(columns.categories, made.shape, random)
     if not isinstance(X, pd.DataFrame):

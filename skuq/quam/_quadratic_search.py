@@ -381,7 +381,6 @@ def _in_double(module: nn.Module, device: torch.device) -> nn.Module:
 
 
 def _rows(X: Tensor, rows: slice, device: torch.device) -> Tensor:
-    """Some inputs on a device; numbers in double precision."""
     x = on_device(X[rows], device)
     return x.double() if x.is_floating_point() else x
 

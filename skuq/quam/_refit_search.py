@@ -288,7 +288,6 @@ _Rows = tuple[Any, NDArray[Any], FloatArray | None]
 
 
 def _shuffled(X: Any, y: NDArray[Any], weight: FloatArray | None, *, seed: int) -> _Rows:
-    """Shuffle rows; otherwise, a split by position would put the whole pool into a single part."""
     order = np.random.default_rng(seed).permutation(len(y))
     return _safe_indexing(X, order), y[order], None if weight is None else weight[order]
 
@@ -375,7 +374,6 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
 def _without_class_weight(
     learner: Any, y: NDArray[Any], weight: FloatArray, classes: NDArray[Any] | None
 ) -> tuple[Any, FloatArray]:
-    """Copy the learner without class weights, and convert these to sample weights."""
     learner = clone(learner)
     if hasattr(learner, "estimators"):  # an ensemble, whose members have their own class weights
         return learner, weight
@@ -397,7 +395,6 @@ def _without_class_weight(
 
 
 def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
-    """Sample weights of balanced classes, as the learner itself computes them."""
     counts_weights = "sample_weight" in signature(compute_class_weight).parameters
     if not (counts_weights and isinstance(learner, LogisticRegression | LinearSVC)):
         of_each: FloatArray = compute_sample_weight("balanced", y)
@@ -436,7 +433,6 @@ def _limited(estimator: Any) -> tuple[Any, bool]:
 
 
 def _hold_out(problem: RefitProblem) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Split rows into training rows, with at least one per class, and held-out rows."""
     rows = np.arange(len(problem.y))
     fewest = min(_FEWEST_HELD_OUT, len(rows) // 3)
     n_held = min(max(fewest, round(_SHARE_HELD_OUT * len(rows))), _MOST_HELD_OUT)

@@ -461,7 +461,6 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
 
 def _standard_deviation(y: FloatArray, weight: FloatArray) -> float:
-    """Standard deviation of targets, where weights are numbers of samples."""
     n_samples = weight.sum()
     variance = np.cov(y, aweights=weight, ddof=0)
     # Bessel's correction; if there are fewer than two samples, its factor for two samples.

@@ -149,7 +149,6 @@ def _rows(sums: BinSums, bins: BinAudit) -> list[dict[str, Any]]:
 
 
 def _summary(sums: BinSums, bins: BinAudit) -> dict[str, Any]:
-    """Numbers of all samples or of a group."""
     return {
         "n_samples": sums.n_samples,
         "accuracy": sums.overall_accuracy,
@@ -197,7 +196,6 @@ def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
 def _gaps(
     count: float, confidence: float, tolerance: float, search: RegionSearch | Scan
 ) -> dict[str, float | None]:
-    """Smallest gaps that the search detects in a region or bin, in both directions."""
     given: dict[str, Any] = {"tolerance": tolerance, "power": POWER}
     low = detectable_gap(count, confidence, threshold=search.threshold, **given)
     given |= {"threshold": search.threshold_overconfident, "direction": "overconfident"}
@@ -414,7 +412,6 @@ def _or_missing(gap: float | None, sign: int) -> str:
 
 
 def _signed(value: float) -> str:
-    """Format a difference in percentage points, with its sign."""
     return f"{100 * value:+z.1f}".replace("-", "\N{MINUS SIGN}")
 
 
@@ -516,7 +513,6 @@ def _facts(data: Figures) -> dict[str, Any]:
 
 
 def _runs(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Findings, most significant first, each with its bins merged."""
     parts: dict[int, list[Row]] = {}
     for row in rows:
         if row["significant"] and row["count"]:
@@ -549,7 +545,6 @@ def _sized(rows: Iterable[Row], finding: str) -> list[str]:
 
 
 def _merged(rows: Iterable[Row]) -> list[str]:
-    """Ranges of bins, with adjacent bins merged."""
     merged: list[Row] = []
     for row in rows:
         adjacent = merged and merged[-1]["upper"] == row["lower"]
@@ -570,7 +565,6 @@ def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
 
 
 def _would_find(data: Figures) -> str:
-    """Gaps of all bins that would have been found, and the samples that the tolerance needs."""
     gaps = {way: data[name] for way, name in zip(WAYS, SHIFTS, strict=True)}
     found = [f"{way} by {100 * gap:.1f}" for way, gap in gaps.items() if gap is not None]
     aim, needed = data["aim"]["gap"], data["aim"]["n_samples"]

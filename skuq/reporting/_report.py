@@ -183,7 +183,6 @@ def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:
 
 
 def _is_numeric(column: pd.Series, dtype: Any) -> bool:
-    """Whether a column holds numbers, or only texts of numbers, possibly percentages."""
     if is_numeric_dtype(dtype) and not is_bool_dtype(dtype):
         return True
     return len(column) > 0 and all(

@@ -55,9 +55,9 @@ def table_report(
     parts = rows["review"].str.split(SEPARATOR).explode()
     reviews = {mark: parts[parts.str.startswith(mark)].index.nunique() for mark in REVIEWS}
     reviewed = scored[scored["review"] != ""]  # those that are only undecided come last
-    order = [reviewed["review"] == "undecided", reviewed["conformal_p_value"]]
-    order = np.lexsort([-reviewed["epistemic"], *order[::-1]])
-    reviewed = reviewed.iloc[order]
+    undecided = reviewed["review"] == "undecided"
+    keys = -reviewed["epistemic"], reviewed["conformal_p_value"], undecided
+    reviewed = reviewed.iloc[np.lexsort(keys)]
     figures: dict[str, Any] = {
         **dict.fromkeys(("by_true_class", "scores", "intervals", "by_group", "largest_total")),
         "coverage": f"{coverage:.0%}",
@@ -266,7 +266,6 @@ def _histogram(model: TableModel, rows: pd.DataFrame) -> plotting.UncertaintyHis
 
 
 def _wrong_predictions(model: TableModel) -> dict[str, Any]:
-    """Detection of wrong predictions by scores, and the best risk-coverage curve."""
     held_out = model.held_out_
     label, predicted = held_out["label"].to_numpy(), held_out["prediction"].to_numpy()
     wrong = label != predicted

@@ -438,7 +438,6 @@ class CleanColumns(TransformerMixin, BaseEstimator):
     def _transformed(
         self, name: str, column: pd.Series, decimal: str | None, cells: list[Cells]
     ) -> dict[str, pd.Series]:
-        """Return the clean columns that replace `column`; append cells of the wrong type."""
         new = ~column.isin(self.others_.get(name, [])).to_numpy()
         if name in self.dates_:
             dates, no_date = self.dates_[name].numbers(column)
@@ -495,7 +494,6 @@ def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False
 
 
 def _categorised(column: pd.Series, categories: list[Any], ordered: bool) -> pd.Series:
-    """Return a clean column as pandas categorical; further values are appended to `categories`."""
     known = {as_text(value): value for value in categories}
     meaning = {value: known.get(as_text(value), value) for value in column.dropna().unique()}
     every = dict.fromkeys([*categories, *meaning.values()])
@@ -503,7 +501,6 @@ def _categorised(column: pd.Series, categories: list[Any], ordered: bool) -> pd.
 
 
 def _of_kind(column: pd.Series, kind: str) -> pd.Series:
-    """Convert a clean column to an integer or date type of the training table."""
     if kind == INTEGER:
         return as_integers(column)
     dates = pd.to_datetime(column, format=ISO, errors="coerce", utc=True)

@@ -529,7 +529,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     def _given_rows(
         self, train: pd.DataFrame, X: pd.DataFrame, y: NDArray[Any], table: pd.DataFrame
     ) -> tuple[Parts, list[str]]:
-        """Training rows; rows of a held-out table that are not training rows; and warnings."""
         cleaned = self.columns_.read(table, HELD_OUT)
         unread = cleaned.unread(table)
         if len(unread) == len(table):
@@ -570,7 +569,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     # --- prediction --------------------------------------------------------------------------
 
     def _rows(self, table: pd.DataFrame) -> tuple[Cleaned, dict[int, str]]:
-        """Clean rows to predict, and reasons why some of them are unreadable."""
         check_is_fitted(self)
         if self.id_ is not None:
             _columns.require(table, self.id_, NEW)
@@ -584,7 +582,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         return self.columns_.inverse_transform(X)
 
     def _reasons(self, X: pd.DataFrame, unsupported: pd.DataFrame) -> list[str]:
-        """Columns that contribute most to the uncertainty of each row, with their values."""
         if self.encoder_ is not None:
             encode = self.encoder_.transform
             return explained(X, unsupported, self._typical_rows, self._disagreement, encode)
@@ -605,7 +602,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     def _scored(
         self, X: pd.DataFrame, *, held_out: bool = False
     ) -> tuple[pd.DataFrame, FloatArray, FloatArray]:
-        """Predictions with uncertainty; probabilities or quantiles; and disagreement by row."""
         inputs = self._encoded(X)
         with table_errors(self.name_, X):
             if self.quantities_ is not None:
@@ -675,7 +671,6 @@ def _refuse_unread(rows: dict[int, str], which: str, n_rows: int) -> None:
 
 
 def _with_unscored(scored: pd.DataFrame, rows: dict[int, str], n_rows: int) -> pd.DataFrame:
-    """Insert unscored rows into the results; unscored rows contain only their reasons."""
     if not rows:
         return scored
     if is_integer_dtype(scored["prediction"]):  # numpy's integers cannot represent missing values

@@ -266,7 +266,6 @@ def quality_warnings(model: HeldOutMixin, coverage: float) -> list[str]:
 
 
 def _weak_classes(model: HeldOutMixin, coverage: float) -> list[str]:
-    """Warn of classes that cannot be measured, or that are found or covered too rarely."""
     measured, label = model.measured_by_class(coverage), model.held_out_["label"]
     tail = MISTAKEN / (2 * len(measured))  # two tests of each class
     rows = np.ceil(measured["rows"].to_numpy() * (model.n_effective_ / len(label)))
@@ -319,7 +318,6 @@ def _piled_up_notes(model: HeldOutMixin, coverage: float) -> list[str]:
 
 
 def _shares(measured: pd.DataFrame, name: str) -> str:
-    """List the classes with the smallest shares, and their numbers of rows."""
     lowest = measured.nsmallest(SHOWN_CLASSES, name)
     return ", ".join(
         f"{share:.0%} of {rows} {shown(as_text(label))}"

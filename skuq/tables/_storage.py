@@ -235,7 +235,6 @@ def _read_skops(path: Path, *, trust: bool) -> Any:
 
 
 def _check_size(path: Path, content: bytes) -> None:
-    """Refuse a skops file whose content would take much more memory than the file."""
     largest = max(SMALL_MODEL, LARGEST_EXPANSION * len(content))
     with ZipFile(io.BytesIO(content)) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}

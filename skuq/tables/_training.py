@@ -269,7 +269,6 @@ class Folds:
         return best if scores[best] < (1 - SMALLEST_GAIN) * scores[original] else original
 
     def _interval_score(self, name: str, scale: TargetScale) -> float:
-        """Mean interval score of a learner trained on a scale, in units of the target."""
         z = scale.transformed(self.y)
         predicted = self.predicted(name, z)
         inputs = as_codes(self.X, self.learner.numbers).fit_transform(self.X)
@@ -414,7 +413,6 @@ def trained(
 
 
 def _pool_of_stored(estimator: Any, rows: Any, seed: int) -> pd.DataFrame:
-    """Candidate pool of an external estimator, made from rows as they were stored."""
     from skuq.features import category_columns
     from skuq.quam import make_pool
 

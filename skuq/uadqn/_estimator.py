@@ -217,7 +217,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return self
 
     def _algorithm_options(self) -> dict[str, Any]:
-        """Build the arguments of the algorithm from parameters and `algorithm_kwargs`."""
         given = SMALL | (self.algorithm_kwargs or {})
         policy_kwargs = given.get("policy_kwargs") or {}
         if twice := set(given) & OWN | set(policy_kwargs) & {"n_quantiles"}:
@@ -308,7 +307,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return actions.astype(np.int64)
 
     def _in_batches(self, function: Any, X: Any, axis: int = 0) -> Any:
-        """Apply a function to validated observations in batches."""
         check_is_fitted(self)
         X = rl_module("_envs").checked_observations(X, self.observation_space_)
         self._move()
@@ -321,7 +319,6 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return np.concatenate(found, axis=axis)
 
     def _move(self) -> None:
-        """Move the agent to `device`, which may have changed since `fit`."""
         with _MOVING:
             rl_module("_training").move(self.algorithm_, self.device)
 

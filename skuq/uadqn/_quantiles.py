@@ -75,7 +75,6 @@ def _slope(share_below: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
 
 
 def _share_below(quantiles: Tensor, targets: Tensor) -> Tensor:
-    """Compute the share of targets below each quantile."""
     n_targets, quantiles = targets.shape[-1], quantiles.detach()
     if n_targets <= MANY_TARGETS:
         # Store the results of the comparisons as floats, because a sum of booleans is slower.

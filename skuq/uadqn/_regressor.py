@@ -287,7 +287,6 @@ def _standardised(values: FloatArray, scaling: tuple[Any, Any]) -> FloatArray:
 def _interpolated(
     quantiles: FloatArray, known: FloatArray, asked: NDArray[np.float64]
 ) -> FloatArray:
-    """Interpolate the quantiles of each row linearly at the requested levels."""
     if not ((asked >= known[0]) & (asked <= known[-1])).all():
         raise ValueError(
             f"`levels` must be between {known[0]:.4g} and {known[-1]:.4g}, the range of levels "

@@ -27,7 +27,6 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
 
     @classmethod
     def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
-        """Whether a policy is one that the algorithm creates, or a subclass of it."""
         raise NotImplementedError
 
     def _setup_model(self) -> None:

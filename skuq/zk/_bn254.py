@@ -163,7 +163,6 @@ def add(point: Jacobian, other: Jacobian) -> Jacobian:
 
 
 def _sum(x: int, y: int, z: int, h: int, r: int) -> Jacobian:
-    """Sum of two points, given the differences `h` and `r` of their scaled coordinates."""
     square = h * h % P
     cube, moved = h * square % P, x * square % P
     new_x = (r * r - cube - 2 * moved) % P

@@ -243,7 +243,6 @@ def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: P
 def _verdict(
     proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
 ) -> str:
-    """Verify a proof; return the reason why it fails, or an empty string."""
     ezkl = _ezkl()
     path = work / "proof.json"
     record = {
@@ -326,7 +325,6 @@ def _call(function: Any, what: str, *arguments: Any) -> None:
 def _run(
     function: str, timeout: float | None = None, threads: int | None = None, /, **arguments: Any
 ) -> None:
-    """Call the proof system in a new process, which never outlives this call."""
     _ezkl()
     share = {} if threads is None else {THREADS: str(threads)}
     with tempfile.TemporaryDirectory(prefix="skuq-") as tables:

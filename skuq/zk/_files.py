@@ -129,7 +129,6 @@ def is_within(path: str | Path, folder: str | Path) -> bool:
 
 
 def _entries(path: str | Path) -> Iterator[str]:
-    """The path itself, and all files and folders below it; links are not followed."""
     if os.path.lexists(path):
         yield os.fspath(path)
     for parent, folders, files in os.walk(path):

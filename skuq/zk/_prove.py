@@ -226,7 +226,6 @@ class _AuditRun:
         return record
 
     def chunks(self, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
-        """Prove all chunks that are not proven yet; return the outputs of all chunks."""
         calls = [
             partial(self.prove, files.chunk_file(k), circuit, value, f"{circuit} {k}")
             for k, value in enumerate(values)
@@ -240,7 +239,6 @@ class _AuditRun:
         return Bundle(self.out, n_proofs, True)
 
     def reported(self, rows: IntArray) -> bytes:
-        """JSON text of the reported labels and confidences of all rows."""
         made = self._state / files.REPORTED
         if not made.exists():
             found = integer_predictions(self._prover.network(), rows)
@@ -251,7 +249,6 @@ class _AuditRun:
         return made.read_bytes()
 
     def answer(self, reported: bytes, statement: statements.SpotCheckStatement) -> None:
-        """Go on with the statement that answers a challenge for the same reports."""
         self.statement = statement
         self._state = self._state.with_name(files.digest(statement.canonical()))
         self._state.mkdir(parents=True, exist_ok=True)

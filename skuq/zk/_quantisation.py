@@ -292,7 +292,6 @@ def _batch_norm(module: nn.BatchNorm1d) -> tuple[FloatArray, FloatArray]:
 
 
 def _scaling(transform: Any) -> tuple[FloatArray, FloatArray]:
-    """Centre and factor of preprocessing that scales each feature separately."""
     pipeline = getattr(transform, "__self__", None)
     if not isinstance(pipeline, Pipeline):
         raise TypeError("Preprocessing in several pipelines cannot be put into a circuit.")

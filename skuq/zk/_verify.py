@@ -211,7 +211,6 @@ def _verify_verdict(
     bundle: Path,
     data: statements.ReferenceData,
 ) -> tuple[list[Judgement], int]:
-    """Verify padded sums, which remain secret, and the verdicts on them; count the proofs."""
     committed = checker.committed
     shape, n_classes = committed.shape, len(committed.classes)
     reason = statements.too_few_to_fail(len(data.rows), n_classes, statement)
@@ -248,7 +247,6 @@ def _verify_predictions(
     data: statements.ReferenceData,
     challenge: str | Path | None,
 ) -> tuple[IntegerPredictions, int, list[str]]:
-    """Verify a spot check; return the reports, the number of proofs, and notes on its power."""
     shape, n, k = checker.committed.shape, len(data.rows), statement.n_proven
     check_challenge(bundle, statement, challenge, data.largest_region)
     found = read_reports(bundle, statement, shape.widths[-1])

@@ -140,7 +140,6 @@ class Search:
         return self.floor.scatter_reduce(0, self.pool.problem, self.pool.bound, "amin")
 
     def _round(self, deadline: float) -> None:
-        """Bound the boxes with the smallest bounds of each problem, in memory-limited batches."""
         # Boxes are selected for each problem separately, so that the result for one point does not
         # depend on the other points.
         ranks = _ranks(self.pool)
@@ -186,7 +185,6 @@ class Search:
             self._shrink()
 
     def _to_device(self, *parts: Tensor) -> tuple[Tensor, ...]:
-        """Copy tensors with equal numbers of rows to the posterior's device in one transfer."""
         if self.device.type == "cpu":
             return parts
         return _split_columns(_concatenated(parts).to(self.device), parts)
@@ -201,7 +199,6 @@ class Search:
         return max(1, min(_BATCH, _ENTRIES // share))
 
     def _update_best(self, points: Tensor, problem: Tensor) -> Tensor:
-        """Evaluate points, at most one per problem, and update the best; returns gradients."""
         value, gradient = self.outputs(points, problem)
         better = value < self.best[problem]
         self.best[problem[better]] = value[better]
@@ -221,7 +218,6 @@ class Search:
         return torch.cat(values), torch.cat(gradients)
 
     def _descend(self, deadline: float) -> None:
-        """Run a few decreasing steps of projected gradient descent from the centres of regions."""
         # Problems that are decided at the starting point take no steps: this point is their
         # counterexample.
         problem = torch.arange(len(self.best), device="cpu")
@@ -239,7 +235,6 @@ class Search:
             gradient = self._update_best(region.project(points), problem)
 
     def _discard(self, boxes: _Pool) -> tuple[_Pool, Tensor]:
-        """Discard boxes that cannot change the result; returns the other boxes and their rows."""
         best = self.best[boxes.problem]
         closed = boxes.bound >= best - self.tol
         threshold, band = self.problems.threshold, self.problems.band
@@ -284,7 +279,6 @@ class Search:
 
 
 def _to_cpu(*parts: Tensor) -> tuple[Tensor, ...]:
-    """Copy tensors with equal numbers of rows to the CPU in one (synchronous) transfer."""
     if parts[0].device.type == "cpu":
         return parts
     return _split_columns(_concatenated(parts).cpu(), parts)
@@ -315,7 +309,6 @@ def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]
 
 
 def _ranks(pool: _Pool) -> Tensor:
-    """Rank of each box by its bound among the boxes of the same problem."""
     by_bound = torch.argsort(pool.bound, stable=True)
     order = by_bound[torch.argsort(pool.problem[by_bound], stable=True)]
     problem = pool.problem[order]

@@ -275,7 +275,6 @@ def _profile(kernel: kernels.Kernel) -> Profile:
 
 
 def _product(a: Term, b: Term) -> Term:
-    """Product of two terms; squared exponentials are merged into one."""
     profiles = [*a.profiles, *b.profiles]
     precisions = torch.cat([a.precisions, b.precisions])
     gaussian = [isinstance(profile, SquaredExponential) for profile in profiles]

@@ -113,7 +113,6 @@ class RegionModel(ABC):
         return self._evaluate(self.link, points, objective)[0].cpu().numpy()
 
     def _evaluate(self, link: Link, points: Tensor, objective: FloatArray) -> tuple[Tensor, Tensor]:
-        """Upper bounds on the objectives at points, and gradients of these bounds."""
         points, weights = points.to(self.device), _tensor(objective, self.device)
         everything = torch.arange(points.shape[1], device="cpu")
         size = max(1, _ENTRIES // self.posterior.inputs.size)

@@ -227,7 +227,6 @@ class SoftmaxLink:
         return total
 
     def _slopes(self, objective: Tensor, outputs: Outputs, reach: Reach, each: Tensor) -> Slopes:
-        """Ranges, over a box, of the derivatives of the objective with respect to the moments."""
         weight, error = objective.abs().sum(-1)[:, None], 2 * outputs.error[:, None]
         plain = (_SECOND * reach.means + _THIRD / 2 * reach.covariances)[:, None]
         smooth = (reach.smooth(2) * reach.shift + reach.smooth(3) / 2 * reach.mixed)[:, None]
@@ -286,7 +285,6 @@ class SoftmaxLink:
     def _average(
         self, objective: Tensor, mean: Tensor, deviations: Tensor, nodes: Nodes
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Averages of the objective and its derivatives with respect to means and covariances."""
         # The node axis, which is the longest, comes last for vectorisation.
         differences = (mean[:, :-1] - mean[:, -1:])[..., None] + deviations @ nodes.points.T
         logits = torch.cat([differences, torch.zeros_like(differences[:, :1])], 1)

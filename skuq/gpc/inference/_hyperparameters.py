@@ -191,7 +191,6 @@ def _rank(evidence: Evidence) -> tuple[bool, float]:
 def _run(
     objective: Objective, coordinates: _Coordinates, start: FloatArray, max_iter: int
 ) -> Maximum:
-    """Run the optimiser once; returns its best evaluation, which need not be the last."""
     n_evaluations, state, best, worst = 0, None, None, -np.inf
 
     def negative(theta: FloatArray) -> tuple[float, FloatArray]:

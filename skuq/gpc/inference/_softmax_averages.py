@@ -130,7 +130,6 @@ def _logistic_average(mean: Tensor, deviation: Tensor, wide: bool) -> Tensor:
 
 @cache
 def _logistic_nodes(wide: bool) -> tuple[Tensor, Tensor]:
-    """Trapezoidal rule for the logistic (`wide`) or the normal density (Eq. 28)."""
     if not wide:
         nodes = normal_nodes([_WIDE], 1e-12, torch.empty(0, dtype=torch.float64))
         return nodes.points[:, 0], nodes.weights
