@@ -32,7 +32,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     """Audit of a classifier's confidence against the labels of a reference set.
 
     The auditor compares accuracy with confidence in every bin and reports the differences that
-    exceed the tolerance `tolerance` by more than chance explains. By default every bin contains the
+    exceed `tolerance` by more than chance explains. By default every bin contains the
     samples of all groups, so an overconfident group can offset an underconfident one. To reveal
     them, name the groups (`sensitive_columns`, or `sensitive_features` of `fit`) or search regions.
 

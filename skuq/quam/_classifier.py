@@ -375,7 +375,10 @@ class QUAMClassifier(
         """
         check_is_fitted(self)
         if not hasattr(self, "_problem"):
-            raise ValueError("Costs of classes need the training data, which were removed.")
+            raise ValueError(
+                "Costs of classes need the training data, which `without_training_data` removed; "
+                "use the estimator from before."
+            )
         (costs,) = self._over(X, self._task.class_costs, self._problem.total_weight)
         return costs
 

@@ -378,8 +378,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             - ``conformal_p_value``, the share of rows that are at least as unusual as the row,
               among the held-out rows and the row itself: by their number of columns with an unseen
               value or a number far out of range, and by their epistemic uncertainty, as in
-              `skuq.OODDetector`. At most a share p of rows from the training distribution is
-              expected to have a p-value of p or less;
+              `skuq.OODDetector`. A share p of rows from the training distribution is expected to
+              have a p-value of p or less;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns with a category that no training row has, or with a missing number
               if the column has a number in every training row;

@@ -92,7 +92,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         epistemic uncertainty as risk.
     noise_scale : float, default=1.0
         Scale of the assumed noise in returns. A larger scale regularises the auxiliary networks
-        more strongly towards their initial weights; with 0, there is no prior.
+        more strongly towards their initial weights; 0 switches this prior off.
     learning_rate, gamma : float, default=1e-3 and 0.99
         Learning rate of Adam, and discount factor.
     n_quantiles : int, default=50
