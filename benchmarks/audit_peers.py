@@ -85,7 +85,7 @@ TESTS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 
 def _sums(confidence: np.ndarray, correct: np.ndarray):
     predictions = TopLabelPredictions(np.rint(confidence * 1e9).astype(np.int32), correct)
-    return bin_sums(predictions, bin_edges(predictions.confidence, 10, "uniform"))[0]
+    return bin_sums(predictions, bin_edges(predictions.confidence, 10, "uniform"))
 
 
 def bump(share: float) -> Callable[..., np.ndarray]:

@@ -131,7 +131,7 @@ def reference_sets(
     for _ in range(draws):
         rows = rng.choice(candidates, size)
         part = TopLabelPredictions(predictions.confidence[rows], predictions.correct[rows])
-        found += bin_sums(part, edges)
+        found.append(bin_sums(part, edges))
     return found
 
 
@@ -192,7 +192,7 @@ def study_honest(
             # The first half determines calibration; reference sets are drawn from the second.
             half = rng.permutation(len(y)) < POOL // 2
             judged = TopLabelPredictions(predictions.confidence[half], predictions.correct[half])
-            kind = "beyond_tolerance" if flagged(bin_sums(judged, edges)[0]) else "within_tolerance"
+            kind = "beyond_tolerance" if flagged(bin_sums(judged, edges)) else "within_tolerance"
             for size in SIZES:
                 sets = reference_sets(predictions, size, HONEST_DRAWS, rng, ~half)
                 values = statistics(sets)

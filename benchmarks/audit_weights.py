@@ -39,7 +39,7 @@ def is_flagged(
     proba = np.stack([confidence, 1 - confidence], axis=1)
     predictions = top_label_predictions(np.where(right, 0, 1), proba, classes=[0, 1])
     edges = bin_edges(predictions.confidence, N_BINS, "uniform")
-    (sums,) = bin_sums(predictions, edges, weight=weight)
+    sums = bin_sums(predictions, edges, weight=weight)
     return bool(scan_bins(sums, tolerance=tolerance, level=LEVEL).findings)
 
 

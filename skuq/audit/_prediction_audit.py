@@ -36,7 +36,7 @@ SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFra
 
 
 class Grouping(NamedTuple):
-    codes: IntArray  # (n_samples,), group of each sample
+    codes: NDArray[np.int16]  # (n_samples,), group of each sample
     names: list[str]  # such as "sex=female"
 
 
@@ -91,7 +91,9 @@ def _by_name(columns: Any) -> Iterable[tuple[Any, Any]]:
 def _grouping(name: str, values: ArrayLike) -> Grouping:
     import pandas as pd
 
-    array = np.asarray(values)
+    # Strings of pandas are divided as they are; other types of pandas have orders of their own.
+    is_text = isinstance(getattr(values, "dtype", None), pd.StringDtype)
+    array: Any = pd.Series(values).array if is_text else np.asarray(values)
     if array.ndim != 1:
         raise ValueError(f"Group {name!r} must be one-dimensional, got shape {array.shape}.")
     codes, found = pd.factorize(array, sort=True)
@@ -101,7 +103,7 @@ def _grouping(name: str, values: ArrayLike) -> Grouping:
     if (codes < 0).any():
         codes = np.where(codes < 0, len(names), codes)
         names.append(f"{name}=missing")
-    return Grouping(codes.astype(np.int64), names)
+    return Grouping(codes.astype(np.int16), names)
 
 
 def check_number_of_groups(name: str, found: int) -> None:
@@ -115,38 +117,25 @@ def check_number_of_groups(name: str, found: int) -> None:
 def parts_of(
     predictions: TopLabelPredictions,
     grouping: list[Grouping],
-    *,
     n_bins: int,
     strategy: Strategy = "uniform",
     weight: NDArray[Any] | None = None,
     square: FloatArray | None = None,
 ) -> Parts:
-    return Parts(
-        *_sums(predictions, grouping, n_bins, strategy, weight, square),
-        *_sums(predictions, grouping, DENSITY_BINS, "uniform", weight, square),
-    )
-
-
-def _sums(
-    predictions: TopLabelPredictions,
-    grouping: list[Grouping],
-    n_bins: int,
-    strategy: Strategy,
-    weight: NDArray[Any] | None,
-    square: FloatArray | None,
-) -> tuple[BinSums, dict[str, BinSums]]:
     counted, given = predictions.confidence, None
     if weight is not None:
         counted, given = counted[weight > 0], weight[weight > 0].astype(float)
-    edges = calibration.bin_edges(counted, n_bins, strategy, weight=given)
-    weights: dict[str, Any] = {"weight": weight, "square": square}
-    group_sums: dict[str, BinSums] = {}
-    for group in grouping:
-        parts = calibration.bin_sums(
-            predictions, edges, groups=group.codes, n_groups=len(group.names), **weights
-        )
-        group_sums.update(zip(group.names, parts, strict=True))
-    return calibration.bin_sums(predictions, edges, **weights)[0], group_sums
+    edges = [
+        calibration.bin_edges(counted, n_bins, strategy, weight=given),
+        calibration.bin_edges(counted, DENSITY_BINS),
+    ]
+    groups = [(group.codes, len(group.names)) for group in grouping]
+    names = [name for group in grouping for name in group.names]
+    (sums, *of_groups), (density, *densities) = calibration.group_sums(
+        predictions, edges, groups, weight=weight, square=square
+    )
+    named = (dict(zip(names, each, strict=True)) for each in (of_groups, densities))
+    return Parts(sums, next(named), density, next(named))
 
 
 def audit_weights(sample_weight: Any, n_samples: int) -> NDArray[Any] | None:
@@ -499,14 +488,13 @@ class PredictionAudit(BaseEstimator):
         self._check_size(n_samples)
         seed = calibration.search_seed(predictions, self.random_state or 0)
         conditions = None if X is None else calibration.checked_conditions(X, n_samples, seed)
-        bins: dict[str, Any] = {"n_bins": self.n_bins, "strategy": self.strategy}
         rows = None if conditions is None else (conditions, predictions)
         self._predictions, self._grouping, self._weight = predictions, grouping, weight
         self._conditions, self._codes, square = conditions, None, None
         if groups is not None:
             self._codes = validation.group_codes(groups, len(predictions.confidence))
             weight, square = clustered(weight, self._codes)
-        parts = parts_of(predictions, grouping, **bins, weight=weight, square=square)
+        parts = parts_of(predictions, grouping, self.n_bins, self.strategy, weight, square)
         self._audit_parts(parts, rows, weight, self._codes)
 
     def _audit_parts(

@@ -8,6 +8,7 @@ from skuq.calibration._bin_sums import Strategy as Strategy
 from skuq.calibration._bin_sums import TopLabelPredictions as TopLabelPredictions
 from skuq.calibration._bin_sums import bin_edges as bin_edges
 from skuq.calibration._bin_sums import bin_sums as bin_sums
+from skuq.calibration._bin_sums import group_sums as group_sums
 from skuq.calibration._bin_sums import n_repeated as n_repeated
 from skuq.calibration._bin_sums import top_label_predictions as top_label_predictions
 from skuq.calibration._conditions import Conditions as Conditions

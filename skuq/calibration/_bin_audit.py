@@ -305,7 +305,7 @@ def choose_tolerance(
     edges = _bin_sums.bin_edges(predictions.confidence, n_bins, strategy)
     size = n_samples if reference_size is None else reference_size
     draws = [
-        bin_sums(predictions.at(random.randint(n_samples, size=size)), edges)[0]
+        bin_sums(predictions.at(random.randint(n_samples, size=size)), edges)
         for _ in range(n_repeats)
     ]
     regions = None

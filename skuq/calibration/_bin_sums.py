@@ -9,7 +9,7 @@ Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML 202
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -143,7 +143,7 @@ class BinSums(NamedTuple):
         Confidences are floats in [0, 1], or integers in units of ``1 / SCALE``.
         """
         units = in_units(confidence) if confidence.dtype.kind == "f" else confidence
-        return bin_of(units, self.edges)
+        return np.searchsorted(self.edges[1:-1].astype(np.int32), units, side="right")
 
     @property
     def _size(self) -> FloatArray:
@@ -186,7 +186,7 @@ def in_units(confidence: FloatArray) -> NDArray[np.int32]:
 def bin_edges(
     confidence: NDArray[np.int32],
     n_bins: int,
-    strategy: Strategy,
+    strategy: Strategy = "uniform",
     *,
     weight: FloatArray | None = None,
 ) -> IntArray:
@@ -218,49 +218,60 @@ def bin_edges(
 
 
 def bin_sums(
-    predictions: TopLabelPredictions,
-    edges: IntArray,
-    *,
-    groups: NDArray[np.integer] | None = None,
-    n_groups: int = 1,
-    weight: FloatArray | None = None,
-    square: FloatArray | None = None,
-) -> list[BinSums]:
-    """Sums of predictions per bin, for each group (Algorithm 1, step 2).
+    predictions: TopLabelPredictions, edges: IntArray, *, weight: NDArray[Any] | None = None
+) -> BinSums:
+    """Sums of predictions per bin (Algorithm 1, step 2).
 
-    `groups` holds the group of each sample, from 0 to n_groups - 1. A prediction of weight 2 counts
-    as two; sums of integer weights are exact. `square` is added up as `weight_square`, by default
-    the squared weights.
+    A prediction of weight 2 counts as two; sums of integer weights are exact.
     """
-    n_bins = len(edges) - 1
-    length = n_groups * n_bins
-    is_exact = weight is None or weight.dtype.kind == "i"
-    dtype = np.int64 if is_exact else np.float64
-    count, correct, confidence, _ = totals = np.zeros((4, length), dtype)
-    for start in range(0, len(predictions.confidence), CHUNK):
+    return group_sums(predictions, [edges], [], weight=weight)[0][0]
+
+
+def group_sums(
+    predictions: TopLabelPredictions,
+    several_edges: Sequence[IntArray],
+    groupings: Iterable[tuple[NDArray[np.integer], int]],
+    *,
+    weight: NDArray[Any] | None = None,
+    square: FloatArray | None = None,
+) -> list[list[BinSums]]:
+    """For each set of edges, the sums of all samples, then those of each group.
+
+    A grouping holds the group of each sample, from 0 on, and the number of groups. `square` is
+    added up as `weight_square`, by default the squared weights.
+    """
+    # Samples are counted once, between the edges of all sets.
+    inner = np.unique(np.concatenate([edges[1:-1] for edges in several_edges]))
+    n_cells = len(inner) + 1
+    divided = [(np.zeros(len(predictions.correct), np.int8), 1), *groupings]
+    dtype = np.int64 if weight is None or weight.dtype.kind == "i" else np.float64
+    totals = [np.zeros((4, size * n_cells), dtype) for _, size in divided]
+    for start in range(0, len(predictions.correct), CHUNK):
         rows = slice(start, start + CHUNK)
         values, right = predictions.confidence[rows], predictions.correct[rows]
-        cell = bin_of(values, edges)
-        if groups is not None:
-            cell += n_bins * groups[rows].astype(np.int64)
-        # Lines 14 to 16
-        if weight is None:
-            count += np.bincount(cell, minlength=length)
-            correct += np.bincount(cell[right], minlength=length)
-            confidence += np.bincount(cell, weights=values, minlength=length).astype(np.int64)
-            continue
-        share = weight[rows]
-        added = (share, share * right, share * values, share**2 if square is None else square[rows])
-        for total, part in zip(totals, added, strict=True):
-            if is_exact:
-                np.add.at(total, cell, part)
-            else:
-                total += np.bincount(cell, weights=part, minlength=length)
-    *sums, squares = (total.reshape(n_groups, n_bins) for total in totals)
-    found = [BinSums(edges, *part) for part in zip(*sums, strict=True)]
-    if weight is None:
-        return found
-    return [part._replace(weight_square=of) for part, of in zip(found, squares, strict=True)]
+        added: list[Any] = [None, right, values]
+        if weight is not None:
+            share = weight[rows]
+            squared = share**2 if square is None else square[rows]
+            added = [share, share * right, share * values, squared]
+        cells = np.searchsorted(inner.astype(np.int32), values, side="right")
+        for (codes, _), total in zip(divided, totals, strict=True):
+            cell = cells + n_cells * codes[rows].astype(np.int64)
+            for row, part in zip(total, added, strict=False):  # lines 14 to 16
+                if weight is None or dtype is np.float64:
+                    row += np.bincount(cell, part, len(row)).astype(dtype)
+                else:  # products with large weights are not exact in float64
+                    np.add.at(row, cell, part)
+    counted = np.concatenate([total.reshape(4, -1, n_cells) for total in totals], axis=1)
+    found = []
+    for edges in several_edges:
+        bins = np.searchsorted(edges[1:-1], np.append(edges[0] - 1, inner), side="right")
+        sums = counted @ (bins[:, None] == np.arange(len(edges) - 1))
+        parts = [BinSums(edges, *part[:3]) for part in sums.swapaxes(0, 1)]
+        squares = [None] * len(parts) if weight is None else sums[3]
+        pairs = zip(parts, squares, strict=True)
+        found.append([part._replace(weight_square=square) for part, square in pairs])
+    return found
 
 
 def n_repeated(predictions: TopLabelPredictions) -> int:
@@ -329,7 +340,3 @@ def whole_sums(sums: BinSums) -> BinSums:
     count, size = sums.effective_count, np.where(sums.count > 0, sums.count, 1.0)
     correct, confidence = count * (sums.correct / size), count * (sums.confidence / size)
     return BinSums(sums.edges, count, correct, confidence, sums.scale)
-
-
-def bin_of(confidence: NDArray[np.int32], edges: IntArray) -> IntArray:
-    return np.searchsorted(edges[1:-1].astype(np.int32), confidence, side="right")

@@ -152,7 +152,7 @@ def _sums(
         weight = weights(sample_weight, len(predictions.confidence))
         predictions, weight = predictions.at(weight > 0), weight[weight > 0]
     edges = bin_edges(predictions.confidence, int(n_bins), strategy, weight=weight)
-    return bin_sums(predictions, edges, weight=weight)[0]
+    return bin_sums(predictions, edges, weight=weight)
 
 
 # scikit-learn has functions for the same two scores: `brier_score_loss`, from 1.7 on also for

@@ -8,6 +8,7 @@ from skuq.calibration import (
     TopLabelPredictions,
     bin_edges,
     bin_sums,
+    group_sums,
     merged_sums,
     top_label_predictions,
 )
@@ -32,7 +33,7 @@ def decimal_problem(n_bins, n=300):
 
 def sums_of(y, proba, n_bins=10, strategy="uniform", classes=None):
     predictions = top_label_predictions(y, proba, classes=classes)
-    return bin_sums(predictions, bin_edges(predictions.confidence, n_bins, strategy))[0]
+    return bin_sums(predictions, bin_edges(predictions.confidence, n_bins, strategy))
 
 
 @pytest.mark.parametrize("n_bins", [1, 2, 7, 10, 13, 15, 100])
@@ -85,16 +86,18 @@ def test_empty_bins_do_not_count_and_full_confidence_is_in_the_last_bin():
 def test_groups_and_chunks_are_summed_as_if_alone_and_add_up(monkeypatch, chunk, dtype, n_groups):
     y, proba = random_problem(0)
     predictions = top_label_predictions(y, proba)
-    edges = bin_edges(predictions.confidence, 10, "uniform")
+    several = [bin_edges(predictions.confidence, 9, name) for name in ("uniform", "quantile")]
     groups = np.random.default_rng(0).integers(n_groups, size=len(y)).astype(dtype)
-    alone = [bin_sums(predictions.at(groups == g), edges)[0] for g in range(n_groups + 1)]
-    whole = bin_sums(predictions, edges)[0]
+    other = (np.arange(len(y)) % 2, 2)
     monkeypatch.setattr(sums, "CHUNK", chunk)
     np.testing.assert_equal(top_label_predictions(y, proba), predictions)
-    parts = bin_sums(predictions, edges, groups=groups, n_groups=n_groups + 1)
-    np.testing.assert_equal(parts, alone)
-    assert parts[-1].count.sum() == 0  # a group without samples
-    np.testing.assert_equal(merged_sums(parts), whole)
+    found = group_sums(predictions, several, [other, (groups, n_groups + 1)])
+    for edges, (whole, even, odd, *parts) in zip(several, found, strict=True):
+        alone = [bin_sums(predictions.at(groups == g), edges) for g in range(n_groups + 1)]
+        np.testing.assert_equal(parts, alone)
+        assert parts[-1].count.sum() == 0  # a group without samples
+        np.testing.assert_equal(whole, bin_sums(predictions, edges))
+        np.testing.assert_equal([merged_sums(parts), merged_sums([even, odd])], [whole, whole])
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
@@ -130,12 +133,12 @@ def test_weights_count_as_copies_and_parts_merge_to_the_whole(monkeypatch, chunk
     predictions = top_label_predictions(*random_problem(0, n=60))
     weight = np.random.default_rng(1).integers(0, 4, 60)
     edges = bin_edges(predictions.confidence, 5, "uniform")
-    weighted = bin_sums(predictions, edges, weight=weight.astype(float))[0]
-    exact = bin_sums(predictions, edges, weight=weight)[0]
+    weighted = bin_sums(predictions, edges, weight=weight.astype(float))
+    exact = bin_sums(predictions, edges, weight=weight)
     copies = predictions.at(np.repeat(np.arange(60), weight))
-    (whole,) = bin_sums(copies, edges)
+    whole = bin_sums(copies, edges)
     parts = np.split(np.arange(weight.sum()), [11, 40])
-    merged = merged_sums([bin_sums(copies.at(part), edges)[0] for part in parts])
+    merged = merged_sums([bin_sums(copies.at(part), edges) for part in parts])
     for name in ADDITIVE:
         np.testing.assert_allclose(getattr(weighted, name), getattr(whole, name), rtol=1e-12)
         np.testing.assert_array_equal(getattr(exact, name), getattr(whole, name))
@@ -150,7 +153,7 @@ def test_equal_weights_of_any_size_count_as_all_samples():
     for n in range(1, 60):
         answers = TopLabelPredictions(np.full(n, 6 * 10**8, np.int32), np.ones(n, bool))
         for unit in (0.1, 0.3, 0.7, 1.1):
-            found = bin_sums(answers, np.array([0, SCALE]), weight=np.full(n, unit))[0]
+            found = bin_sums(answers, np.array([0, SCALE]), weight=np.full(n, unit))
             assert found.effective_count.tolist() == [n]
             assert found.n_effective == pytest.approx(n)
 

@@ -23,7 +23,7 @@ def share_passed(y, proba, size, level, tolerance):
     rng, answers = np.random.default_rng(1), top_label_predictions(y, proba, classes=[0, 1])
     edges = calibration.bin_edges(answers.confidence, 5, "uniform")
     drawn = (answers.at(rng.integers(len(y), size=size)) for _ in range(50))
-    sums = (calibration.bin_sums(each, edges)[0] for each in drawn)
+    sums = (calibration.bin_sums(each, edges) for each in drawn)
     scans = (calibration.scan_bins(each, tolerance=tolerance, level=1 - level) for each in sums)
     return np.mean([not scan.findings for scan in scans])
 

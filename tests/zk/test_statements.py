@@ -67,7 +67,7 @@ def test_sums_that_were_read_are_those_of_the_auditor_in_the_open(n_bins, most):
     limits = np.array([math.ceil(b * ONE / n_bins) for b in range(n_bins + 1)])
     np.testing.assert_array_equal(sums.edges, limits)
     right = found.label == codes
-    (theirs,) = bin_sums(Recorded(found.confidence.astype(np.int32), right), limits)
+    theirs = bin_sums(Recorded(found.confidence.astype(np.int32), right), limits)
     inside = np.minimum(found.confidence * n_bins // ONE, n_bins - 1) == np.arange(n_bins)[:, None]
     by_hand = {"count": 1, "confidence": found.confidence, "correct": right}
     for name, values in by_hand.items():
