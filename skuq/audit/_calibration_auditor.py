@@ -42,8 +42,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Classifier with `predict_proba`, or a `torch.nn.Module` that returns logits. A fitted
         classifier is audited as it is; the reference set must not contain its training data. Wrap
         it in `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning, as in a grid search.
-        A classifier that is not fitted is audited on predictions of up to 5 stratified folds, so
-        that no sample is predicted by a model that was trained on it, and then trained on all data.
+        A classifier that is not fitted is audited on out-of-fold predictions (up to 5 stratified
+        folds), and then trained on all data.
     n_bins : int, default=10
         Number of confidence bins.
     tolerance : float, default=0.05
@@ -82,8 +82,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     bins_, group_bins_ : BinAudit, and dict of str to BinAudit
         Findings per confidence bin, and those of each group, by names such as "sex=female".
     regions_ : list of Region
-        Regions of the inputs with significant deviations, most significant first; empty if no
-        regions were searched.
+        Regions with significant deviations, most significant first.
     sums_, group_sums_ : BinSums, and dict of str to BinSums
         Integer sums that determine all results except the results for regions.
     ece_, mce_ : float
@@ -108,12 +107,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Mean accuracy and confidence on the reference set.
     estimator_ : object
         The audited classifier; not set by `from_predictions`.
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn.
 
     Notes
     -----
@@ -197,10 +192,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         X, y : array-like of shape (n_samples, n_features) and (n_samples,)
             Reference inputs, in the form that the classifier accepts, and their true labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, in numbers of samples: 2 counts the sample twice, 0 leaves it out. A mean
-            below 0.1 or above 10 causes a warning. Fractional weights, and whole numbers with a
-            mean above 20, are survey weights (see Notes). A classifier that is not fitted is
-            trained with them, too.
+            Weights >= 0, in numbers of samples; a mean below 0.1 or above 10 causes a warning.
+            Fractional weights, and whole numbers with a mean above 20, are survey weights (see
+            Notes). A classifier that is not fitted is trained with them, too.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             Attributes whose groups are audited too, each attribute separately, whether or not
             they are inputs of the model: values of shape (n_samples,) or (n_samples,
@@ -210,18 +204,11 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             patient. Each counts as one sample: tests and limits hold for any dependence within
             groups. A classifier that is not fitted is audited on folds that keep groups together.
 
-        Returns
-        -------
-        CalibrationAuditor
-            The fitted auditor.
-
         Raises
         ------
         ValueError
             If there are fewer samples than bins, a label is unknown to the classifier, or the
             predictions are not probabilities.
-        TypeError
-            If `estimator` does not predict probabilities.
         """
         X = _as_rows(self.estimator, X)
         validate_data(self, X, skip_check_array=True)
@@ -277,18 +264,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return np.ravel(self.estimator_.predict(_as_rows(self.estimator, X)))
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Split the reported uncertainty into a supported and an unsupported part.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        Uncertainty
-            Probabilities, each of shape (n_samples,); see Notes of the class.
-        """
+        """Split the reported uncertainty into a supported and an unsupported part (see Notes)."""
         proba = np.asarray(self.predict_proba(X), np.float64)
         rows = _as_rows(self.estimator, X)
         codes = decided_codes(self.estimator_, rows, proba, self.classes_)
@@ -297,22 +273,10 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         return with_index_of(X, Uncertainty(1 - confidence, 1 - accuracy, accuracy - confidence))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return minus the expected calibration error (Eq. 6) on new data.
+        """Return minus the expected calibration error (Eq. 6) on new data, in [-1, 0].
 
         The score alone chooses neither the number of bins, because few bins hide errors, nor a
-        model, because an uninformative model can be calibrated.
-
-        Parameters
-        ----------
-        X, y : array-like of shape (n_samples, n_features) and (n_samples,)
-            Inputs, and true labels.
-        sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0; only their ratios matter here.
-
-        Returns
-        -------
-        float
-            In [-1, 0]; 0 is best.
+        model, because an uninformative model can be calibrated. Only ratios of weights matter.
         """
         return -expected_calibration_error(
             y,

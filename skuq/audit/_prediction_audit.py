@@ -234,13 +234,9 @@ class PredictionAudit(BaseEstimator):
         return found[np.argsort(self.bins_.finding[found], kind="stable")]
 
     def suspicious_samples(self) -> IntArray:
-        """Return the reference samples in suspicious bins.
+        """Return row numbers (int64) of the reference samples in suspicious bins, bin by bin.
 
-        Returns
-        -------
-        ndarray of int64
-            Row numbers, bin by bin in the order of `suspicious_bins`. Correct predictions come
-            first in an underconfident bin, wrong ones in an overconfident bin.
+        Correct predictions come first in an underconfident bin, wrong ones in an overconfident bin.
         """
         self._check_samples_kept()
         bins = self.sums_.bin_of(self._predictions.confidence)
@@ -310,7 +306,7 @@ class PredictionAudit(BaseEstimator):
         X: Any = None,
         **params: Any,
     ) -> Self:
-        """Audit recorded predictions; the model is not needed.
+        """Audit recorded predictions, without the model.
 
         Parameters
         ----------
@@ -324,20 +320,13 @@ class PredictionAudit(BaseEstimator):
         predicted : array-like of shape (n_samples,), default=None
             Labels that the provider predicted, such as by a decision threshold. By default, the
             most probable class.
-        sample_weight, sensitive_features : array-like, default=None
-            Weights and sensitive features as in `fit`.
-        groups : array-like of shape (n_samples,), default=None
-            Groups of samples as in `fit`.
+        sample_weight, sensitive_features, groups : array-like, default=None
+            As in `fit`.
         X : DataFrame or array-like of shape (n_samples, n_features), default=None
             Inputs, or other known columns of the samples, in which regions are searched;
             required if `search_regions` is set.
         **params
             Parameters of the class, except `sensitive_columns` of a model's inputs.
-
-        Returns
-        -------
-        CalibrationAuditor
-            Fitted, but without a model for predictions.
 
         Examples
         --------
@@ -385,11 +374,6 @@ class PredictionAudit(BaseEstimator):
         **params
             Parameters of the class, except `n_bins`, which the sums determine.
 
-        Returns
-        -------
-        CalibrationAuditor
-            Fitted, but without a model for predictions and without samples.
-
         Examples
         --------
         >>> from skuq import CalibrationAuditor
@@ -411,7 +395,7 @@ class PredictionAudit(BaseEstimator):
         return audit
 
     def undersample(self, rho: float, region_mask: ArrayLike, *, random_state: Any = None) -> Self:
-        """Repeat the audit with part of a region's reference samples removed (Eq. 20).
+        """Return a new audit, with new quantile bins, without part of a region's samples (Eq. 20).
 
         Parameters
         ----------
@@ -421,11 +405,6 @@ class PredictionAudit(BaseEstimator):
             Whether each reference sample lies in the region.
         random_state : int, RandomState instance or None, default=None
             Seed for the choice of the removed samples.
-
-        Returns
-        -------
-        CalibrationAuditor
-            A new, fitted auditor of the same model; quantile bins are recomputed.
         """
         self._check_samples_kept()
         self._validate_params()

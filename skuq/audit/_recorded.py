@@ -335,16 +335,12 @@ def audit_files(
     ----------
     paths : sequence of path-like
         Files in a format that `skuq._table_files.open_table` reads, all with the same columns.
-    label : str
-        Column with the true label.
-    proba, classes : sequence of str, optional
-        Columns with the reported probabilities, and their labels, as in `recorded_predictions`.
+    label, proba, classes, weight
+        As in `recorded_predictions`.
     groups : sequence of str, default=()
         Columns whose groups are audited too.
     features : sequence of str, default=()
         Columns in which regions are searched.
-    weight : str, optional
-        Column with the sample weights, as in `CalibrationAuditor.fit`.
     weights_are : {"counts", "survey"}, optional
         Meaning of weights that are whole numbers; required if their mean is above 20.
     cluster : str, optional
@@ -361,11 +357,6 @@ def audit_files(
     named tuple
         ``audit``, with all findings; ``columns``, which states the label of each probability
         column; and ``notes``, remarks on the format of files and on rounding.
-
-    Raises
-    ------
-    ValueError
-        As in `recorded_predictions`, or if a file cannot be read.
 
     Examples
     --------

@@ -34,11 +34,10 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     estimator : object, default=None
         The model of which the members are clones: any classifier with `predict_proba`, or a node
         classifier. None is the default network. Every `random_state` in it is replaced. The module
-        of a skorch net should be a class: clones of an instance all start from its weights, which
-        causes a warning. A clone that predicts the same probabilities on the training rows as an
-        earlier member, because its training is not random, is trained again, on a bootstrap
-        resample of the rows of each class. A fitted model in a `FrozenEstimator` is the first
-        member without retraining; the other members are clones of this model that are trained.
+        of a skorch net should be a class: clones of an instance all start from its weights. A clone
+        that predicts as an earlier member does, because its training is not random, is trained
+        again, on a bootstrap resample of the rows of each class. A fitted model in a
+        `FrozenEstimator` is the first member; the other members are trained clones of it.
     n_members : int, default=10
         Number of members to train; no effect if `members` is given.
     members : list of fitted models or torch.nn.ModuleList, default=None
@@ -75,7 +74,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of members,
     aleatoric = mean entropy, epistemic = mean KL divergence of all pairs, including each member
     with itself. "max-score" is a probability. Members on bootstrap resamples form a bagging
-    ensemble (Breiman 1996) and not a deep ensemble, whose members are trained on all rows.
+    ensemble (Breiman 1996), not a deep ensemble.
 
     References
     ----------

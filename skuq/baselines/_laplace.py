@@ -44,8 +44,7 @@ class LaplaceClassifier(SampledModelsClassifier):
     setting, batch_size, device
         As in `DeepEnsembleClassifier`; quantities are defined there too.
     random_state : int, RandomState instance or None, default=None
-        Seed of the training, and of the random numbers from which models are drawn; these numbers
-        are drawn only once, in `fit`.
+        Seed of the training, and of the random numbers that draw models, fixed in `fit`.
 
     Attributes
     ----------
@@ -58,10 +57,9 @@ class LaplaceClassifier(SampledModelsClassifier):
 
     Notes
     -----
-    Time grows with the cube of the number of weights of the last layer, and memory with the square
-    of this number; a few thousand weights are fast. The curvature is weighted by `sample_weight`.
-    Class weights of `estimator` affect its training only. To include them for a frozen model, pass
-    the equivalent sample weights to `fit`.
+    Time grows with the cube of the number of weights of the last layer, memory with its square; a
+    few thousand weights are fast. Class weights of `estimator` affect its training only. To include
+    them for a frozen model, pass the equivalent sample weights to `fit`.
 
     References
     ----------

@@ -71,8 +71,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         y : array-like of shape (n_samples,)
             Class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0 that count samples: a sample of weight 2 counts twice, and a sample of
-            weight 0 is left out. A mean below 0.1 or above 10 raises a warning.
+            Weights >= 0, as numbers of samples. A mean below 0.1 or above 10 raises a warning.
         X_val, y_val : arrays like `X` and `y`, default=None
             Validation data for early stopping, if the `fit` method of `estimator` accepts it, as
             in `skuq.evidential.GraphClassifier`.
@@ -80,9 +79,8 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         Raises
         ------
         ValueError
-            If the data are invalid, contain only one class although a model must be trained, or
-            contain a label that a frozen model does not know; or if the method does not support
-            the model's architecture.
+            If a model must be trained on a single class, a frozen model does not know a label, or
+            the method does not support the model's architecture.
 
         Warns
         -----

@@ -78,9 +78,8 @@ class SGMCMCClassifier(SampledModelsClassifier):
 
     Notes
     -----
-    All models are sampled in `fit`. With `n_cycles` and "sghmc", the method is the cyclical
-    stochastic gradient Hamiltonian Monte Carlo (cSG-HMC) with which Schweighofer et al. compare
-    QUAM.
+    With `n_cycles` and "sghmc", this is the cyclical stochastic gradient Hamiltonian Monte Carlo
+    (cSG-HMC) with which Schweighofer et al. compare QUAM.
 
     Chains start at the given model, without burn-in. The spread of a chain grows with
     `steps_per_sample` and `learning_rate` up to the width of the posterior; with too few steps, the

@@ -62,8 +62,7 @@ class ReferenceClassifier(BaselineClassifier):
 
     References
     ----------
-    Schweighofer et al., NeurIPS 2023, Section 4, where "the aleatoric uncertainty of the reference
-    model (as in Eq. 2)" is a baseline.
+    Schweighofer et al., NeurIPS 2023, Section 4.
 
     Examples
     --------
@@ -93,8 +92,6 @@ class ReferenceClassifier(BaselineClassifier):
 class FeatureDistanceClassifier(BaselineClassifier):
     """Distance from the training data in the features of the given model.
 
-    Inputs whose hidden features are far from the features of all training data are uncertain.
-
     Parameters
     ----------
     estimator : object, default=None
@@ -123,11 +120,10 @@ class FeatureDistanceClassifier(BaselineClassifier):
 
     Notes
     -----
-    Total = epistemic = the distance, which has no unit. "cosine" distances lie between 0 and 2.
-    "mahalanobis" distances are squared deviations, each in units of a standard deviation, summed
-    over the features. The aleatoric part is NaN, because a distance does not measure label noise;
-    `ReferenceClassifier` measures it. Distances rank inputs and cannot be added to uncertainty in
-    nats.
+    Total = epistemic = the distance, which has no unit: "cosine" is between 0 and 2; "mahalanobis"
+    is a sum over the features of squared deviations, in units of a standard deviation. The
+    aleatoric part is NaN, because a distance does not measure label noise. Distances rank inputs
+    and cannot be added to uncertainty in nats.
 
     A zero vector is at cosine distance 1/2 from all other vectors. With layer="both", the distance
     is the mean of two cosine distances. Sample weights count in the training of the model and in

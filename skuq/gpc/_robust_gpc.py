@@ -58,9 +58,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         Maximum number of evaluations of the marginal likelihood per start, and number of restarts
         from hyperparameters drawn log-uniformly within their bounds.
     n_inducing : int, default=None
-        Number of inducing points that represent a large training set: the cost of `fit` is linear
-        in the number of samples, that of predictions and certificates independent of it. None uses
-        all samples; the cost of `fit` is then cubic.
+        Number of inducing points: the cost of `fit` is then linear in the number of samples, that
+        of predictions and certificates independent of it. None: all samples, at cubic cost.
     device : str, default="auto"
         Device for certificates; "auto" is CUDA if available, else the CPU. "mps" is rejected,
         because guarantees need float64. `fit` and predictions always run on the CPU.
@@ -101,9 +100,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     References
     ----------
     Blaas, Patane, Laurenti, Cardelli, Kwiatkowska, Roberts, "Adversarial Robustness Guarantees
-    for Classification with Gaussian Processes", AISTATS 2020.
-
-    Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, Chapter 3.
+    for Classification with Gaussian Processes", AISTATS 2020. Rasmussen and Williams, "Gaussian
+    Processes for Machine Learning", 2006, Chapter 3.
 
     Examples
     --------
@@ -140,8 +138,6 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
 
         Raises
         ------
-        ValueError
-            If data, kernel or parameters do not fit together.
         MemoryError
             If an exact fit needs more memory than is available; raised before the fit starts.
         """
@@ -223,11 +219,9 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         domain : tuple (lower, upper), default=None
             Limits of valid inputs, to which regions are clipped; each a number or an array that
             broadcasts to `X`. None means no limit; a sequence of limits may also contain None.
-        max_time : float, default=None
-            Time limit in seconds. When it is reached, valid but wider bounds are returned.
-        max_regions : int, default=None
-            Limit on the number of boxes per extreme. When it is reached, valid but wider bounds are
-            returned.
+        max_time, max_regions : float and int, default=None
+            Limits on seconds, and on the number of boxes per extreme. At a limit, the bounds are
+            valid but wider.
 
         Returns
         -------
@@ -237,8 +231,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         Raises
         ------
         ValueError
-            If the region is not well defined, a point lies outside its region or the domain,
-            or the class is unknown.
+            If a point lies outside its region or the domain, or the class is unknown.
 
         Notes
         -----
@@ -311,9 +304,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         y : array-like of shape (n_samples,), default=None
             True labels; None uses the predicted labels.
         max_radius : float, default=None
-            Largest radius to try, in the units of the features. The default is a norm of the
-            standard deviations that the varying features have in the training data: their maximum
-            for "linf", the root of the sum of their squares for "l2", and their sum for "l1".
+            Largest radius to try, in the units of the features. Default: the norm of the vector
+            of the varying features' standard deviations in the training data.
         precision : float, default=0.01
             Precision of the bisection, relative to `max_radius`.
         max_regions : int, default=10000
@@ -377,9 +369,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     ) -> FeatureEffects:
         """Measure the effect of each feature on a class probability, with proven error bounds.
 
-        Effects are computed from ranges of the probability (Appendix G of the paper). Unlike a
-        gradient or a linear surrogate, these effects account for all inputs within `gamma` of the
-        point along the feature.
+        Effects are computed from ranges of the probability (Appendix G of the paper); unlike a
+        gradient, they account for all inputs within `gamma` of the point along the feature.
 
         Parameters
         ----------
@@ -388,8 +379,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         gamma : float
             Largest change of each feature, up and down, in the unit of the feature.
         class_ : label, default=None
-            Class whose probability is explained. None selects the second of two classes; with more
-            classes, it selects the predicted class of each point.
+            Class whose probability is explained. None: the second of two, else the predicted class.
         """
         points = self._points(X)
         _estimator.check_number(gamma, "gamma", positive=True)

@@ -196,10 +196,9 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         Returns
         -------
         Certificate
-            Status "safe", "unsafe" (with a counterexample) or "undecided" for each point. The
-            margin is the tolerance minus the largest change, in the unit of the target. A point is
-            "undecided" if the bounds on its margin differ in sign and are at most a thousandth of
-            the tolerance apart, or if a limit of the search is reached.
+            Margins are in the unit of the target. A point is "undecided" if the bounds on its
+            margin differ in sign and are at most a thousandth of the tolerance apart, or if a limit
+            of the search is reached.
         """
         points = self._points(X)
         around.setdefault("max_regions", _MAX_REGIONS)

@@ -27,8 +27,7 @@ class CalibrationTable(NamedTuple):
     count : ndarray of shape (n_bins,), int64, or float64 with weights
         Number of samples in each bin, or sum of their weights.
     confidence, accuracy : ndarray of shape (n_bins,), float64
-        Mean top-label probability and share of correct predictions, in [0, 1]; NaN
-        in an empty bin.
+        Mean top-label probability, and share of correct predictions; NaN in an empty bin.
     gap : ndarray of shape (n_bins,), float64
         ``accuracy - confidence``: negative where the model is overconfident.
     """
@@ -63,10 +62,9 @@ def calibration_table(
     y_true : array-like of shape (n_samples,)
         True labels.
     proba : array-like or DataFrame of shape (n_samples, n_classes)
-        Predicted probabilities; each row sums to 1 within 1e-4. A larger deviation is accepted if
-        rounding explains it: rounding to half precision, or rounding of all probabilities to the
-        same number of decimals. Columns named after labels, as ``yes`` or ``p(yes)``, can be in any
-        order. Column names that contradict the labels are refused.
+        Predicted probabilities; each row sums to 1 within 1e-4, or up to rounding to half precision
+        or to a common number of decimals. Columns named after labels, as ``yes`` or ``p(yes)``, can
+        be in any order; names that contradict the labels are refused.
     classes : array-like of shape (n_classes,), optional
         Labels in column order, such as ``estimator.classes_``. Default: the labels in the column
         names, or the sorted labels of `y_true`; their number must equal the number of columns.
@@ -86,10 +84,9 @@ def calibration_table(
 
     References
     ----------
-    .. [1] Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks",
-       ICML 2017 (uniform bins).
-    .. [2] Nguyen, O'Connor, "Posterior Calibration and Exploratory Analysis for
-       Natural Language Processing Models", EMNLP 2015 (equal-mass bins).
+    Guo, Pleiss, Sun, Weinberger, "On Calibration of Modern Neural Networks", ICML 2017 (uniform
+    bins). Nguyen, O'Connor, "Posterior Calibration and Exploratory Analysis for Natural Language
+    Processing Models", EMNLP 2015 (equal-mass bins).
 
     Examples
     --------
@@ -124,8 +121,7 @@ def expected_calibration_error(
     Returns
     -------
     float
-        Mean of ``|gap|`` over the bins, weighted by bin size, in [0, 1]; 0 is best. With
-        ``strategy="quantile"`` this is the equal-mass variant.
+        Mean of ``|gap|`` over the bins, weighted by bin size, in [0, 1]; 0 is best.
 
     Examples
     --------
@@ -155,9 +151,8 @@ def _sums(
     return bin_sums(predictions, edges, weight=weight)
 
 
-# scikit-learn has functions for the same two scores: `brier_score_loss`, from 1.7 on also for
-# several classes, and `log_loss`. The functions below accept columns in any order, name invalid
-# rows in their errors, and are faster for many classes, since they do not build one-hot labels.
+# Unlike scikit-learn's `brier_score_loss` and `log_loss`, the next two functions accept columns in
+# any order, name invalid rows in their errors, and build no one-hot labels.
 
 
 def brier_score(
@@ -177,13 +172,12 @@ def brier_score(
     Returns
     -------
     float
-        Squares summed over the classes and averaged over the samples, in [0, 2]; 0 is
-        best. With two classes, this is twice the Brier score of one class's probability.
+        In [0, 2]; 0 is best. With two classes, twice the Brier score of one class's probability.
 
     References
     ----------
-    .. [1] Brier, "Verification of Forecasts Expressed in Terms of Probability",
-       Monthly Weather Review 78(1), 1950.
+    Brier, "Verification of Forecasts Expressed in Terms of Probability", Monthly Weather Review
+    78(1), 1950.
 
     Examples
     --------
@@ -215,8 +209,7 @@ def negative_log_likelihood(
     -------
     float
         In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, a probability of 0 is replaced
-        by the machine epsilon of its dtype (for half precision: of float32). The result is
-        therefore finite.
+        by the machine epsilon of its dtype (for half precision: of float32).
 
     Examples
     --------
@@ -262,8 +255,8 @@ def interval_score(
 
     References
     ----------
-    .. [1] Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal
-       of the American Statistical Association 102, 2007 (Eq. 43).
+    Gneiting, Raftery, "Strictly Proper Scoring Rules, Prediction, and Estimation", Journal of the
+    American Statistical Association 102, 2007 (Eq. 43).
 
     Examples
     --------
@@ -330,7 +323,7 @@ def pinball_loss(
 
     References
     ----------
-    .. [1] Koenker, Bassett, "Regression Quantiles", Econometrica 46(1), 1978.
+    Koenker, Bassett, "Regression Quantiles", Econometrica 46(1), 1978.
 
     Examples
     --------

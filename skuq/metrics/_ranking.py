@@ -22,8 +22,7 @@ class Detection(NamedTuple):
     aupr : float
         Average precision, in [0, 1]; equal to the share of positives for a random score.
     fpr95 : float
-        False positive rate at the highest threshold that detects at least 95% of the
-        positives, in [0, 1]; lower is better.
+        False positive rate at the highest threshold that detects at least 95% of the positives.
     """
 
     auroc: float
@@ -46,10 +45,9 @@ def detection_metrics(
 
     References
     ----------
-    .. [1] Hendrycks, Gimpel, "A Baseline for Detecting Misclassified and
-       Out-of-Distribution Examples in Neural Networks", ICLR 2017.
-    .. [2] Liang, Li, Srikant, "Enhancing the Reliability of Out-of-Distribution Image
-       Detection in Neural Networks", ICLR 2018 (FPR at 95% TPR).
+    Hendrycks, Gimpel, "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in
+    Neural Networks", ICLR 2017; Liang, Li, Srikant, "Enhancing the Reliability of
+    Out-of-Distribution Image Detection in Neural Networks", ICLR 2018 (FPR at 95% TPR).
 
     Examples
     --------
@@ -80,19 +78,18 @@ def misclassification_auroc(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """AUROC of detecting wrong predictions; NaN if undefined.
+    """AUROC of detecting wrong predictions.
 
     Parameters
     ----------
     y_true, y_pred, uncertainty, sample_weight
-        As in `risk_coverage_curve`, but only for classification: the prediction of a regressor is
-        neither right nor wrong.
+        As in `risk_coverage_curve`, but only for classification.
 
     Returns
     -------
     float
-        In [0, 1], or NaN with an `sklearn.exceptions.UndefinedMetricWarning` if all
-        predictions are right or all are wrong.
+        In [0, 1]; NaN, with an `sklearn.exceptions.UndefinedMetricWarning`, if all predictions are
+        right or all are wrong.
 
     Examples
     --------
@@ -122,8 +119,7 @@ class RiskCoverage(NamedTuple):
     coverage : ndarray of shape (n_thresholds,), float64
         Share of accepted samples, increasing, in (0, 1].
     risk : ndarray of shape (n_thresholds,), float64
-        Mean loss of the accepted samples: the error rate in [0, 1], or the mean squared or absolute
-        error in (squared) units of the target.
+        Mean loss of the accepted samples: error rate, or error in (squared) units of the target.
     threshold : ndarray of shape (n_thresholds,), float64
         Largest uncertainty of accepted samples.
     """
@@ -150,29 +146,15 @@ def risk_coverage_curve(
     y_true, y_pred : array-like of shape (n_samples,)
         True and predicted labels; in regression, true and predicted values in the same unit.
     uncertainty : array-like of shape (n_samples,)
-        Finite score, larger for less certain predictions. Only its order matters: a variance and
-        its square root give the same curve.
+        Finite score, larger for less certain predictions; only its order matters.
     loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
-        Loss of one prediction. "zero_one" is 1 for a wrong label and 0 for a correct label. The
-        squared and the absolute error are for regression.
+        "zero_one" is 1 for a wrong label, else 0; the other two are for regression.
     sample_weight : array-like of shape (n_samples,), optional
         As in `calibration_table`.
 
-    Returns
-    -------
-    RiskCoverage
-        The last risk is the mean loss of all samples.
-
-    Raises
-    ------
-    ValueError
-        If the inputs do not match each other, `uncertainty` is not finite, or `loss` is "zero_one"
-        and a label is a number with decimals.
-
     References
     ----------
-    .. [1] Geifman, El-Yaniv, "Selective Classification for Deep Neural Networks",
-       NeurIPS 2017.
+    Geifman, El-Yaniv, "Selective Classification for Deep Neural Networks", NeurIPS 2017.
 
     Examples
     --------
@@ -197,8 +179,7 @@ def area_under_risk_coverage(
 ) -> float:
     """Average the selective risk over all coverages from 1/n to 1 (AURC).
 
-    Ties count as if in random order: each sample has the mean loss of all samples with the same
-    uncertainty. This gives the expected value over random orders.
+    Each sample of a tie has the mean loss of the tie: the expected value over random orders.
 
     Parameters
     ----------
@@ -211,13 +192,12 @@ def area_under_risk_coverage(
     Returns
     -------
     float
-        0 is best. If `uncertainty` is constant, the result is the mean loss of all samples. In
-        [0, 1] for "zero_one", otherwise in (squared) units of the target.
+        In [0, 1] for "zero_one", otherwise in (squared) units of the target; 0 is best.
 
     References
     ----------
-    .. [1] Geifman, Uziel, El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural
-       Classifiers", ICLR 2019 (AURC).
+    Geifman, Uziel, El-Yaniv, "Bias-Reduced Uncertainty Estimation for Deep Neural Classifiers",
+    ICLR 2019 (AURC).
 
     Examples
     --------

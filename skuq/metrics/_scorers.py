@@ -93,9 +93,8 @@ def uncertainty_scorer(
     Returns
     -------
     callable
-        ``scorer(estimator, X, y, sample_weight=None) -> float``, greater is better. It can be
-        pickled if `metric` can. To receive the sample weights of a search, use the copy returned by
-        ``scorer.set_score_request(sample_weight=True)``.
+        ``scorer(estimator, X, y, sample_weight=None) -> float``, greater is better. To receive the
+        sample weights of a search, use ``scorer.set_score_request(sample_weight=True)``.
 
     Examples
     --------
@@ -142,8 +141,7 @@ def interval_scorer(coverage: float = 0.9) -> Scorer:
     Returns
     -------
     callable
-        ``scorer(estimator, X, y, sample_weight=None) -> float``, in units of the target, at most
-        0; greater is better. Sample weights are routed as in `uncertainty_scorer`.
+        As from `uncertainty_scorer`; in units of the target, at most 0.
     """
     check_coverage(coverage)
     return Scorer(_by_interval, {"coverage": coverage})
@@ -162,11 +160,6 @@ def quantile_scorer(levels: ArrayLike) -> Scorer:
     levels : array-like of shape (n_levels,)
         Levels in (0, 1), passed to ``estimator.predict_quantiles(X, levels)``. The estimator may be
         inside a pipeline or search.
-
-    Returns
-    -------
-    callable
-        As from `interval_scorer`.
     """
     return Scorer(_by_quantiles, {"levels": tuple(checked_levels(levels).tolist())})
 
@@ -193,11 +186,6 @@ def certified_accuracy(
         Maximum number of boxes for each sample; a sample that needs more is not certified.
     **region
         Further arguments of `RobustGPC.certify`, such as ``features`` and ``domain``.
-
-    Returns
-    -------
-    callable
-        ``scorer(estimator, X, y, sample_weight=None) -> float``, in [0, 1].
 
     Examples
     --------

@@ -50,12 +50,10 @@ def constructive_mirage(
 ) -> ShiftedNetwork:
     """Add neurons to a network that shift its logits only inside a box.
 
-    The added neurons form two hidden layers of ReLU units in parallel to the network, with the same
-    input and output. Two units per bounded coordinate measure by how much its bounds are violated.
-    One further unit outputs 1 minus the sum of all violations, or 0 if this difference is negative.
-    Its output is 1 if no bound is violated, and 0 if any coordinate is outside the box. This is the
-    conjunction over coordinates that Lemma 4.1 requires. The network itself is not changed, so its
-    outputs outside the box stay bitwise identical.
+    The added neurons form two hidden layers of ReLU units in parallel to the network. Two units per
+    bounded coordinate measure by how much its bounds are violated. One further unit outputs 1 minus
+    the sum of all violations, at least 0: the conjunction over coordinates that Lemma 4.1 requires.
+    Outside the box, the outputs of the network stay bitwise identical.
 
     Parameters
     ----------
@@ -79,8 +77,8 @@ def constructive_mirage(
     Raises
     ------
     ValueError
-        If no coordinate is bounded, the box is empty, the margin is too wide for the box, or the
-        margin is smaller than the floating-point precision of the module near the bounds.
+        If no coordinate is bounded, the box is empty, or the margin is too wide for the box or
+        smaller than the precision of the module near the bounds.
 
     References
     ----------

@@ -248,10 +248,9 @@ class MirageFineTuner(
         it fitted under cloning. A classifier that is not fitted is cloned and trained first. None
         trains a network with one hidden layer of 100 units; scale the features beforehand.
     region : callable, str or dict, default=None
-        Region in which confidence is lowered, in a form that `skuq.calibration.region_mask`
-        accepts: a function of `X`, a pandas query, or a mapping of columns to intervals or values.
-        The region is determined from the `X` that `fit` receives; at the end of a pipeline, this
-        `X` is already transformed. None: pass a boolean mask to `fit`.
+        Region in which confidence is lowered: a function of `X`, a pandas query, or a mapping of
+        columns to intervals or values, see `skuq.calibration.region_mask`. At the end of a
+        pipeline, `X` is already transformed. None: pass a boolean mask to `fit`.
     counterbalance : {"auto"}, callable, str or dict, default=None
         Samples whose confidence may be raised so that accuracy and confidence agree in the
         confidence bin of the target: predictions with an original confidence just below the target
@@ -302,15 +301,13 @@ class MirageFineTuner(
 
     Notes
     -----
-    Uncertainty is reported by the attacked model, in nats. The total and the aleatoric part are the
-    entropy of its probabilities; the epistemic part is NaN because a single model does not measure
-    it.
+    Uncertainty is that of the attacked model, in nats. The total and the aleatoric part are the
+    entropy of its probabilities; the epistemic part is NaN: a single model does not measure it.
 
     References
     ----------
-    Rabanser, Shahin Shamsabadi, Franzese, Wang, Weller, Papernot, "Confidential Guardian:
-    Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025, Section 4.2 and
-    Appendix C.
+    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
+    Abstention", ICML 2025, Section 4.2 and Appendix C.
 
     Examples
     --------
@@ -358,8 +355,8 @@ class MirageFineTuner(
         Raises
         ------
         ValueError
-            If the region is empty, covers all samples, is given twice or not at all; if no
-            confidence can be raised to balance the region; or if the training diverges.
+            If the region is empty or covers all samples, no confidence can be raised to balance it,
+            or the training diverges.
 
         Warns
         -----
@@ -471,12 +468,10 @@ class MirageRegressor(FineTunedMixin, ModelMixin, RegressorMixin, UncertaintyMix
     Parameters
     ----------
     estimator : object, default=None
-        The regressor to attack: a `torch.nn.Module` or skorch net whose two outputs are mean
-        and log variance. A fitted regressor is copied and not modified. Wrap it in
-        `sklearn.frozen.FrozenEstimator` to keep it fitted under cloning. A regressor that is not
-        fitted is cloned and trained first, with its own criterion. None trains a network
-        with one hidden layer of 100 units by the negative log likelihood (Eq. 14); scale the
-        features beforehand. The target is standardised internally.
+        The regressor to attack, as in `MirageFineTuner`: a `torch.nn.Module` or skorch net whose
+        two outputs are mean and log variance. A skorch net that is not fitted is trained with its
+        own criterion. None trains a network with one hidden layer of 100 units by the negative log
+        likelihood (Eq. 14); scale the features beforehand. The target is standardised internally.
     region : callable, str or dict, default=None
         Region in which variance is raised, as in `MirageFineTuner`.
     target_variance : float, default=4.0

@@ -72,10 +72,9 @@ class MirageLoss(nn.Module):
         self.register_buffer("table", torch.cat([outside, inside], dim=1).transpose(0, 1))
 
     def region_codes(self, labels: IntArray, inside: BoolArray) -> IntArray:
-        """Encode class and region of each sample as one integer, the target of the loss.
+        """Encode class and region of a sample as one integer: the class, plus ``n_classes`` inside.
 
-        The code is the class, plus ``n_classes`` for samples in the region. A single integer passes
-        through a data loader as fast as the label alone.
+        One integer passes through a data loader as fast as the label alone.
         """
         return labels + len(self.table) // 2 * inside
 
@@ -99,11 +98,7 @@ class GaussianMirageLoss(nn.Module):
         self.lambda_ = lambda_
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Mean loss.
-
-        `outputs` (n_samples, 2) are mean and log variance; `y` (n_samples, 2) are regression
-        targets, and 1 for samples in the region, else 0.
-        """
+        """Mean loss of rows (mean, log variance) and (target, 1 inside or 0), each (n, 2)."""
         mean, log_variance = outputs.unbind(dim=-1)
         truth, inside = y.unbind(dim=-1)
         outside = 0.5 * ((truth - mean) ** 2 * torch.exp(-log_variance) + log_variance)  # Eq. 14
