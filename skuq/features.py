@@ -8,13 +8,13 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 from sklearn import preprocessing
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, gen_batches
 
 from skuq.base import FloatArray
 from skuq.explanations import as_table, number_columns
@@ -23,6 +23,7 @@ from skuq.validation import with_names
 from skuq.wrappers import unwrap
 
 SAMPLES_PER_FEATURE = 5  # minimum for estimating a covariance without shrinkage
+BATCH_SIZE = 8192  # number of rows whose features are in memory at once
 _SMALLEST_VARIANCE = 1e-6  # relative to the largest, of a covariance that is not shrunk
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
@@ -48,7 +49,8 @@ def feature_encoder(X: Any) -> Any:
         )
         parts = [("numbers", scaled, numbers), ("texts", indicators, texts)]
         return TableEncoder(ColumnTransformer(parts).fit(table))
-    return imputer.fit(X.reshape(len(X), -1))
+    some = X[:: 1 + 8 * len(X) // BATCH_SIZE]  # medians take several copies
+    return imputer.fit(some.reshape(len(some), -1))
 
 
 @stored("features.table-encoder")
@@ -75,8 +77,10 @@ def encoded(encoder: Any, X: Any) -> Any:
         return X if issparse(X) else None
     if isinstance(encoder, TableEncoder):
         return encoder.transform(X)
-    X = X.toarray() if issparse(X) else X
-    return encoder.transform(X.reshape(len(X), -1)).astype(np.float64, copy=False)
+    rows = (X.toarray() if issparse(X) else X).reshape(len(X), -1)
+    single = rows.dtype.kind == "f" and rows.dtype.itemsize <= 4
+    rows = rows.astype(np.float32 if single else np.float64, copy=False)
+    return encoder.transform(rows) if np.isnan(rows).any() else rows
 
 
 # Names of the parameters for categorical columns in scikit-learn's boosting, in LightGBM (with
@@ -202,42 +206,54 @@ def fit_whitening(
     """
     weight = np.ones(len(codes)) if weight is None else weight
     present, of_sample = np.unique(codes, return_inverse=True)
-    rows = [of_sample == k for k in range(len(present))]
-    means = np.stack([np.average(features[row], axis=0, weights=weight[row]) for row in rows])
-    residuals = features - means[of_sample]
-    scale = np.sqrt(np.average(residuals**2, axis=0, weights=weight))
+    n_samples, n_features = features.shape
+    # Sums over batches, so that only few rows are copied to float64.
+    batches = [*gen_batches(n_samples, BATCH_SIZE // 8)]
+    total, square = np.zeros((len(present), n_features)), np.zeros(n_features)
+    for rows in batches:
+        entries = weight[rows], (of_sample[rows], np.arange(len(of_sample[rows])))
+        total += csr_array(entries, (len(present), len(of_sample[rows]))) @ features[rows]
+    means = total / np.bincount(of_sample, weight)[:, None]
+    for rows in batches:
+        square += weight[rows] @ (features[rows] - means[of_sample[rows]]) ** 2
+    scale = np.sqrt(square / weight.sum())
     rounding = max(1e-12, 10 * precision)  # sums have larger rounding errors than their terms
-    varies = scale > rounding * np.abs(features).max(axis=0, initial=0)
+    largest = np.maximum(features.max(axis=0), -features.min(axis=0))
+    varies = scale > rounding * largest
     if not varies.any():
         raise ValueError(
             "Mahalanobis distances are not defined, because the features of the training samples "
             "do not vary within classes; use distance='cosine' or more training samples."
         )
     scale[~varies] = 1
-    residuals /= scale
-    covariance = (residuals.T * weight) @ residuals / weight.sum()
+    covariance, fourth = np.zeros((n_features, n_features)), 0.0
+    for rows in batches:
+        residuals = (features[rows] - means[of_sample[rows]]) / scale
+        covariance += (residuals.T * weight[rows]) @ residuals
+        fourth += weight[rows] @ (residuals**2).sum(axis=1) ** 2
+    covariance /= weight.sum()
     variances, directions = np.linalg.eigh(covariance)
-    n_features = len(variances)
     few = weight.sum() < SAMPLES_PER_FEATURE * n_features
     if few or variances[0] < _SMALLEST_VARIANCE * variances[-1]:
-        variances, directions = np.linalg.eigh(_shrunk(covariance, residuals, weight))
+        variances, directions = np.linalg.eigh(_shrunk(covariance, fourth, weight.sum()))
     smallest = np.finfo(np.float64).eps * n_features * variances[-1]
     matrix = directions / np.sqrt(variances.clip(smallest)) / scale[:, None]
-    return means, Whitening(np.average(features, axis=0, weights=weight), matrix)
+    return means, Whitening(total.sum(axis=0) / weight.sum(), matrix)
 
 
-def _shrunk(sample: FloatArray, rows: FloatArray, weight: FloatArray) -> FloatArray:
-    """Shrink a sample covariance of weighted rows around 0 towards a multiple of the identity.
+def _shrunk(sample: FloatArray, fourth: float, n_samples: float) -> FloatArray:
+    """Shrink the covariance of rows around 0 towards a multiple of the identity.
 
+    `fourth` is the sum of the fourth powers of the rows' lengths, and `n_samples` of the weights.
     Ledoit, Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal
     of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4; a row of weight 2 counts as two samples.
     scikit-learn's `LedoitWolf` does not accept weights.
     """
-    n_samples, n_features = weight.sum(), rows.shape[1]
+    n_features = len(sample)
     mean_variance = np.trace(sample) / n_features
     distance = (sample**2).sum() - n_features * mean_variance**2  # d^2, times n_features
     # The mean of |x x^T - S|^2 equals the mean of |x|^4 minus |S|^2.
-    error = (weight @ (rows**2).sum(axis=1) ** 2 / n_samples - (sample**2).sum()) / n_samples
+    error = (fourth / n_samples - (sample**2).sum()) / n_samples
     shrinkage = min(error / distance, 1.0) if distance > 0 and error > 0 else 0.0
     shrunk = (1 - shrinkage) * sample
     shrunk.flat[:: n_features + 1] += shrinkage * mean_variance

@@ -67,11 +67,11 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
           sample. Those of tables are standardised; others are scaled to unit length or
           standardised, depending on which neighbours predict the labels better.
         - "epistemic": epistemic uncertainty of a skuq estimator.
-        - Unless features are standardised: "entropy" and "energy" of a classifier's predictions;
-          "total", the total uncertainty of a skuq estimator; with at least five training inputs
-          per feature, "mahalanobis", the relative Mahalanobis distance; and "length", whether the
-          norm of the features is out of the training range by more than half its width.
-        - If features are standardised, "support": number of columns with a category that does not
+        - For embeddings, learned or of at least 32 features: "entropy" and "energy" of a
+          classifier's predictions; "total", the total uncertainty of a skuq estimator; with at
+          least five training inputs per feature, "mahalanobis", the relative Mahalanobis distance;
+          and "length", whether the norm is out of the training range by more than half its width.
+        - For columns of a table, "support": number of columns with a category that does not
           occur in training rows, or a number that is out of range by more than half its width.
 
         A callable receives a batch of inputs and returns one score per input, larger for more
@@ -179,8 +179,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             Training inputs; node ids for a node classifier. If `X_held_out` is None, a fifth of
             them, at most 5,000, is held out.
         y : array-like of shape (n_samples,), default=None
-            Labels, or targets of a regression; with a bare module, floats are regression targets.
-            Not needed without an estimator, or for a frozen estimator with `predict`.
+            Labels, or targets of a regression; floats are targets with a bare module, and without
+            an estimator. Not needed for a frozen estimator with `predict`. Without an estimator,
+            they choose the metric, and with labels "mahalanobis" applies.
         X_held_out : array-like like `X`, default=None
             Inputs with the distribution of new in-distribution inputs, not used for training.
         y_held_out : array-like of shape (n_held_out,), default=None
@@ -210,16 +211,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         given = look_at(self.estimator)
         self._takes_nodes = given.takes_ids
         X, y = self._labelled_inputs(given, X, y)
-        if is_module(given.trained):
+        if is_module(given.trained) or self.estimator is None:
             regression = np.asarray(y).dtype.kind == "f"
         else:
-            regression = self.estimator is not None and is_regressor(self.estimator)
+            regression = is_regressor(self.estimator)
         if y_held_out is not None and X_held_out is None:
             raise ValueError("`y_held_out` was passed without `X_held_out`; pass both or neither.")
         if groups is not None and X_held_out is not None:
             raise ValueError("`groups` has no effect with `X_held_out`; pass one of them.")
-        if self.by_class and (self.estimator is None or regression):
-            raise ValueError("by_class=True needs a classifier as `estimator`; use by_class=False.")
+        if self.by_class and (y is None or regression):
+            raise ValueError("by_class=True needs labels, as of a classifier; use by_class=False.")
         has_held_out, units = X_held_out is not None, None
         if not has_held_out:
             labels = None if regression or y is None else column_or_1d(y)
@@ -232,7 +233,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         elif self._takes_nodes:
             X_held_out = _outputs.node_ids(X_held_out)
         if self.estimator is None:
-            training = self._encoded(X, random)
+            training = self._encoded(X, y, random)
         elif self._takes_nodes:
             training = self._fitted_on_nodes(X, y, random)
         else:
@@ -345,7 +346,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if given.pretrained is None:
             validation.refuse_several_inputs(X)
         if self.estimator is None:
-            return self._checked_inputs(X, reset=True), None
+            X = self._checked_inputs(X, reset=True)
+            if y is None:
+                return X, None
         X = as_rows(self.estimator, X)
         if y is None and is_prefit(self.estimator) and hasattr(self.estimator, "predict"):
             return indexable(X)[0], self.estimator.predict(X)
@@ -383,11 +386,16 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             raise ValueError("`groups` must have more groups; a fifth of them are held out.")
         return np.flatnonzero(~held), np.flatnonzero(held)
 
-    def _encoded(self, X: Any, random: np.random.RandomState) -> Training:
+    def _encoded(self, X: Any, y: Any, random: np.random.RandomState) -> Training:
         self.estimator_ = None
         self._evaluate: _outputs.Evaluator = _outputs.InputsAlone(feature_encoder(X))
         rows = self._evaluate.of_all(X, self.device)
-        return Training(rows, are_columns(rows, learned=False), None, None, random)
+        codes = targets = None
+        if np.asarray(y).dtype.kind == "f":
+            targets = validation.finite(y, "y")
+        elif y is not None and len(np.unique(y)) > 1:
+            codes = np.unique(y, return_inverse=True)[1]
+        return Training(rows, are_columns(rows, learned=False), codes, targets, random)
 
     def _fitted(
         self, given: Given, X: Any, y: Any, regression: bool, seed: int, random: Any
@@ -409,11 +417,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         else:
             self.estimator_ = model.estimator
             self._evaluate = _outputs.LearnerOutputs.of(model, data.X, self.device)
-        rows = self._evaluate.of_all(data.X, self.device)
         codes, targets = (None, data.labels) if regression else (data.codes, None)
+        rows = self._evaluate.of_all(data.X, self.device, codes)
         if rows.log_proba is not None and codes is not None and not given.class_weights:
-            loss = -float(rows.log_proba[np.arange(len(codes)), codes].mean())
-            validation.warn_if_worse_than_guessing(loss, codes, model.classes)
+            validation.warn_if_worse_than_guessing(rows.log_loss, codes, model.classes)
         columns = are_columns(rows, learned=self._evaluate.learned)
         return Training(rows, columns, codes, targets, random)
 

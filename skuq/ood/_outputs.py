@@ -14,13 +14,12 @@ from sklearn.utils.validation import _num_samples
 
 from skuq._information import log_softmax
 from skuq.base import FloatArray, Uncertainty
-from skuq.features import encoded, feature_encoder
+from skuq.features import BATCH_SIZE, encoded, feature_encoder
 from skuq.labels import proba_of_classes
 from skuq.models import LearnerModel, Model, ModelClassifierMixin
 from skuq.validation import warn_user
 
 _N_EXAMPLES = 256  # number of rows on which a learner's outputs are inspected
-_BATCH_SIZE = 8192  # number of rows whose features are in memory at once
 _TOLERANCE = 1e-4  # largest difference between predicted probabilities and the softmax of logits
 
 
@@ -36,6 +35,7 @@ class RowOutputs:
     log_proba: FloatArray | None = None  # of a classifier, (n_samples, n_classes)
     energy: FloatArray | None = None  # of nodes, diffused over their graph, (n_samples,)
     uncertainty: Uncertainty | None = None  # from a skuq estimator
+    log_loss: float = np.nan  # mean over all rows, in nats, if their classes are known
 
 
 class Evaluator:
@@ -46,25 +46,36 @@ class Evaluator:
     def __call__(self, X: Any, device: Any) -> RowOutputs:
         raise NotImplementedError
 
-    def of_all(self, X: Any, device: Any) -> RowOutputs:
-        """Outputs for all rows, computed in batches to limit memory use."""
-        parts = [self(batch, device) for batch in batches_of(X)]
-        found: dict[str, Any] = {}
-        for name in ("features", "logits", "log_proba"):
-            arrays = [getattr(part, name) for part in parts]
-            if issparse(arrays[0]):
-                found[name] = vstack(arrays, format="csr")
-            elif arrays[0] is not None:
-                found[name] = np.concatenate(arrays)
+    def of_all(self, X: Any, device: Any, codes: NDArray[np.int64] | None = None) -> RowOutputs:
+        """Outputs for all rows of classes `codes`, with the logits and probabilities of some rows.
+
+        These would need more memory than the rows if there are many classes.
+        """
+        parts: list[RowOutputs] = []
+        loss = 0.0
+        for start, batch in enumerate(batches_of(X)):
+            part = self(batch, device)
+            if part.log_proba is not None and codes is not None:
+                own = codes[start * BATCH_SIZE :][: len(part.log_proba)]
+                loss -= np.take_along_axis(part.log_proba, own[:, None], axis=1).sum()
+            parts.append(replace(part, logits=None, log_proba=None) if parts else part)
+        arrays = [part.features for part in parts]
+        found: dict[str, Any] = {"X": X, "log_loss": loss / _num_samples(X)}
+        if issparse(arrays[0]):
+            found["features"] = vstack(arrays, format="csr")
+        elif isinstance(X, np.ndarray) and all(np.may_share_memory(X, each) for each in arrays):
+            found["features"] = X.reshape(len(X), -1)  # without a copy
+        elif arrays[0] is not None:
+            found["features"] = np.concatenate(arrays)
         results = [part.uncertainty.parts for part in parts if part.uncertainty is not None]
         if results:
             columns = zip(*results, strict=True)
             found["uncertainty"] = Uncertainty(*map(np.concatenate, columns))
-        return RowOutputs(X, **found)
+        return replace(parts[0], **found)
 
 
 def batches_of(X: Any) -> Iterator[Any]:
-    for rows in gen_batches(_num_samples(X), _BATCH_SIZE):
+    for rows in gen_batches(_num_samples(X), BATCH_SIZE):
         yield _safe_indexing(X, rows)
 
 
@@ -106,7 +117,7 @@ class NetworkOutputs(Evaluator):
 
         there = self.model.resolved(device)
         layer = LayerInput(self.model.on(there), self.layer)
-        features = evaluate(layer, inputs, device=there).flatten(1).double().numpy()
+        features = evaluate(layer, inputs, device=there).flatten(1).float().numpy()
         if not self.is_classifier:
             return RowOutputs(X, features)
         logits = self.model.outputs(inputs, device).double().numpy()

@@ -11,13 +11,13 @@ from scipy.sparse import issparse
 from scipy.sparse.linalg import norm as sparse_norm
 from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import StandardScaler, normalize
-from sklearn.utils import check_consistent_length
+from sklearn.utils import check_consistent_length, gen_batches
 
 from skuq._information import centred, entropy, has_conventional_offset, logsumexp
 from skuq.base import FloatArray
 from skuq.calibration import conformal_p_values, count_at_least
 from skuq.explanations import TrainingValues, as_table, number_columns
-from skuq.features import SAMPLES_PER_FEATURE, Whitening, fit_whitening
+from skuq.features import BATCH_SIZE, SAMPLES_PER_FEATURE, Whitening, fit_whitening
 from skuq.files import stored
 from skuq.ood._outputs import RowOutputs
 from skuq.validation import finite, independent_counts
@@ -170,9 +170,10 @@ class Neighbors(Score):
 
     @classmethod
     def of(cls, training: Training) -> Self:
-        chosen = training.random.permutation(training.rows.features.shape[0])[:MOST_REFERENCES]
-        rows = np.sort(chosen)
-        features = training.rows.features[rows]
+        features, n_rows = training.rows.features, training.rows.features.shape[0]
+        rows: Any = np.sort(training.random.permutation(n_rows)[:MOST_REFERENCES])
+        rows = rows if len(rows) < n_rows else slice(None)  # without a copy
+        features = features[rows]
         if training.are_columns:
             embed: Any = Standardised(features)
         elif issparse(features):
@@ -198,9 +199,11 @@ class Standardised:
 
     def __init__(self, features: Any):
         # Distances do not depend on the mean, and centring would make sparse features dense.
-        self.scaler = StandardScaler(with_mean=False).fit(features)
-        is_indicator = np.asarray((features != features.astype(bool)).sum(axis=0) == 0).ravel()
-        self.scaler.scale_[is_indicator] = np.sqrt(2)
+        self.scaler, n_others = StandardScaler(with_mean=False), 0
+        for rows in gen_batches(features.shape[0], BATCH_SIZE // 8):
+            self.scaler.partial_fit(features[rows])
+            n_others += (features[rows] != features[rows].astype(bool)).sum(axis=0)
+        self.scaler.scale_[np.asarray(n_others == 0).ravel()] = np.sqrt(2)
 
     def __call__(self, features: Any) -> Any:
         return self.scaler.transform(features)
@@ -218,20 +221,15 @@ def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
 def automatic(training: Training) -> dict[str, Score]:
     """Fit all informative scores that apply to the model and the inputs.
 
-    On standardised table columns, Mahalanobis distances and scores based on the model's confidence
-    are left out, because models are often most certain far from all data.
+    On table columns, Mahalanobis distances and scores based on the model's confidence are left out,
+    because models are often most certain far from all data.
     """
-    made: dict[str, Score] = {}
     chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]
-    if Neighbors not in chosen:
-        chosen = [kind for kind in chosen if kind is not Length]
-    else:
-        made[Neighbors.name] = near = Neighbors.of(training)
-        if isinstance(near.embed, Standardised):
-            chosen = [kind for kind in chosen if kind in (Epistemic, Support)]
-        else:  # with many features, even ordinary inputs have features outside the training range
-            chosen = [kind for kind in chosen if kind is not Support]
-    return made | {kind.name: kind.of(training) for kind in chosen if kind is not Neighbors}
+    if training.are_columns:
+        chosen = [kind for kind in chosen if kind in (Neighbors, Epistemic, Support)]
+    elif Neighbors in chosen:  # even ordinary inputs have some features out of the training range
+        chosen = [kind for kind in chosen if kind is not Support]
+    return {kind.name: kind.of(training) for kind in chosen}
 
 
 def _best_metric(features: FloatArray, y: NDArray[Any] | None, training: Training) -> Any:
@@ -244,6 +242,7 @@ def _best_metric(features: FloatArray, y: NDArray[Any] | None, training: Trainin
     for embed in metrics:
         search = NearestNeighbors(n_neighbors=N_NEIGHBORS + 1).fit(embed(features))
         nearest = search.kneighbors(embed(features[some]), return_distance=False)[:, 1:]
+        del search  # one copy of the features at a time
         if training.codes is not None:
             losses.append((y[nearest] != y[some, None]).mean())
         else:
@@ -287,10 +286,14 @@ class RelativeMahalanobis(Score):
         return cls(of_classes([means]), of_classes, of_all)
 
     def __call__(self, rows: RowOutputs) -> FloatArray:
-        own = self.of_classes([rows.features])
+        batches = gen_batches(len(rows.features), BATCH_SIZE // 8)
+        return np.concatenate([self._distance(rows.features[batch]) for batch in batches])
+
+    def _distance(self, features: FloatArray) -> FloatArray:
+        own = self.of_classes([features])
         # |own - m|^2 - |own|^2 for all class means m; |own|^2 is added below.
         to_class = (self.class_means**2).sum(1) - 2 * own @ self.class_means.T
-        background = (self.of_all([rows.features]) ** 2).sum(axis=1)
+        background = (self.of_all([features]) ** 2).sum(axis=1)
         distance: FloatArray = (own**2).sum(axis=1) + to_class.min(axis=1) - background
         return distance
 

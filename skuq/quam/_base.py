@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NotRequired, Self
 
 import numpy as np
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import Tags, _safe_indexing, check_random_state, gen_batches, get_tags
@@ -87,8 +87,8 @@ KEPT: dict[str, Any] = {
 _OUTPUTS_AT_ONCE = 2**22
 _MOST_ROWS = 8192  # largest number of inputs per chunk
 _CHUNKS_PER_JOB = 8
-# Smallest number of inputs on which `search_pool` searches. If there are fewer new inputs, inputs
-# from the pool of `fit` are added.
+# Smallest number of inputs of a job, and on which `search_pool` searches. If there are fewer new
+# inputs, inputs from the pool of `fit` are added.
 _FEWEST = 1000
 _FASTER = "search='quadratic', or fewer n_steps or refine_steps of the search"
 _N_BACKGROUND = 500  # number of training inputs kept for explanations
@@ -475,9 +475,12 @@ class QUAMBase(ModelMixin, ABC):
         n_classes = 1 if self.model_.classes is None else len(self.model_.classes)
         of_each = self._found.excess_loss.size * n_classes
         chunk = max(1, min(_MOST_ROWS, _OUTPUTS_AT_ONCE // of_each))
-        size = chunk * (1 if self.n_jobs in (None, 1) else _CHUNKS_PER_JOB)
+        n_workers, size, found = effective_n_jobs(self.n_jobs), chunk, self._found
+        if n_workers > 1:
+            share = max(_FEWEST, -(-_num_samples(rows) // n_workers))
+            size, found = min(share, _CHUNKS_PER_JOB * chunk), found.without_training_data()
         return [
-            EvaluatedRows(_safe_indexing(rows, part), self.model_, self._found, self.device, chunk)
+            EvaluatedRows(_safe_indexing(rows, part), self.model_, found, self.device, chunk)
             for part in gen_batches(_num_samples(rows), size)
         ]
 

@@ -1,6 +1,7 @@
 """OODDetector: what it combines for which model, and what it refuses."""
 
 import pickle
+import tracemalloc
 import warnings
 from copy import copy
 from itertools import product
@@ -80,7 +81,7 @@ def auroc(detector, data, part=None):
 
 
 def test_embeddings_get_the_confidence_of_the_model_and_distances(detector, embedded):
-    assert detector.scores_ == ["neighbors", "entropy", "energy", "mahalanobis", "length"]
+    assert detector.scores_ == ["entropy", "energy", "neighbors", "mahalanobis", "length"]
     assert detector.n_held_out_ == 300
     best = max(auroc(detector, embedded, name) for name in detector.scores_)
     assert auroc(detector, embedded) > best - 0.01 > 0.9
@@ -316,8 +317,29 @@ def test_inputs_alone_are_judged_without_a_model(embedded):
     assert detector.scores_ == ["neighbors", "length"]
     assert detector.estimator_ is None
     assert auroc(detector, embedded) > 0.8
+    for y in (np.zeros(600, int), np.arange(600) / 7):  # one label says nothing of classes
+        assert OODDetector().fit(embedded["X"], y).scores_ == ["neighbors", "length"]
     frame = pd.DataFrame(embedded["X"]).rename(columns=str)
     assert OODDetector(random_state=0).fit(frame).feature_names_in_.tolist() == list(frame)
+
+
+def test_labels_without_a_model_are_those_of_a_model(embedded):
+    parts = {name: embedded[name] for name in ("X", "y", "y_held_out")}
+    parts["X_held_out"] = embedded["held_out"]
+    alone, around = (OODDetector(each, by_class=True).fit(**parts) for each in (None, LINEAR))
+    assert alone.scores_ == ["neighbors", "mahalanobis", "length"]
+    found, expected = (each.single_scores(embedded["new"]) for each in (alone, around))
+    pd.testing.assert_frame_equal(found, expected[alone.scores_])
+
+
+@pytest.mark.parametrize("y", [None, np.arange(16_000) % 3])
+def test_training_takes_little_memory_beside_the_inputs(y):
+    X = np.random.default_rng(0).normal(size=(16_000, 64)).astype(np.float32)
+    tracemalloc.start()
+    OODDetector().fit(X, y, X_held_out=X[:50])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2.5 * X.nbytes
 
 
 def test_false_alarms_keep_their_rate_with_a_trained_model():

@@ -247,12 +247,15 @@ def reader():
 @pytest.mark.parametrize(
     ("form", "estimator"), [(np.array, READER), (pd.Series, READER), (pd.Series, FROZEN)]
 )
-def test_texts_are_inputs_in_every_form(form, estimator, reader):
+def test_texts_are_inputs_in_every_form(form, estimator, reader, monkeypatch):
     quam = QUAMClassifier(estimator, random_state=0).fit(form(TEXTS), Y)
     epistemic = quam.predict_uncertainty(form(NEW)).epistemic
     assert epistemic[1] > epistemic[0]
     np.testing.assert_allclose(reader.predict_uncertainty(NEW).epistemic, epistemic)
     again = pickle.loads(pickle.dumps(quam)).set_params(n_jobs=2)
+    monkeypatch.setattr("skuq.quam._base._FEWEST", 1)
+    halves = again._rows(NEW)
+    assert [len(half.x) for half in halves] == [1, 1]
     with joblib.parallel_config(backend="threading"):
         np.testing.assert_array_equal(again.predict_uncertainty(NEW).epistemic, epistemic)
     assert quam.predict(NEW[:1]).tolist() == ["money"]
@@ -274,6 +277,9 @@ def test_every_search_takes_texts(learner, search):
     for pool in pools:
         quam = QUAMClassifier(estimator, search=search, random_state=0).fit(TEXTS, Y, **pool)
         assert (quam.predict_uncertainty(NEW).epistemic > 0).all()
+        if isinstance(search, PoolSearch):  # no training text goes to another process
+            here, there = (quam.set_params(n_jobs=n)._rows(NEW) for n in (1, 2))
+            assert len(pickle.dumps(there)) < len(pickle.dumps(here))
 
 
 def test_words_are_explained_one_by_one(reader):
