@@ -77,7 +77,7 @@ def encoded(encoder: Any, X: Any) -> Any:
         return X if issparse(X) else None
     if isinstance(encoder, TableEncoder):
         return encoder.transform(X)
-    rows = (X.toarray() if issparse(X) else X).reshape(len(X), -1)
+    rows = X.toarray() if issparse(X) else X.reshape(len(X), -1)
     single = rows.dtype.kind == "f" and rows.dtype.itemsize <= 4
     rows = rows.astype(np.float32 if single else np.float64, copy=False)
     return encoder.transform(rows) if np.isnan(rows).any() else rows

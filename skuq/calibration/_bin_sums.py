@@ -257,7 +257,7 @@ def group_sums(
         cells = np.searchsorted(inner.astype(np.int32), values, side="right")
         for (codes, _), total in zip(divided, totals, strict=True):
             cell = cells + n_cells * codes[rows].astype(np.int64)
-            for row, part in zip(total, added, strict=False):  # lines 14 to 16
+            for row, part in zip(total, added, strict=False):  # Lines 14 to 16
                 if weight is None or dtype is np.float64:
                     row += np.bincount(cell, part, len(row)).astype(dtype)
                 else:  # products with large weights are not exact in float64
