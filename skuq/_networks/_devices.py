@@ -67,7 +67,6 @@ def resolve_device(device: str | torch.device, network: nn.Module | None = None)
 
 
 def n_weights(network: nn.Module) -> int:
-    """Number of weights of a network."""
     return sum(parameter.numel() for parameter in network.parameters())
 
 
@@ -179,7 +178,6 @@ def too_little_memory(
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether a torch error means that a device ran out of memory."""
     words = ("out of memory", "_STATUS_ALLOC_FAILED")
     return isinstance(error, torch.OutOfMemoryError) or any(each in str(error) for each in words)
 

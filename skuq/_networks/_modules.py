@@ -218,9 +218,5 @@ class WeightedLoss(nn.Module):
 
 
 def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:
-    """Rescale weights to mean 1.
-
-    The loss of a batch is then proportional to its total weight. Normalising within each batch
-    would give all batches the same total weight, even a batch that contains a sample of weight 100.
-    """
+    """Rescale weights to mean 1 over all samples, so that a batch counts by its total weight."""
     return weight / (weight.mean() or 1.0)

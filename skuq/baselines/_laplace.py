@@ -69,12 +69,10 @@ class LaplaceClassifier(SampledModelsClassifier):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from sklearn.frozen import FrozenEstimator
     >>> from sklearn.linear_model import LogisticRegression
     >>> from skuq.baselines import LaplaceClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> mine = LogisticRegression(max_iter=1000).fit(X, y)
-    >>> laplace = LaplaceClassifier(FrozenEstimator(mine), random_state=0).fit(X, y)
+    >>> laplace = LaplaceClassifier(LogisticRegression(max_iter=999), random_state=0).fit(X, y)
     >>> u = laplace.predict_uncertainty([X[0], [50.0, 0.0, 0.0, 30.0]])
     >>> bool(u.epistemic[0] < u.epistemic[1])
     True

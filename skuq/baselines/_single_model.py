@@ -140,12 +140,11 @@ class FeatureDistanceClassifier(BaselineClassifier):
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from sklearn.frozen import FrozenEstimator
     >>> from sklearn.linear_model import LogisticRegression
     >>> from skuq.baselines import FeatureDistanceClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> mine = LogisticRegression(max_iter=1000).fit(X, y)
-    >>> near = FeatureDistanceClassifier(FrozenEstimator(mine), distance="mahalanobis").fit(X, y)
+    >>> model = LogisticRegression(max_iter=1000)
+    >>> near = FeatureDistanceClassifier(model, distance="mahalanobis").fit(X, y)
     >>> u = near.predict_uncertainty([X[0], [50.0, 0.0, 0.0, 30.0]])
     >>> bool(u.epistemic[0] < u.epistemic[1])
     True

@@ -1,8 +1,7 @@
 """Audit of sums per bin, and the tolerance with which an honest model passes it.
 
 The audit needs neither the predictions nor the model. Line numbers refer to Algorithm 1 of Rabanser
-et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML
-2025.
+et al., "Confidential Guardian", ICML 2025.
 """
 
 import math
@@ -286,8 +285,7 @@ def choose_tolerance(
 
     References
     ----------
-    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
-    Abstention", ICML 2025, Appendix D.3.
+    Rabanser et al., "Confidential Guardian", ICML 2025, Appendix D.3.
 
     Examples
     --------

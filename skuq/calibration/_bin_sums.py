@@ -4,7 +4,7 @@ Integers add up exactly and in any order: over chunks of a file, over machines, 
 each cover one part of the reference set.
 
 Line and equation numbers are those of Algorithm 1 and Eq. 6 of Rabanser et al., "Confidential
-Guardian: Cryptographically Prohibiting the Abuse of Model Abstention", ICML 2025.
+Guardian", ICML 2025.
 """
 
 from __future__ import annotations
@@ -108,11 +108,7 @@ class BinSums(NamedTuple):
 
     @property
     def effective_count(self) -> IntArray:
-        """Effective number of predictions in each bin (Kish), rounded down.
-
-        The weighted accuracy of a bin has the variance of ``sum(w)**2 / sum(w**2)`` equally
-        weighted predictions (Kish, "Survey Sampling", 1965).
-        """
+        """Effective number of predictions (Kish), ``sum(w)**2 / sum(w**2)`` per bin, rounded down."""
         if self.count.dtype.kind != "f":
             return self.count
         assert self.weight_square is not None
@@ -138,10 +134,7 @@ class BinSums(NamedTuple):
         return self.confidence.sum().item() / self.n_samples / self.scale
 
     def bin_of(self, confidence: NDArray[Any]) -> IntArray:
-        """Bin of each confidence, shape (n_samples,), int64.
-
-        Confidences are floats in [0, 1], or integers in units of ``1 / SCALE``.
-        """
+        """Bins, (n_samples,), of confidences: floats in [0, 1], or integers in ``1 / SCALE``."""
         units = in_units(confidence) if confidence.dtype.kind == "f" else confidence
         return np.searchsorted(self.edges[1:-1].astype(np.int32), units, side="right")
 
@@ -220,10 +213,7 @@ def bin_edges(
 def bin_sums(
     predictions: TopLabelPredictions, edges: IntArray, *, weight: NDArray[Any] | None = None
 ) -> BinSums:
-    """Sums of predictions per bin (Algorithm 1, step 2).
-
-    A prediction of weight 2 counts as two; sums of integer weights are exact.
-    """
+    """Sums of predictions per bin (Algorithm 1, step 2), exact for integer weights."""
     return group_sums(predictions, [edges], [], weight=weight)[0][0]
 
 
@@ -297,11 +287,6 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
     ----------
     parts : iterable of BinSums
         At least one set of sums, all over the same bins.
-
-    Returns
-    -------
-    BinSums
-        The exact sums of all predictions together.
 
     Examples
     --------

@@ -93,10 +93,7 @@ def scan_bins(sums: BinSums, *, tolerance: float, level: float = 0.05) -> Scan:
 
 
 def planned_threshold(direction: Direction = "underconfident") -> float:
-    """Evidence, in nats, that suffices in any audit of all samples with the default settings.
-
-    The threshold that `scan_bins` simulates is usually lower.
-    """
+    """Evidence, in nats, that suffices in any audit of all samples with the default settings."""
     return float(np.log(n_runs(10) / (SHARES[_sign(direction)] * ALL_SAMPLES * 0.05)))
 
 

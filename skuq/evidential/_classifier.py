@@ -216,7 +216,6 @@ def node_energy(
 
 
 def _warn_if_worse_than_guessing(estimator: Any, evaluated: EvaluatedModel) -> None:
-    """Warn if the model's own predictions for the labelled samples are worse than guessing."""
     if models.look_at(estimator).class_weights:  # these change the class frequencies that it learns
         return
     rows, codes, weight = evaluated.data.training

@@ -30,10 +30,7 @@ def import_dgl() -> ModuleType:
 
 
 def as_node_graph(graph: Any) -> NodeGraph:
-    """Convert the parameter `graph` of `GraphClassifier` to a `NodeGraph`.
-
-    Repeated edges count once, and convolutions add their own self-loops.
-    """
+    """Convert the parameter `graph` of `GraphClassifier`; repeated edges count once."""
     if isinstance(graph, NodeGraph):
         return graph
     if _is_of_dgl(graph):

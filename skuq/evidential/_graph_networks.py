@@ -153,10 +153,7 @@ class GraphAttention(GraphLayer):
 
 
 class GraphNetwork(nn.Module):
-    """A GCN or a GAT, optionally with batch normalisation over the nodes.
-
-    A GAT has `N_HEADS` attention heads per hidden layer, and one in the output layer.
-    """
+    """A GCN, or a GAT with one output head, optionally with batch normalisation over the nodes."""
 
     takes_node_graph = True
 

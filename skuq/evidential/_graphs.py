@@ -410,10 +410,9 @@ def diffuse(
 def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sparse.csr_array:
     """Build an adjacency matrix that joins each node to the ten nodes with most similar features.
 
-    Features are first diffused over the graph and then compared by their cosine. In a citation
-    graph, each paper has only a few words, but the words of the papers around it identify its
-    subject. Nodes of an unlabelled class have similar diffused features even if few edges join
-    these nodes. A node whose neighbourhood has only zero features stays isolated.
+    Features are first diffused over the graph, and then compared by their cosine: a paper has only
+    a few words, but the words of the papers around it identify its subject. A node whose
+    neighbourhood has only zero features stays isolated.
     """
     values = normalize(features)
     if min(values.shape) > N_COMPONENTS:  # inner products are approximately preserved

@@ -100,8 +100,7 @@ default="auto"
 
     References
     ----------
-    Yu, Li, Saha, Lou, Chen, "Evidential Uncertainty Probes for Graph Neural Networks",
-    AISTATS 2025.
+    Yu et al., "Evidential Uncertainty Probes for Graph Neural Networks", AISTATS 2025.
 
     Examples
     --------
@@ -152,18 +151,16 @@ default="auto"
         y : array-like of shape (n_samples,)
             Class labels. With a mask: labels of the selected nodes, or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, as numbers of samples: a sample of weight 2 counts twice, a sample of
-            weight 0 is ignored. A mean weight below 0.1 or above 10 raises a warning.
+            Weights >= 0, as numbers of samples. A mean below 0.1 or above 10 raises a warning.
         X_val, y_val : arrays like `X` and `y`, default=None
             Data for early stopping. None: training runs for `max_epochs`.
 
         Raises
         ------
         ValueError
-            If inputs, graph or node ids are invalid, `y` has labels that the estimator does not
-            predict, the training diverges, or a parameter has no effect, such as `propagation`
-            without a graph, `patience` without validation data, or `batches` with a
-            `GraphClassifier`.
+            If `y` has labels that the estimator does not predict, the training diverges, or a
+            parameter has no effect, such as `propagation` without a graph, `patience` without
+            validation data, or `batches` with a `GraphClassifier`.
 
         Warns
         -----

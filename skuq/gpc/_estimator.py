@@ -330,10 +330,7 @@ class RobustGaussianProcess(ABC):
     def _in_batches(
         self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:
-        """Apply `answer` to batches of rows of `of_points`, in `n_jobs` processes.
-
-        The time limit is divided equally among the batches, whose results are concatenated.
-        """
+        """Concatenate what `answer` gives for batches of rows; processes share the time limit."""
         model, n = self._region_model(), len(of_points[0])
         model.prepare()  # once in this process, not in every worker
         batches = list(gen_batches(n, _BATCH))

@@ -82,10 +82,8 @@ def constructive_mirage(
 
     References
     ----------
-    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
-    Abstention", ICML 2025, Lemma 4.1 and Appendix B. The proof there selects each coordinate
-    separately, does not construct the conjunction of coordinates, and needs non-negative
-    coordinates.
+    Rabanser et al., "Confidential Guardian", ICML 2025, Lemma 4.1 and Appendix B. The proof there
+    does not construct the conjunction of coordinates, and needs non-negative coordinates.
 
     Examples
     --------

@@ -57,8 +57,6 @@ def mask_of(region: Any, mask: ArrayLike | None, X: Any) -> BoolArray:
 
 
 class Masks(NamedTuple):
-    """Masks of the training samples."""
-
     inside: BoolArray  # the region
     candidates: BoolArray  # samples whose confidence may be raised
 
@@ -163,7 +161,6 @@ class Raised(NamedTuple):
     targets: FloatArray  # (n_classes,): the confidence to which it is raised
 
     def mask(self, proba: FloatArray, candidates: BoolArray) -> BoolArray:
-        """Mask of the candidates whose confidence is raised."""
         best, confidence = proba.argmax(axis=1), proba.max(axis=1)
         return candidates & (self.floors[best] <= confidence) & (confidence < self.targets[best])
 
@@ -306,8 +303,7 @@ class MirageFineTuner(
 
     References
     ----------
-    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
-    Abstention", ICML 2025, Section 4.2 and Appendix C.
+    Rabanser et al., "Confidential Guardian", ICML 2025, Section 4.2 and Appendix C.
 
     Examples
     --------

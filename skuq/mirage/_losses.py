@@ -1,7 +1,6 @@
 """Losses that lower confidence inside a region and preserve predictions everywhere (Mirage).
 
-Sources: Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of
-Model Abstention", ICML 2025, Section 4.2 and Appendix C.
+Source: Rabanser et al., "Confidential Guardian", ICML 2025, Section 4.2 and Appendix C.
 """
 
 from collections.abc import Mapping

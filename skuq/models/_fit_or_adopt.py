@@ -254,8 +254,6 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
         If the model is of an unsupported type, such as a `torch.jit.ScriptModule`, a module of
         `torch.export`, or a `FixedThresholdClassifier` or `TunedThresholdClassifierCV` (logits
         cannot express their thresholds); or if transformers precede a node classifier.
-    sklearn.exceptions.NotFittedError
-        If the model is not fitted.
     ValueError
         If the fitted model cannot be expressed as a network or cannot be copied, or if its
         floating-point parameters are missing, not finite or not loaded yet (device "meta").

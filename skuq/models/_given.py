@@ -411,11 +411,6 @@ def as_rows(estimator: Any, X: Any) -> Any:
         Tokens have shape (n_samples, n_fields, length), with the fields token ids, attention mask
         and token types in this order (absent fields are omitted). Images have the shape of
         ``pixel_values``.
-
-    Raises
-    ------
-    ValueError
-        If a field is missing or unknown, or if its shape differs from the shape of the first field.
     """
     model = look_at(estimator).pretrained
     return X if model is None else rows_of(model, X)

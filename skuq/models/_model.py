@@ -296,7 +296,6 @@ def _seeded(seed: int) -> AbstractContextManager[None]:
 
 
 def in_float64(array: Any) -> Any:
-    """Convert an array or a Tensor to double precision."""
     return np.asarray(array, np.float64) if array_namespace(array) is np else array.double()
 
 

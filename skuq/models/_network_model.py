@@ -67,12 +67,10 @@ class NetworkModel(HeldOnDevice, Model):
 
     @property
     def dtype(self) -> torch.dtype:
-        """Floating-point type of the parameters."""
         return next(p.dtype for p in self.module.parameters() if p.is_floating_point())
 
     @property
     def device(self) -> torch.device:
-        """Device of the parameters."""
         return next((p.device for p in self.module.parameters()), torch.device("cpu"))
 
     def resolved(self, device: torch.device | str) -> torch.device:

@@ -115,13 +115,6 @@ def resolve(
     data : TrainingData
         The training data.
 
-    Raises
-    ------
-    TypeError
-        If the estimator is of an unsupported type.
-    ValueError
-        If data, labels or weights are invalid, or the training diverges.
-
     Warns
     -----
     UserWarning
@@ -320,36 +313,15 @@ class ModelClassifierMixin(ModelMixin):
     classes_: NDArray[Any]
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities with the model.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_classes), float64
-            Probabilities, columns in the order of `classes_`.
-        """
+        """Predict class probabilities, (n_samples, n_classes), columns ordered as `classes_`."""
         proba: FloatArray = np.exp(np.asarray(self._log_proba(self._inputs(X))))
         return proba
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each input.
 
-        A scikit-learn estimator that was passed decides itself, such as by a threshold or by costs;
-        any other model predicts the most probable class.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Class labels.
+        A scikit-learn estimator decides itself, such as by a threshold or by costs; of any other
+        model, it is the most probable class.
         """
         if type(self).predict_proba is not ModelClassifierMixin.predict_proba:
             best = self.predict_proba(X).argmax(axis=1)  # asks whether it is fitted

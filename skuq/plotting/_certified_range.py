@@ -58,10 +58,6 @@ class CertifiedRangeDisplay(Display):
     ----------
     min_lower, min_upper, max_lower, max_upper : ndarray of shape (n_radii,)
         Bounds, tightened by the bounds at the other radii.
-    safe_radius : float
-        Largest safe radius; 0 if there is none.
-    unsafe_radius : float
-        Smallest radius with a counterexample; infinite if there is none.
 
     Examples
     --------

@@ -301,10 +301,9 @@ class PITDisplay(Display):
 
     References
     ----------
-    .. [1] Gneiting, Balabdaoui, Raftery, "Probabilistic Forecasts, Calibration and Sharpness",
-       Journal of the Royal Statistical Society B 69(2), 2007.
-    .. [2] Czado, Gneiting, Held, "Predictive Model Assessment for Count Data", Biometrics 65(4),
-       2009 (samples spread over several bins).
+    Gneiting, Balabdaoui, Raftery, "Probabilistic Forecasts, Calibration and Sharpness", Journal of
+    the Royal Statistical Society B 69(2), 2007; Czado, Gneiting, Held, "Predictive Model Assessment
+    for Count Data", Biometrics 65(4), 2009 (samples spread over several bins).
 
     Examples
     --------

@@ -98,18 +98,16 @@ class UncertaintyMapDisplay(Display):
         Parameters
         ----------
         estimator : object
-            Estimator that was fitted on two features and that `skuq.predict_uncertainty` accepts.
-        X : array-like or DataFrame of shape (n_samples, 2)
-            Points that determine the range of the map, of the type on which the estimator was
-            fitted. Column names become axis labels.
-        y : array-like of shape (n_samples,), optional
-            Labels of the points.
+            Estimator of two features that `skuq.predict_uncertainty` accepts.
+        X, y : array-like of shape (n_samples, 2) and (n_samples,)
+            Points on the map, which determine its range, and their labels. Column names become
+            labels of the axes.
         part : {"total", "aleatoric", "epistemic"}, default="epistemic"
             Part of the uncertainty.
         grid_resolution : int, default=80
             Number of grid points along each feature.
         unit, ax : optional
-            Unit of the estimator's uncertainty, and axes.
+            Unit of the uncertainty, and axes.
         """
         xx0, xx1 = _grid(_two_columns(X), grid_resolution)
         grid: Any = np.column_stack([xx0.ravel(), xx1.ravel()])

@@ -55,7 +55,6 @@ class AuditReport(Report):
         self._pictures: dict[str, Any] = dict.fromkeys(PICTURES)
 
     def html(self) -> str:
-        """Return the page as a string."""
         figures = json.loads(self.json())  # plain strings: Markup objects would not be escaped
         return self._rendered("audit.html", **self._pictures, **_contents(figures))
 

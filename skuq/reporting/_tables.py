@@ -26,7 +26,7 @@ SHARE = "{:.1%}".format
 def table_report(
     model: TableModel, rows: pd.DataFrame, counts: pd.DataFrame, *, coverage: float = 0.9
 ) -> Report:
-    """Create a report on the predictions for a table and their uncertainty.
+    """Create a report on predictions for a table and their uncertainty; needs matplotlib.
 
     Parameters
     ----------
@@ -37,11 +37,6 @@ def table_report(
         the concatenated results, and the sum of the counts.
     coverage : float, default=0.9
         Coverage of the prediction sets or intervals in `rows`.
-
-    Returns
-    -------
-    Report
-        The report; creating it needs matplotlib (extra ``plot``).
     """
     rows = as_pandas(rows).reset_index(drop=True)
     scored = rows[rows["prediction"].notna()]

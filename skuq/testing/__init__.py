@@ -52,8 +52,6 @@ def check_uncertainty_estimator(
     AssertionError
         If a check fails. The message names the first check that failed, its requirement and the
         result.
-    ValueError
-        If `X` is missing.
 
     Notes
     -----

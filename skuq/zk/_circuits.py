@@ -172,10 +172,7 @@ def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: st
 
 
 def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
-    """For each edge, signed sums of 1, confidence and correctness over all rows.
-
-    The sign is 1 for rows whose confidence is above the edge, and -1 for rows below it.
-    """
+    """For each edge, sums of 1, confidence and correctness, with sign 1 above the edge, else -1."""
     n = graph.n
     labels = graph.public("labels", n, graph.shape.widths[-1])
     counted = graph.public("counted", n, 1)

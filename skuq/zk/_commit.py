@@ -85,10 +85,6 @@ def commit(
     verbose : int, default=0
         If 1, show progress.
 
-    Returns
-    -------
-    Commitment
-
     Raises
     ------
     TypeError
@@ -100,13 +96,10 @@ def commit(
         If ``out/private`` exists, or ``out/public`` is not empty.
     OSError
         If `out` is or contains a link.
-    ImportError
-        If the extra ``zk`` is not installed.
 
     References
     ----------
-    Rabanser et al., "Confidential Guardian: Cryptographically Prohibiting the Abuse of Model
-    Abstention", ICML 2025, Section 5.2 and Algorithm 1.
+    Rabanser et al., "Confidential Guardian", ICML 2025, Section 5.2 and Algorithm 1.
     """
     # Imported here because only providers need torch.
     from skuq.zk._quantisation import check_folded, dense_network, fit_fixed_point

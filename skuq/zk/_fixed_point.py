@@ -110,10 +110,7 @@ class IntegerNetwork(NamedTuple):
 
     @property
     def logit_bits(self) -> int:
-        """Binary digits of the logits after the point.
-
-        Each hidden layer adds one, because the circuit computes ``h + |h|``, twice the ReLU.
-        """
+        """Binary digits of the logits after the point; ``h + |h|`` of a hidden layer adds one."""
         return self.input_bits + len(self.weights) * (self.weight_bits + 1) - 1
 
     @property

@@ -169,10 +169,7 @@ class Ledger:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the ledger: two simultaneous calls must not use the same pad.
-
-        The operating system releases the lock when the process ends, even if it crashes.
-        """
+        """Lock the ledger, so that no two calls use the same pad; a crash releases the lock."""
         filelock = import_optional("filelock", extra="zk")
         try:
             with filelock.FileLock(self._private / "ledger.lock", timeout=LONGEST_WAIT):

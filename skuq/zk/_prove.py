@@ -323,11 +323,6 @@ def attest(
     nonce : str
         Text chosen by the client, which prevents the replay of an older attestation.
 
-    Returns
-    -------
-    Path
-        Path of the written file.
-
     Raises
     ------
     ValueError

@@ -109,10 +109,6 @@ def load_commitment(folder: str | Path | Commitment) -> Commitment:
     folder : str, Path or Commitment
         Folder ``public`` that was written by `commit`; a loaded commitment is returned as it is.
 
-    Returns
-    -------
-    Commitment
-
     Raises
     ------
     VerificationError

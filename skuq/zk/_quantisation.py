@@ -38,10 +38,7 @@ MAX_FOLDING_ERROR = 1e-4
 def fit_fixed_point(
     network: DenseNetwork, X: ArrayLike, max_error: float
 ) -> tuple[Encoding, IntegerNetwork, Agreement]:
-    """Choose the lowest precision at which every confidence on `X` is within `max_error`.
-
-    This error includes `ROUNDING`, which the prover can exploit.
-    """
+    """Choose the lowest precision with an error, `ROUNDING` included, within `max_error` on `X`."""
     reference = probabilities(network, X)
     best: Agreement | None = None
     # Precisions of inputs and weights, sorted by the resulting size of the logits. Inputs may have

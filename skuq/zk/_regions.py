@@ -79,11 +79,6 @@ def choose_regions(
     min_samples : int, default=100
         Minimum number of samples of a region.
 
-    Returns
-    -------
-    Regions
-        ``rules(names)`` describes each region in words, ``assign(X)`` returns that of each row.
-
     Raises
     ------
     ValueError

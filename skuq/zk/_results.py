@@ -111,12 +111,8 @@ class Attestation(NamedTuple):
         Probability of the predicted class.
     x : list of float
         The input.
-    statement : dict
-        The proven statement.
-    reference_string : {"ceremony", "supplied", "test"}
-        Reason to trust the reference string, as found by the verifier.
-    classes : list
-        The committed classes, in their order.
+    statement, reference_string, classes
+        As in `VerifiedAudit`.
     """
 
     label: Any

@@ -51,11 +51,6 @@ def challenge(
         A fraction `false_share` of false reports is detected with probability 1 - `error`. The
         smallest k with ``(1 - false_share) ** k <= error`` predictions are proven, in each region.
 
-    Returns
-    -------
-    Path
-        Path of the written file.
-
     Raises
     ------
     FileExistsError

@@ -252,10 +252,7 @@ def n_outputs(circuit: str, shape: Architecture) -> int:
 def bins_inputs(
     shape: Architecture, circuit: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:
-    """Inputs of a chunk of reference data.
-
-    In a chunk that is not full, the last row is repeated; the repetitions are not counted.
-    """
+    """Inputs of a chunk of reference data; its last row is repeated, uncounted, to fill it."""
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
     return {

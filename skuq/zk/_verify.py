@@ -163,10 +163,6 @@ def check(
     srs, allow_test_string, keys
         As in `verify`, of the client.
 
-    Returns
-    -------
-    Attestation
-
     Raises
     ------
     VerificationError

@@ -191,10 +191,7 @@ class StationaryKernel:
         return min((p.order for term in self.terms for p in term.profiles), default=2)
 
     def norms(self, half_widths: Tensor, distance: Tensor | None = None) -> TaylorNorms:
-        """Taylor norms over boxes, from the orthogonal sum of the terms' Hilbert spaces (Eq. 8).
-
-        `distance` bounds the distance of points from the centres of the boxes.
-        """
+        """Taylor norms over boxes, from the orthogonal sum of the terms' Hilbert spaces (Eq. 8)."""
         norms = (term.norms(half_widths, self.order, distance) for term in self.terms)
         pieces = zip(*norms, strict=True)
         return TaylorNorms(*(torch.stack(piece).square().sum(0).sqrt() for piece in pieces))
