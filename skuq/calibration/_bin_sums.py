@@ -108,7 +108,7 @@ class BinSums(NamedTuple):
 
     @property
     def effective_count(self) -> IntArray:
-        """Effective number of predictions (Kish), ``sum(w)**2 / sum(w**2)`` per bin, rounded down."""
+        """Effective predictions per bin (Kish), ``sum(w)**2 / sum(w**2)``, rounded down."""
         if self.count.dtype.kind != "f":
             return self.count
         assert self.weight_square is not None
