@@ -241,7 +241,7 @@ def _is_text_column(column: pd.Series) -> bool:
     values = column.dropna()
     if values.nunique() < _SHARE_DIFFERENT * len(values):
         return False
-    n_words = [sum(map(_has_letters, text.split())) for text in values]
+    n_words = [sum(any(map(str.isalpha, word)) for word in text.split()) for text in values]
     return float(np.median(n_words)) >= 2
 
 
@@ -287,10 +287,6 @@ def _other_script(own: NDArray[Any], known: NDArray[Any], random: Random) -> lis
         letters = {c: alphabet[(ord(c.lower()) + shift) % len(alphabet)] for c in text}
         made.append("".join(letters[c] if c.isalpha() else c for c in text))
     return made
-
-
-def _has_letters(word: str) -> bool:
-    return any(map(str.isalpha, word))
 
 
 TextMaker = Callable[[NDArray[Any], NDArray[Any], Random], list[str]]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from inspect import signature
+from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,7 +21,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, check_array
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from tqdm.auto import tqdm
@@ -245,7 +246,9 @@ def refit_on_pool(
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
-    refit = partial(unfitted.refit, seed=problem.seed)
+    # Only scikit-learn's boosted trees on bins have this attribute; it is None without categories.
+    on_bins = getattr(problem.model.estimator, "is_categorical_", "") is None
+    refit = partial(_refit_on_bins if on_bins else LearnerModel.refit, unfitted, seed=problem.seed)
     n_kept = len(pool_targets[0]) * len(shares)
     n_refits = len(pool_targets) * n_kept
     began = perf_counter()
@@ -273,6 +276,47 @@ def refit_on_pool(
         tuple(tuple(models[k : k + n_kept]) for k in range(0, len(models), n_kept)),
         plain if memorises else None,
     )
+
+
+def _refit_on_bins(
+    model: LearnerModel, X: Any, y: NDArray[Any], weight: FloatArray, *, seed: int
+) -> LearnerModel:
+    """Refit boosted trees on the numbers of their bins; then, give the trees the bins' edges.
+
+    The trees are those of a refit on `X`, for which scikit-learn would sort a column for each edge
+    of its bins. With early stopping, rows that decide when to stop also determine the edges.
+    """
+    columns = check_array(X, dtype=np.float64, ensure_all_finite=False).T
+    edges = [weighted_edges(each, weight, model.estimator.max_bins) for each in columns]
+    bins = [np.searchsorted(*each) for each in zip(edges, columns, strict=True)]
+    rows: Any = np.where(np.isnan(columns), np.nan, bins).T
+    rows = pd.DataFrame(rows, columns=X.columns) if hasattr(X, "columns") else rows
+    found = model.refit(rows, y, weight, seed=seed)
+    for tree in chain(*found.estimator._predictors):
+        threshold = tree.nodes["num_threshold"]
+        # Nodes without an upper limit separate missing values.
+        inner = np.flatnonzero((tree.nodes["is_leaf"] == 0) & np.isfinite(threshold))
+        at = zip(tree.nodes["feature_idx"][inner], threshold[inner], strict=True)
+        threshold[inner] = [edges[k][int(between)] for k, between in at]
+    return found
+
+
+def weighted_edges(column: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
+    """Upper limits of the bins of a column, as scikit-learn finds them.
+
+    They lie between the values if these are few. If not, a limit is the smallest value up to which
+    the values have a given share of the weight, or, if they have exactly this share, the mean of
+    this value and the next one.
+    """
+    order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
+    column, up_to = column[order], np.cumsum(weight[order])
+    values = np.unique(column)
+    if len(values) <= n_bins:
+        return (values[1:] + values[:-1]) / 2
+    wanted, last = np.linspace(0, 100, n_bins + 1)[1:-1] / 100 * up_to[-1], len(column) - 1
+    at = np.minimum(np.searchsorted(up_to, wanted), last)
+    after = np.where(up_to[at] - wanted > np.finfo(float).eps, at, np.minimum(at + 1, last))
+    return np.unique((column[at] + column[after]) / 2)
 
 
 def _pickled_size(model: Any) -> int:

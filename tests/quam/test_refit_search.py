@@ -5,6 +5,7 @@ from inspect import signature
 from itertools import product
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -179,6 +180,22 @@ def test_weights_of_classes_do_not_count_the_pool(name):
         for params, weight in ((of_classes, of_rows * np.ones(90)), ({}, by_hand))
     )
     np.testing.assert_allclose(found.outputs(pool), expected.outputs(pool), atol=atol)
+
+
+@pytest.mark.parametrize(("kind", "power"), [(np.asarray, 1), (pd.DataFrame, 0)])
+def test_trees_on_bins_are_those_that_scikit_learn_fits_by_weight(plane, monkeypatch, kind, power):
+    def rows(X):  # many values, most of them twice, and some missing
+        return kind(np.c_[X[:, 0], X[:, 1].round(1), np.where(X > 1, np.nan, X)[:, 2]])
+
+    X, y, weight, pool, wanted = plane
+    given = rows(X), y, weight**power, rows(pool), wanted
+    learner = HistGradientBoostingRegressor(max_iter=9, max_bins=18, min_samples_leaf=2)
+    found = refitted(learner, given)
+    monkeypatch.setattr("skuq.quam._refit_search._refit_on_bins", LearnerModel.refit)
+    plain = refitted(learner, given)
+    for some in (X, pool, np.random.default_rng(0).normal(size=(2000, 3))):
+        np.testing.assert_array_equal(found.outputs(rows(some)), plain.outputs(rows(some)))
+    np.testing.assert_array_equal(found.excess_loss, plain.excess_loss)
 
 
 def test_refits_stop_early_if_the_given_model_did():
