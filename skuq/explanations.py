@@ -6,9 +6,8 @@ replace its value. Independently of any model, a value is unsupported if trainin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
 from numbers import Integral
 from string import punctuation
 from typing import Any
@@ -36,7 +35,7 @@ MOST_COLUMNS = 100  # largest width of a table whose columns `UnusualParts` name
 ALL_DIFFERENT = 50  # texts of a column with more rows, none of them repeated, are names
 ROUNDING = 1e-6  # relative tolerance for numbers at the ends of a range
 FAR = 0.5  # largest distance from the range of a supported number, divided by the range's width
-ENCODED_AT_ONCE = 10_000  # rows
+CELLS_AT_ONCE = 2**22  # of the changed rows that are evaluated together
 SMALLEST_SHARE = 0.05  # of the epistemic uncertainty; smaller contributions are not reported
 
 
@@ -93,8 +92,8 @@ class TrainingValues:
         marks = X.isna().to_numpy() & [name in complete for name in X.columns]
         for k, name in enumerate(X.columns):
             if name in self.categories:
-                values = X.iloc[:, k].fillna(MISSING_TEXT)
-                marks[:, k] = ~values.isin(self.categories[name])
+                known = {*self.categories[name]}
+                marks[:, k] = [text not in known for text in filled_texts(X.iloc[:, k])]
         return pd.DataFrame(marks, index=X.index, columns=X.columns)
 
     def out_of_range(self, X: pd.DataFrame, *, margin: float = 0.0) -> pd.DataFrame:
@@ -117,6 +116,12 @@ class TrainingValues:
         return self.unseen(X) | self.out_of_range(X, margin=FAR)
 
 
+def filled_texts(column: pd.Series) -> list[Any]:
+    """Texts of a column, with a text for missing values."""
+    texts = zip(column.to_numpy(object), column.isna().to_numpy(), strict=True)
+    return [MISSING_TEXT if gap else text for text, gap in texts]
+
+
 def marked_names(marks: pd.DataFrame) -> list[str]:
     """Names of the marked columns of each row, separated by "; "."""
     values, names = marks.to_numpy(dtype=bool), marks.columns.to_numpy()
@@ -127,50 +132,47 @@ def marked_names(marks: pd.DataFrame) -> list[str]:
 
 
 def explain_rows(
-    X: Any,
-    typical: Any,
-    epistemic: Statistic,
-    encode: Callable[[pd.DataFrame], NDArray[Any]] | None = None,
+    X: Any, typical: Any, epistemic: Statistic, inputs: Sequence[Sequence[int]] | None = None
 ) -> tuple[FloatArray, FloatArray]:
     """Epistemic uncertainty, (n_rows,), and its mean decrease when one column takes typical values.
 
-    With `encode`, `epistemic` gets encoded rows. Many columns are encoded at once, because encoding
-    a few rows takes nearly as long as encoding many; codes must not depend on the other rows.
+    Rows may be encoded; `inputs` are then the positions of the inputs of each column.
     """
-    # The original rows are evaluated in a batch of the same size as the modified rows. Both batches
-    # then have the same rounding errors, and a column without effect contributes exactly 0.
-    rows = np.repeat(np.arange(len(X)), len(typical))
     if isinstance(X, pd.DataFrame):
-        repeated: Any = X.iloc[rows].reset_index(drop=True)
-    else:  # with a dtype that can also represent the typical values
-        repeated = X[rows].astype(np.result_type(X, typical))
-    values = np.tile(np.arange(len(typical)), len(X))
-    changed = (_with_column(repeated, k, typical, values) for k in range(X.shape[1]))
-    tables: Iterator[Any] = chain([X, repeated], changed)
-    if encode is not None:
-        tables = _encoded(tables, encode, max(1, ENCODED_AT_ONCE // max(1, len(rows))))
-    own, before, *after = map(epistemic, tables)
-    contribution = np.empty(X.shape)
-    for k, each in enumerate(after):
-        contribution[:, k] = (before - each).reshape(len(X), len(typical)).mean(axis=1)
+        return _explain_table(X, typical, epistemic)
+    inputs = [[k] for k in range(X.shape[1])] if inputs is None else inputs
+    own, contribution = np.empty(len(X)), np.empty((len(X), len(inputs)))
+    X = X.astype(np.result_type(X, typical))  # which can also represent the typical values
+    repeated, values = np.repeat(X, len(typical), axis=0), np.tile(typical, (len(X), 1))
+    n_at_once = max(1, CELLS_AT_ONCE // max(1, repeated.size))
+    for start in range(0, len(inputs), n_at_once):
+        some = inputs[start : start + n_at_once]
+        # Many columns at once, because evaluating few rows takes nearly as long as many.
+        rows = np.concatenate([X, *[repeated] * len(some)])
+        changed = rows[len(X) :].reshape(len(some), *repeated.shape)
+        for each, positions in zip(changed, some, strict=True):
+            each[:, positions] = values[:, positions]
+        own, after = np.split(epistemic(rows), [len(X)])
+        decrease = own[:, None] - after.reshape(len(some), len(X), len(typical))
+        contribution[:, start : start + n_at_once] = decrease.mean(axis=2).T
     return own, contribution
 
 
-def _encoded(
-    tables: Iterator[pd.DataFrame], encode: Callable[[pd.DataFrame], NDArray[Any]], n: int
-) -> Iterator[NDArray[Any]]:
-    while some := list(islice(tables, n)):
-        together = encode(pd.concat(some, ignore_index=True))
-        yield from np.split(together, np.cumsum([len(each) for each in some[:-1]]))
-
-
-def _with_column(rows: Any, k: int, typical: Any, values: IntArray) -> Any:
-    replaced = rows.copy()
-    if isinstance(rows, pd.DataFrame):
-        replaced.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
-    else:
-        replaced[:, k] = typical[values, k]
-    return replaced
+def _explain_table(
+    X: pd.DataFrame, typical: Any, epistemic: Statistic
+) -> tuple[FloatArray, FloatArray]:
+    # The type of a column may depend on all of its values, so each column is evaluated alone. The
+    # original rows are evaluated in a batch of the same size as the modified rows. Both batches
+    # then have the same rounding errors, and a column without effect contributes exactly 0.
+    repeated = X.iloc[np.repeat(np.arange(len(X)), len(typical))].reset_index(drop=True)
+    values = np.tile(np.arange(len(typical)), len(X))
+    before, contribution = epistemic(repeated), np.empty(X.shape)
+    for k in range(X.shape[1]):
+        changed = repeated.copy()
+        changed.isetitem(k, typical.iloc[values, k].reset_index(drop=True))
+        decrease = before - epistemic(changed)
+        contribution[:, k] = decrease.reshape(len(X), len(typical)).mean(axis=1)
+    return epistemic(X), contribution
 
 
 def words_of(texts: NDArray[Any]) -> NDArray[Any]:
@@ -355,18 +357,19 @@ def explained(
     unsupported: pd.DataFrame,
     typical: Any,
     epistemic: Statistic,
-    encode: Callable[[pd.DataFrame], NDArray[Any]] | None = None,
     *,
     rows: Any = None,
+    inputs: Sequence[Sequence[int]] | None = None,
 ) -> list[str]:
     """Name up to three columns, with their values, that make each row uncertain.
 
     Columns marked in `unsupported` come first, because an unsupported value may mask the
-    contributions of other columns. `rows` are what `epistemic` gets, if not the table itself.
+    contributions of other columns. `rows` are what `epistemic` gets, if not the table itself, and
+    `inputs` the positions of the columns in them.
     """
     if not len(table):
         return []
-    own, contribution = explain_rows(table if rows is None else rows, typical, epistemic, encode)
+    own, contribution = explain_rows(table if rows is None else rows, typical, epistemic, inputs)
     weight = np.where(unsupported.to_numpy(dtype=bool), np.inf, contribution)
     return [
         SEPARATOR.join(

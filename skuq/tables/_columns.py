@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 from pandas.api import types
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from skuq import written_numbers
@@ -304,7 +304,7 @@ class Cleaned(NamedTuple):
         **dict.fromkeys(("notes_", "warnings_"), list[str]),
     },
 )
-class CleanColumns(TransformerMixin, BaseEstimator):
+class CleanColumns(BaseEstimator):
     """Convert a table to the training columns, in training order: floats, or text as objects.
 
     Columns that are not in the training table are dropped. All kinds of missing values become NaN.
@@ -397,9 +397,6 @@ class CleanColumns(TransformerMixin, BaseEstimator):
         names = len(values) > ALL_DIFFERENT and values.nunique() > NAMES * len(values)
         return OF_NAMES if names else ""
 
-    def transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        return self.read(X, "table to predict").X
-
     def read(self, X: pd.DataFrame, which: str) -> Cleaned:
         """Convert a table, called `which` in errors, and list the cells of the wrong type."""
         check_is_fitted(self)
@@ -409,11 +406,11 @@ class CleanColumns(TransformerMixin, BaseEstimator):
                 f"The {which} lacks the training columns {', '.join(lacking)}; add them, or train "
                 f"without them (`drop={lacking}`). It has {', '.join(map(shown, X.columns[:10]))}."
             )
-        columns: dict[str, pd.Series] = {}
+        columns: dict[str, Any] = {}
         cells: list[Cells] = []
         for name in self.feature_names_in_:
             columns |= self._transformed(name, _plain(X[name]), X.attrs.get("decimal"), cells)
-        return Cleaned(pd.DataFrame(columns).reset_index(drop=True), cells)
+        return Cleaned(pd.DataFrame(columns), cells)
 
     def accept(self, cells: list[Cells]) -> None:
         """Treat these unparsable texts of the training table as missing values from now on."""
@@ -437,12 +434,13 @@ class CleanColumns(TransformerMixin, BaseEstimator):
 
     def _transformed(
         self, name: str, column: pd.Series, decimal: str | None, cells: list[Cells]
-    ) -> dict[str, pd.Series]:
-        new = ~column.isin(self.others_.get(name, [])).to_numpy()
+    ) -> dict[str, Any]:
+        known = self.others_.get(name)
+        new = ~column.isin(known).to_numpy() if known else np.True_
         if name in self.dates_:
             dates, no_date = self.dates_[name].numbers(column)
             cells += _cells(column, no_date & new, "not a date")
-            return dates
+            return {part: values.to_numpy() for part, values in dates.items()}
         if name in self.numbers_:
             if is_number(column) or types.is_bool_dtype(column):
                 values = column.to_numpy(dtype=float, na_value=np.nan)
@@ -457,10 +455,11 @@ class CleanColumns(TransformerMixin, BaseEstimator):
             cells += _cells(column, too_large, "infinite or too large")
             if self.read_text and too_large.any():
                 values = np.where(too_large, np.nan, values)
-            return {name: pd.Series(values, index=column.index)}
-        present = column.astype(object).where(column.notna(), np.nan)
-        texts = present.map(as_text, na_action="ignore").astype(object)
-        return {name: texts.replace(BOOLEAN_TEXTS) if name in self.booleans_ else texts}
+            return {name: values}
+        known_as: dict[Any, str] = BOOLEAN_TEXTS if name in self.booleans_ else {}
+        cells_and_gaps = zip(column.to_numpy(object), column.isna(), strict=True)
+        texts = [np.nan if gap else as_text(value) for value, gap in cells_and_gaps]
+        return {name: pd.Series([known_as.get(text, text) for text in texts], dtype=object)}
 
 
 def _plain(column: pd.Series) -> pd.Series:
@@ -469,7 +468,7 @@ def _plain(column: pd.Series) -> pd.Series:
         kind = column.cat.categories.dtype
         # numpy's integers cannot represent missing values.
         return column.astype(object if types.is_integer_dtype(kind) else kind)
-    if types.infer_dtype(column, skipna=True) == "mixed":
+    if types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) == "mixed":
         for value in column:
             if isinstance(value, list | dict | set | tuple | np.ndarray):
                 raise TableError(
@@ -489,7 +488,8 @@ def is_number(column: pd.Series) -> bool:
 def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False) -> list[Cells]:
     """List of the marked cells of a column; empty if none is marked."""
     rows = np.flatnonzero(marks)
-    texts = [f"{v:g}" if isinstance(v, float) else as_text(v) for v in column.iloc[rows]]
+    found = column.iloc[rows] if len(rows) else ()
+    texts = [f"{v:g}" if isinstance(v, float) else as_text(v) for v in found]
     return [Cells(str(column.name), rows, texts, held, read)] if texts else []
 
 

@@ -24,7 +24,7 @@ from skuq.quantities import check_coverage
 from skuq.residuals import LEVELS, central_interval, interval_scores
 from skuq.tables._columns import TableError, date_column, is_number, parsed_dates
 from skuq.tables._target import true_values
-from skuq.tables._training import as_codes
+from skuq.tables._training import encoded
 from skuq.validation import group_codes, independent_counts, repeated_rows, whole_groups
 
 # Columns of a table that hold the groups, time and weight of each row during the training.
@@ -323,8 +323,9 @@ def leaking_columns(
         models = [DecisionTreeClassifier(max_leaf_nodes=2 * len(np.unique(y)), random_state=0)]
     for name in parts.X.columns:
         X = parts.X[[name]].iloc[some]
-        encoder = as_codes(X, [name] if name in numbers else []).fit(X)
-        codes, new = (encoder.transform(each[[name]]) for each in (X, parts.X_held))
+        own = [name] if name in numbers else []
+        encoder, codes = encoded(X, None, own, for_trees=True)
+        new = encoder.transform(parts.X_held)
         predicted = [model.fit(codes, y).predict(new) for model in models]
         if right is not None:
             leaks = (predicted[0] == parts.y_held).mean() >= right.mean()

@@ -9,7 +9,6 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import is_bool_dtype, is_integer_dtype
 from sklearn.base import BaseEstimator
-from sklearn.compose import ColumnTransformer
 from sklearn.metrics import r2_score
 from sklearn.utils import ClassifierTags, RegressorTags, get_tags
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -32,7 +31,7 @@ from skuq.tables._columns import CleanColumns, Cleaned, NewValuesWarning, TableE
 from skuq.tables._held_out import HeldOutMixin, Marks, Parts
 from skuq.tables._storage import StorageMixin
 from skuq.tables._target import Quantities, TargetScale
-from skuq.tables._training import LABELS, Comparison, table_errors
+from skuq.tables._training import LABELS, Comparison, Encoder, table_errors
 from skuq.validation import as_table_of, warn_user
 from skuq.written_numbers import FEW
 
@@ -60,7 +59,7 @@ TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" for unscor
         "feature_names_in_": NDArray[Any],
         "columns_": CleanColumns,
         "training_values_": TrainingValues,
-        "encoder_": ColumnTransformer | None,
+        "encoder_": Encoder | None,
         "estimator_": Any,
         "comparison_": Comparison,
         "combination_": Combination,
@@ -409,25 +408,25 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         X = cleaned.without(unscored)
         if X.empty:  # score a training row instead, to obtain the columns of the results
             X = self._typical_rows.head(1)
-        scored, outputs, disagreement = self._scored(X)
-        unsupported = self.training_values_.unsupported(X)
-        scores = _scores(unsupported.sum(axis=1), disagreement)
-        p_values = self.combination_.p_values(scores)
-        scored["conformal_p_value"] = p_values
-        scored = scored.assign(**self._regions(outputs, scored, coverage))
-        unseen = self.training_values_.unseen(X)
-        out_of_range = self.training_values_.out_of_range(X)
-        scored["unseen"], scored["out_of_range"] = marked_names(unseen), marked_names(out_of_range)
-        scored["review"] = _reviews(scored)
+        found, outputs, disagreement = self._scored(X)
+        values = self.training_values_
+        unseen, out_of_range = values.unseen(X), values.out_of_range(X)
+        unsupported = values.unsupported(X)
+        p_values = self.combination_.p_values(_scores(unsupported, disagreement))
+        found |= {"conformal_p_value": p_values, **self._regions(outputs, found, coverage)}
+        found |= {"unseen": marked_names(unseen), "out_of_range": marked_names(out_of_range)}
+        found["review"] = _reviews(found)
         n_new = (unseen | out_of_range).sum().reindex([*X.columns, *self.columns_.dates_])
         later = "time" in self.held_out_
         for note in notes.new_value_notes(n_new.fillna(0), len(X), measured_later=later):
             warn_user(note, NewValuesWarning)
         first = rows_to_explain(p_values, disagreement, n_explained)
-        scored["reasons"] = ""
-        scored.loc[first, "reasons"] = self._reasons(X.iloc[first], unsupported.iloc[first])
+        texts = self._reasons(X.iloc[first], unsupported.iloc[first]) if len(first) else []
+        reasons = dict(zip(first.tolist(), texts, strict=True))
+        found["reasons"] = [reasons.get(row, "") for row in range(len(X))]
         if self.classes_ is not None:
-            scored[probability_columns(self.classes_)] = outputs
+            found |= zip(probability_columns(self.classes_), outputs.T, strict=True)
+        scored = pd.DataFrame(found)
         scored = _with_unscored(scored[: len(table) - len(unscored)], unscored, len(table))
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
@@ -556,13 +555,13 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
                     *(self.estimator_, self._encoded(X), y, scale, self.random_state),
                     (marks.weight, marks.groups),
                 )
-        scored, outputs, disagreement = self._scored(X, held_out=True)
-        scored["n_unsupported"] = self.training_values_.unsupported(X).sum(axis=1).to_numpy()
-        scored["label"] = y
+        found, outputs, disagreement = self._scored(X, held_out=True)
+        unsupported = self.training_values_.unsupported(X)
+        found |= {"n_unsupported": unsupported.sum(axis=1).to_numpy(), "label": y}
         self.held_out_proba_ = None if self.task_ == "regression" else outputs
         self._held_out_quantiles = outputs if self.task_ == "regression" else None
-        self.held_out_ = scored.assign(**marks.of_results())
-        scores = _scores(scored["n_unsupported"], disagreement)
+        self.held_out_ = pd.DataFrame(found | marks.of_results())
+        scores = _scores(unsupported, disagreement)
         kinds = {name: name for name in scores}
         self.combination_ = Combination.of(scores, kinds, None, marks.weight, marks.groups)
 
@@ -583,14 +582,14 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
 
     def _reasons(self, X: pd.DataFrame, unsupported: pd.DataFrame) -> list[str]:
         if self.encoder_ is not None:
-            encode = self.encoder_.transform
-            return explained(X, unsupported, self._typical_rows, self._disagreement, encode)
-
+            rows, typical = map(self.encoder_.transform, (X, self._typical_rows))
+            inputs, epistemic = self.encoder_.inputs_of([*X]), self._disagreement
+            return explained(X, unsupported, typical, epistemic, rows=rows, inputs=inputs)
         # The type of a column that an external estimator gets depends on all of its values.
-        def disagreement(X: pd.DataFrame) -> FloatArray:
-            return self._disagreement(self._encoded(X))
-
-        return explained(X, unsupported, self._typical_rows, disagreement)
+        return explained(
+            *(X, unsupported, self._typical_rows),
+            lambda table: self._disagreement(self._encoded(table)),
+        )
 
     def _disagreement(self, inputs: Any) -> FloatArray:
         """Uncertainty that `reasons` explain: the spread of regressors, or the epistemic part."""
@@ -601,7 +600,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
 
     def _scored(
         self, X: pd.DataFrame, *, held_out: bool = False
-    ) -> tuple[pd.DataFrame, FloatArray, FloatArray]:
+    ) -> tuple[dict[str, Any], FloatArray, FloatArray]:
         inputs = self._encoded(X)
         with table_errors(self.name_, X):
             if self.quantities_ is not None:
@@ -614,39 +613,37 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
                 answer = np.asarray(self.estimator_.predict(inputs))
                 codes = positions_of(answer, np.asarray(self.estimator_.classes_))
                 predicted = answer if (codes < 0).any() else self.classes_[codes]
-        frame = uncertainty.to_frame()
-        frame.insert(0, "prediction", predicted)
-        frame.insert(1, "confidence", labels.confidence_at(codes, proba))
-        return frame, proba, uncertainty.part_or_total("epistemic")
+        found = {"prediction": predicted, "confidence": labels.confidence_at(codes, proba)}
+        found |= zip(base.PARTS, uncertainty.parts, strict=True)
+        return found, proba, uncertainty.part_or_total("epistemic")
 
     def _regions(
-        self, outputs: FloatArray, scored: pd.DataFrame, coverage: float
+        self, outputs: FloatArray, found: dict[str, Any], coverage: float
     ) -> dict[str, Any]:
         limit = self._limit(coverage)
         if self.quantities_ is not None:
             lower, upper = self.quantities_.interval(outputs, coverage, limit)
             return {"lower": lower, "upper": upper}
-        codes = positions_of(scored["prediction"].to_numpy(), self.classes_)
+        codes = positions_of(found["prediction"], self.classes_)
         # `pd.Index` makes the texts of the labels equal to those in written files.
         names = [str(label) for label in pd.Index(self.classes_)]
         sets = pd.DataFrame(_held_out.prediction_sets(outputs, limit, codes), columns=names)
         return {"prediction_set": marked_names(sets)}
 
 
-def _scores(n_unsupported: pd.Series, disagreement: FloatArray) -> dict[str, FloatArray]:
+def _scores(unsupported: pd.DataFrame, disagreement: FloatArray) -> dict[str, FloatArray]:
     """Scores of each row by name, larger for more unusual rows; (n_rows,) each."""
-    scores = {"support": n_unsupported, "epistemic": disagreement}
+    scores = {"support": unsupported.sum(axis=1), "epistemic": disagreement}
     return {name: np.asarray(score, np.float64) for name, score in scores.items()}
 
 
-def _reviews(scored: pd.DataFrame) -> list[str]:
+def _reviews(found: dict[str, Any]) -> list[str]:
     """Why a person should look at each row; "" for ordinary rows."""
-    marks = {"unusual": scored["conformal_p_value"] <= notes.UNUSUAL}
-    if "prediction_set" in scored:
-        marks["undecided"] = scored["prediction_set"].str.contains(SEPARATOR, regex=False)
-    parts = [np.where(mark, name, "").tolist() for name, mark in marks.items()]
+    parts = [["unusual" if p <= notes.UNUSUAL else "" for p in found["conformal_p_value"]]]
+    sets = found.get("prediction_set", ())
+    parts += [["undecided" if SEPARATOR in names else "" for names in sets]] if sets else []
     for name in ("out_of_range", "unseen"):
-        columns = scored[name].str.replace(SEPARATOR, ", ", regex=False)
+        columns = [names.replace(SEPARATOR, ", ") for names in found[name]]
         parts.append([f"{name.replace('_', ' ')} ({each})" if each else "" for each in columns])
     return [SEPARATOR.join(filter(None, row)) for row in zip(*parts, strict=True)]
 

@@ -26,7 +26,7 @@ from skuq.files import StoredError, atomic_path, from_stored, to_stored, untrust
 from skuq.imports import import_optional
 from skuq.tables._columns import TableError
 
-FORMAT = 12  # version of the folder format
+FORMAT = 13  # version of the folder format
 VERSIONS = {"format": FORMAT, "skuq": __version__, "scikit-learn": sklearn.__version__}
 ABOUT, MODEL, CODE = "about.json", "model.skops", "model.joblib"
 # Types that skops does not trust by itself: the arrays of trees, bound `transform` methods of

@@ -314,7 +314,7 @@ class TargetScale:
 class Forecast(NamedTuple):
     """Predictions of a batch of rows."""
 
-    frame: pd.DataFrame  # prediction, parts of the uncertainty, and std
+    columns: dict[str, Any]  # prediction, parts of the uncertainty, and std; (n_rows,) each
     quantiles: FloatArray  # at `LEVELS`, (n_rows, n_levels), in units of the target
     disagreement: FloatArray  # epistemic standard deviation, on the scale of training
 
@@ -372,7 +372,7 @@ class Quantities:
             epistemic = (self.scale.slope(predicted) * std) ** 2
             parts |= {"total": aleatoric + epistemic, "aleatoric": aleatoric}
             parts |= {"epistemic": epistemic, "std": np.sqrt(aleatoric + epistemic)}
-        return Forecast(pd.DataFrame(parts), quantiles, std)
+        return Forecast(parts, quantiles, std)
 
     def _noise_quantiles(
         self, estimator: Any, inputs: Any, predicted: FloatArray, held_out: bool

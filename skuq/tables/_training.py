@@ -14,17 +14,16 @@ import pandas as pd
 from numpy.typing import NDArray
 from sklearn import ensemble
 from sklearn.base import BaseEstimator, clone, is_classifier, is_regressor
-from sklearn.compose import make_column_transformer
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.impute import MissingIndicator, SimpleImputer
+from sklearn.impute import MissingIndicator
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline, make_union
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
 from sklearn.utils.validation import has_fit_parameter
 
-from skuq.base import FloatArray, IntArray
-from skuq.explanations import MISSING_TEXT
+from skuq.base import BoolArray, FloatArray, IntArray
+from skuq.explanations import filled_texts
 from skuq.files import stored
 from skuq.labels import codes_of
 from skuq.metrics import interval_score, negative_log_likelihood
@@ -56,7 +55,7 @@ LABELS = {
 
 @dataclass(repr=False, eq=False)
 class Learner(BaseEstimator):
-    """A learner of `LABELS` on clean rows, together with its encoder."""
+    """A learner of `LABELS` on clean rows, together with its encoding."""
 
     name: str = "hgb"
     numbers: Sequence[str] = ()
@@ -65,10 +64,9 @@ class Learner(BaseEstimator):
     # Whether random rows may stop the training and encode texts of others: no groups share them.
     independent: bool = True
 
-    def encoder(self, X: pd.DataFrame) -> Any:
-        encode = as_codes if self.name in ("hgb", "forest") else as_indicators
+    def encoded(self, X: pd.DataFrame, y: NDArray[Any]) -> tuple[Encoder, FloatArray]:
         means = target_encoder(self.regression, self.seed) if self.independent else None
-        return encode(X, self.numbers, means)
+        return encoded(X, y, self.numbers, means, for_trees=self.name in ("hgb", "forest"))
 
     def model(self, y: NDArray[Any]) -> Any:
         """Return an unfitted model for these training targets; None for QUAM's own network."""
@@ -92,8 +90,8 @@ class Learner(BaseEstimator):
     def fit(
         self, X: pd.DataFrame, y: NDArray[Any], sample_weight: FloatArray | None = None
     ) -> Learner:
-        self.encoder_ = self.encoder(X)
-        inputs, self.model_ = self.encoder_.fit_transform(X, y), self.model(y)
+        self.encoder_, inputs = self.encoded(X, y)
+        self.model_ = self.model(y)
         if self.model_ is None:
             from skuq.models import fit_model
 
@@ -120,65 +118,96 @@ class Learner(BaseEstimator):
 # --- inputs of learners ----------------------------------------------------------------------
 
 
-def as_indicators(
-    X: pd.DataFrame, numbers: Sequence[str], means: TargetEncoder | None = None
-) -> Any:
-    """Return a transformer that outputs scaled numbers and one-hot indicators of categories.
+@stored("tables.encoder")
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """Inputs of a learner from clean rows: scaled numbers, and categories looked up in tables.
 
-    Scaled target `means` replace the indicators of a text column with many categories.
-
-    Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
-    unseen categories; it is 0 in all training rows, so training does not determine its effect.
+    The transformers of scikit-learn from which it is made take much longer for a few rows.
     """
-    # keep_empty_features: fill a column with 0 if it has no values in the training rows.
-    numeric = make_pipeline(
-        SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True),
-        StandardScaler(),
-    )
-    unseen = make_pipeline(_coded(), MissingIndicator(features="all"))
-    one_hot = OneHotEncoder(
-        handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
-    )
-    many = [] if means is None else _with_many_levels(X, numbers)
-    few = [name for name in _others(X, numbers) if name not in many]
-    return make_column_transformer(
-        (numeric, list(numbers)),
-        (make_pipeline(_filled(), make_union(one_hot, unseen)), few),
-        (make_pipeline(_filled(), make_union(make_pipeline(means, numeric), unseen)), many),
-    )
+
+    numbers: list[str]
+    fill: FloatArray  # for missing numbers, (n_numbers,)
+    marked: BoolArray  # whether an indicator marks missing numbers, (n_numbers,)
+    mean: FloatArray  # of the numbers and indicators, which are scaled
+    scale: FloatArray
+    categories: dict[str, list[str]]  # of the text columns
+    # Text columns, with the inputs for each category and, in the last row, for unseen categories.
+    tables: list[tuple[str, NDArray[Any]]]
+
+    def transform(self, X: pd.DataFrame) -> FloatArray:
+        numbers = X[self.numbers].to_numpy(dtype=np.float64)
+        missing = np.isnan(numbers)
+        inputs = np.hstack([np.where(missing, self.fill, numbers), missing[:, self.marked]])
+        rows = {}
+        for name, known in self.categories.items():
+            codes = {category: code for code, category in enumerate(known)}
+            rows[name] = [codes.get(text, len(known)) for text in filled_texts(X[name])]
+        looked_up = [table[rows[name]] for name, table in self.tables]
+        return np.hstack([(inputs - self.mean) / self.scale, *looked_up])
+
+    def inputs_of(self, columns: Sequence[str]) -> list[list[int]]:
+        """Positions of the inputs of each column."""
+        marked = np.array(self.numbers, dtype=object)[self.marked]
+        of_texts = [name for name, table in self.tables for _ in range(table.shape[1])]
+        positions: dict[str, list[int]] = {name: [] for name in columns}
+        for k, name in enumerate((*self.numbers, *marked, *of_texts)):
+            positions[name].append(k)
+        return [*positions.values()]
 
 
-def as_codes(X: pd.DataFrame, numbers: Sequence[str], means: TargetEncoder | None = None) -> Any:
-    """Return a transformer for trees: numbers, categories as codes, and means of many categories.
+def encoded(
+    X: pd.DataFrame,
+    y: NDArray[Any] | None,
+    numbers: Sequence[str],
+    means: TargetEncoder | None = None,
+    *,
+    for_trees: bool,
+) -> tuple[Encoder, FloatArray]:
+    """Encode training rows; return the encoder and the inputs of the rows.
 
+    Trees get numbers, codes of categories, and target `means` of text columns with many categories.
     Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed:
     in a subset of the rows, such a column may have no value at all, for which trees raise an error.
+
+    Other learners get scaled numbers and one-hot indicators of categories; scaled `means` replace
+    the indicators of many categories. Missing numbers are replaced by the median and marked by an
+    indicator. An extra indicator marks unseen categories; it is 0 in all training rows, so training
+    does not determine its effect.
     """
-    filled = [name for name in numbers if X[name].count() >= FEW_NUMBERS]
-    constant = SimpleImputer(strategy="median", keep_empty_features=True)
-    text = make_pipeline(_filled(), _coded())
-    return make_column_transformer(
-        ("passthrough", filled),
-        (constant, [name for name in numbers if name not in filled]),
-        (text, _others(X, numbers)),
-        (make_pipeline(_filled(), means), [] if means is None else _with_many_levels(X, numbers)),
-    )
-
-
-def _with_many_levels(X: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    return [name for name in _others(X, numbers) if X[name].nunique() > MANY_LEVELS]
-
-
-def _others(X: pd.DataFrame, numbers: Sequence[str]) -> list[str]:
-    return [name for name in X.columns if name not in {*numbers}]
-
-
-def _filled() -> SimpleImputer:
-    return SimpleImputer(strategy="constant", fill_value=MISSING_TEXT, keep_empty_features=True)
-
-
-def _coded() -> OrdinalEncoder:
-    return OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
+    values = X[[*numbers]]
+    fill, marked = values.median().fillna(0.0), values.isna().any()
+    if for_trees:
+        fill, marked = fill.mask(values.count() >= FEW_NUMBERS), marked & False
+    n_inputs = len(fill) + int(marked.sum())
+    scaling = np.zeros(n_inputs), np.ones(n_inputs)
+    encoder = Encoder([*numbers], fill.to_numpy(float), marked.to_numpy(bool), *scaling, {}, [])
+    if n_inputs and not for_trees:
+        scaler = StandardScaler().fit(encoder.transform(X))
+        encoder = replace(encoder, mean=scaler.mean_, scale=scaler.scale_)
+    texts = [name for name in X.columns if name not in encoder.numbers]
+    many = [] if means is None else [name for name in texts if X[name].nunique() > MANY_LEVELS]
+    few = [name for name in texts if name not in many]
+    coded = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=np.nan)
+    steps: list[tuple[list[str], Any]] = [(texts, coded), (many, means)]
+    if not for_trees:
+        one_hot = OneHotEncoder(
+            handle_unknown="ignore", max_categories=MAX_CATEGORIES, sparse_output=False
+        )
+        unseen = make_pipeline(coded, MissingIndicator(features="all"))
+        scaled = make_pipeline(means, StandardScaler())
+        steps = [(few, one_hot), (few, unseen), (many, scaled), (many, unseen)]
+    inputs = [encoder.transform(X)]
+    for names, transformer in steps:
+        for name in names:
+            column = np.array(filled_texts(X[name]), dtype=object)
+            known = sorted({*column})
+            # A text that is longer than all others is an unseen category.
+            rows = np.array([*known, max(known, key=len) + "?"], dtype=object)[:, None]
+            inputs.append(transformer.fit_transform(column[:, None], y))
+            encoder.categories[name] = known
+            encoder.tables.append((name, transformer.transform(rows)))
+    return encoder, np.hstack(inputs)
 
 
 @stored("tables.comparison")
@@ -271,7 +300,7 @@ class Folds:
     def _interval_score(self, name: str, scale: TargetScale) -> float:
         z = scale.transformed(self.y)
         predicted = self.predicted(name, z)
-        inputs = as_codes(self.X, self.learner.numbers).fit_transform(self.X)
+        inputs = encoded(self.X, None, self.learner.numbers, for_trees=True)[1]
         weight = np.ones(len(z)) if self.weight is None else self.weight
         work: dict[str, Any] = {"codes": self.groups, "seed": self.learner.seed, "n_jobs": None}
         noise = RowNoise.fit(inputs, predicted, z - predicted, weight, **work)
@@ -337,7 +366,7 @@ def table_errors(name: str, X: pd.DataFrame) -> Iterator[None]:
 
 
 class Trained(NamedTuple):
-    encoder: Any  # None for a given estimator, which uses raw columns
+    encoder: Encoder | None  # None for a given estimator, which uses raw columns
     estimator: Any
     name: str  # name of the learner or of the given estimator
     comparison: Comparison
@@ -375,14 +404,17 @@ def trained(
             y = scale.transformed(y)
     from skuq.quam import QUAMClassifier, QUAMRegressor, make_pool
 
-    encoder: Any = None
+    encoder: Encoder | None = None
+    known: Any = None
     quam = partial(QUAMRegressor if regression else QUAMClassifier, random_state=seed)
     if isinstance(name, str):
         learner.set_params(name=name)
-        encoder, estimator = learner.encoder(X), quam(learner.model(y), n_jobs=n_jobs)
+        encoder, known = learner.encoded(X, y)
+        estimator = quam(learner.model(y), n_jobs=n_jobs)
         tell(2, f"training {LABELS[name]} and searching for adversarial models.")
     elif hasattr(given, "predict_uncertainty"):
-        encoder, estimator = learner.set_params(name="logistic").encoder(X), clone(given)
+        encoder, known = learner.set_params(name="logistic").encoded(X, y)
+        estimator = clone(given)
         name = type(given).__name__
         tell(2, f"training {name}.")
     else:
@@ -391,7 +423,8 @@ def trained(
         name = f"{GIVEN}{type(frozen.estimator).__name__}"
         tell(2, f"searching for adversarial models of {name}.")
     # An external estimator expects the columns as they were stored.
-    known = columns.inverse_transform(X) if encoder is None else encoder.fit_transform(X, y)
+    if encoder is None:
+        known = columns.inverse_transform(X)
     options = {"groups": groups, "sample_weight": weight}
     options = {name: values for name, values in options.items() if values is not None}
     lacking = [name for name in options if not has_fit_parameter(estimator, name)]

@@ -206,6 +206,7 @@ def test_the_file_names_formats_and_no_class_of_skuq(kept):
     assert '"torch"' not in schema
     common = {"tables.table-model", "tables.clean-columns", "tables.training-values"}
     common |= {"tables.comparison", "pandas.frame", "ood.combination", "ood.tail"}
+    common |= {"tables.encoder"}
     assert names_in(contents(kept / "network")) == common | {
         *("quam.classifier", "quam.pool-search", "quam.classification"),
         *("quam.found-networks", "quam.fitted-search", "quam.search-problem"),

@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, OrdinalEncoder, StandardScaler
 
+from skuq.explanations import explain_rows
 from skuq.ood import Combination
 from skuq.tables import TableError, TableModel, quality_warnings
 from tests.tables.toy import Toy, ToyRegressor, made, quantify
@@ -102,11 +103,21 @@ def test_columns_that_are_new_in_most_held_out_rows_are_named(plain, train, tabl
     assert not any("held-out rows hold values" in note for note in plain.notes)
 
 
-def test_reasons_do_not_depend_on_how_much_is_encoded_at_once(plain, table, monkeypatch):
+def test_reasons_do_not_depend_on_how_much_is_evaluated_at_once(plain, table, monkeypatch):
     assert plain.rows["reasons"].any()
-    for n_rows in (1, 300):  # one column, or two
-        monkeypatch.setattr("skuq.explanations.ENCODED_AT_ONCE", n_rows)
+    for n_cells in (1, 3000):  # one column, or two
+        monkeypatch.setattr("skuq.explanations.CELLS_AT_ONCE", n_cells)
         pd.testing.assert_frame_equal(plain.of(table).rows, plain.rows, check_exact=True)
+
+
+def test_reasons_of_encoded_rows_are_those_of_rows(plain, table):
+    X, model = plain.model.columns_.read(table, "new").X, plain.model
+    encode, typical = model.encoder_.transform, model._typical_rows
+    expected = explain_rows(X, typical, lambda rows: model._disagreement(encode(rows)))
+    inputs = model.encoder_.inputs_of([*X])
+    found = explain_rows(encode(X), encode(typical), model._disagreement, inputs)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
 
 
 def old_model(X, y):

@@ -66,7 +66,7 @@ class Told:
         return Told(self.model, table)
 
     def features(self, table):
-        return self.model.encoder_.transform(self.model.columns_.transform(table))
+        return self.model.encoder_.transform(self.model.columns_.read(table, "new").X)
 
 
 def quantify(train, table, target="kind", estimator=None, **options):
