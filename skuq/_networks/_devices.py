@@ -106,10 +106,7 @@ def moved(module: Module, device: torch.device | str) -> Module:
 
 
 def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tensor:
-    """Return values as a tensor on a device; float64 becomes float32 on MPS, which lacks float64.
-
-    A tensor already on the device is returned itself; an array is always copied.
-    """
+    """Return values as a tensor on a device, arrays as a copy; float64 becomes float32 on MPS."""
     if not torch.is_tensor(values):  # torch accepts no negative strides
         values = torch.tensor(np.asarray(values, order="C"), device="cpu")
     tensor = values

@@ -301,10 +301,9 @@ def stacked_forward(
                 batched: Callable[..., Tensor] = vmap(forward, in_dims=in_dims)
                 return batched(dict(parameters), X.clone())
             except RuntimeError as error:
-                # Errors of the memory or the device are raised here, because the slow loop below
-                # could hide them. After any other error, the loop runs: torch has no specific error
-                # class for layers that cannot be batched. The loop works for such layers; if the
-                # error has a different cause, the loop raises it again.
+                # Errors of the memory or the device are raised here: the slow loop below could hide
+                # them. torch has no error class for layers that cannot be batched; an error with a
+                # different cause is raised again by the loop.
                 if is_of_device(error):
                     raise
         outputs = []
@@ -328,11 +327,7 @@ def _without_fused_attention() -> Iterator[None]:
 
 @contextmanager
 def _without_checkpoints() -> Iterator[None]:
-    """Disable `torch.utils.checkpoint`, which does not store activations.
-
-    The backward pass would recompute them when the module no longer has the variant's weights,
-    which raises an error or loses gradients.
-    """
+    """Disable `torch.utils.checkpoint`, whose backward pass would use other weights of a module."""
     was = {name: getattr(checkpoint, name) for name in _CHECKPOINTS if hasattr(checkpoint, name)}
     for name in was:
         setattr(checkpoint, name, _CHECKPOINTS[name])

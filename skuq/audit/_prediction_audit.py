@@ -1,8 +1,4 @@
-"""Audits of recorded predictions, or of sums of predictions, without the model.
-
-Samples are summed per confidence bin, and per group of samples by the values of columns. Adding the
-sums over parts of the samples gives the sums over all samples.
-"""
+"""Audits of recorded predictions, or of sums of predictions, without the model."""
 
 from __future__ import annotations
 

@@ -155,12 +155,9 @@ def audit_bins(
 
     The test has the permitted error probability ``1 - confidence_level`` over `n_families`.
     """
-    # The reference inputs are treated as fixed and their labels as independent. The number of
-    # correct predictions in a bin is then a sum of independent trials, whose tails are at most
-    # those of a binomial variable with the same mean (Hoeffding, "On the Distribution of the Number
-    # of Successes in Independent Trials", 1956, Theorem 5). Limits and findings therefore hold
-    # although the trials have unequal probabilities. They are approximate for counts that differ by
-    # less than one from the expected number, which the theorem does not cover.
+    # The labels are independent, given the inputs. Limits and findings hold although the
+    # predictions of a bin are correct with unequal probabilities (Hoeffding 1956, Theorem 5), but
+    # are approximate for counts that differ by less than one from the expected number.
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))

@@ -316,10 +316,7 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
 
 
 def whole_sums(sums: BinSums) -> BinSums:
-    """Replace weighted sums by sums of the effective number of predictions.
-
-    Each bin keeps its accuracy and mean confidence. Unweighted sums are returned unchanged.
-    """
+    """Replace weighted sums by sums of the effective number of predictions, with the same means."""
     if sums.count.dtype.kind != "f":
         return sums
     count, size = sums.effective_count, np.where(sums.count > 0, sums.count, 1.0)

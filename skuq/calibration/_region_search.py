@@ -220,11 +220,7 @@ def search_seed(predictions: TopLabelPredictions, random_state: int) -> int:
 def region_tolerance(
     draws: Sequence[tuple[Conditions, TopLabelPredictions]], confidence_level: float
 ) -> float:
-    """Find the smallest tolerance at which the search passes a given fraction of reference sets.
-
-    Evidence thresholds are simulated for a few of the sets, at an initial tolerance and then at the
-    tolerance that follows.
-    """
+    """Find the smallest tolerance at which the search passes a given fraction of reference sets."""
     tolerance = FIRST_GUESS
     for _ in range(2):
         thresholds = np.mean(

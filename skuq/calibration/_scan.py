@@ -1,9 +1,8 @@
 """Scan for miscalibrated runs of neighbouring bins, and the statistical power of the scan.
 
 Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
-detection if they are tested together. The largest evidence, over all runs of neighbouring bins,
-that the tolerance is exceeded is compared with that of simulated models that are just within the
-tolerance in every bin. This test is exact at any sample size.
+detection if they are tested together. The largest evidence of all runs of neighbouring bins is
+compared with that of simulated models just within the tolerance: exact at any sample size.
 """
 
 import math

@@ -1,11 +1,8 @@
 """The ``skuq`` command: a thin layer over the package, one module for each larger command.
 
-Commands are imported when they are called. Exit codes: 0 success, 2 unusable input (the message
-gives the reason), 1 any other error. ``skuq audit`` has additional codes for a failed and for an
-inconclusive audit, and ``skuq quantify`` for a model that is not better than guessing. A crash
-cannot produce these codes. Python exits with 1 on an exception, a failed import or an interrupt,
-with 120 if its output cannot be flushed, and with 128 or more if it is killed; click exits with 2
-on wrong usage.
+Commands are imported when they are called. Exit codes: 0 success, 2 unusable input or usage (the
+message gives the reason), 1 any other error, and from 10 on the verdicts of ``skuq audit`` and
+``skuq quantify``. A crash cannot produce a verdict: Python then exits with 1, 120, or at least 128.
 """
 
 from collections.abc import Callable, Mapping

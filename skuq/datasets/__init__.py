@@ -107,10 +107,8 @@ def make_gaussian_classes(
 
     Parameters
     ----------
-    n_samples : tuple of int, default=(1000, 1000, 100)
-        Number of samples of each class.
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness.
+    n_samples, random_state
+        Number of samples of each class, and source of randomness.
 
     Returns
     -------

@@ -260,9 +260,8 @@ def fit_clone(
 ) -> Any:
     """Fit a clone of a scikit-learn model, with `seed` for each `random_state` that is None.
 
-    Weights are passed to the learner inside pipelines and searches. Without metadata routing, they
-    are passed by parameter names; with metadata routing, as the model's parts request them.
-    `fit_params` are further arguments of `fit`.
+    Weights reach the learner inside pipelines and searches: by parameter names or, with metadata
+    routing, as the model's parts request them.
     """
     twin = unfitted(estimator)
     unset = [name for name, value in twin.get_params().items() if value is None]
@@ -331,11 +330,7 @@ def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
 
 
 def _warn_of_probabilities(logits: Any) -> None:
-    """Warn, at the user's line, if outputs that should be logits are probabilities.
-
-    Outputs count as probabilities if all values are in [0, 1] and each of several rows sums to 1,
-    which practically never happens with logits.
-    """
+    """Warn, at the user's line, if outputs that should be logits have the form of probabilities."""
     inside = len(logits) > 1 and bool(((logits >= 0) & (logits <= 1)).all())
     if inside and bool((abs(in_float64(logits).sum(-1) - 1) < _ROW_SUM_TOLERANCE).all()):
         warn_user(

@@ -72,10 +72,7 @@ def check_drawable(**arrays: FloatArray) -> None:
 
 
 def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
-    """Divide samples into groups of similar size by value; return the group index of each sample.
-
-    Equal values stay in one group, so ties can reduce the number of groups.
-    """
+    """Group index of each sample, in groups of similar size by value; equal values stay in one."""
     if not isinstance(n_groups, int | np.integer) or n_groups < 1:
         raise ValueError(f"`n_groups` must be an integer >= 1, got {n_groups!r}.")
     _, block, size = np.unique(values, return_inverse=True, return_counts=True)

@@ -85,15 +85,9 @@ class Report:
         self._sections.append({"heading": str(heading), "picture": drawn, "caption": str(caption)})
 
     def table(self, heading: str, frame: pd.DataFrame, caption: str) -> None:
-        """Add a table.
+        """Add a table: integers in full, other numbers with 4 significant digits.
 
-        Parameters
-        ----------
-        heading, caption : str
-            Heading of the section, and caption of the table.
-        frame : DataFrame
-            Integers are shown in full, other numbers with 4 significant digits. The index is shown
-            unless it is unnamed and counts the rows from 0.
+        The index is shown unless it is unnamed and counts the rows from 0.
         """
         made = cells(frame)
         self._sections.append({"heading": str(heading), "cells": made, "caption": str(caption)})

@@ -1,7 +1,4 @@
-"""Checks of an estimator, in an order in which the first failure describes the defect best.
-
-Before them: their data, fitted estimators that they share, and assertions with clear messages.
-"""
+"""Checks of an estimator, in an order in which the first failure describes the defect best."""
 
 import io
 import pickle

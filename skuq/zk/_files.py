@@ -107,11 +107,7 @@ def write_json(path: Path, value: Any, limit: int = MAX_JSON) -> None:
 
 
 def check_unlinked(path: str | Path) -> None:
-    """Reject a symbolic link, and a folder that contains one at any depth.
-
-    Another user who can write to the folder could place a link in it, and the caller would then
-    overwrite the file that the link points to.
-    """
+    """Reject a symbolic link, also inside a folder: writing to it would change a file elsewhere."""
     for entry in _entries(path):
         if os.path.islink(entry):
             raise OSError(f"{entry} is a symbolic link, which is not written through; remove it.")

@@ -81,8 +81,6 @@ def choose_regions(
 
     Raises
     ------
-    ValueError
-        If an argument is out of range, or there are too few samples for two regions.
     FileExistsError
         If `out` exists, because regions must be chosen only once.
 

@@ -327,11 +327,10 @@ def thresholds(alpha: float, max_error: float) -> list[int]:
 def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
     """Margin for sampling error in a bin, in quarters of millionths (Hoeffding, union bound).
 
-    Suppose that in each of B bins, the mean confidence of independent predictions is within alpha
-    of their mean probability of being correct. Then, with probability at least 1 - delta,
-    ``max(0, |correct - confidence| - alpha n) ** 2 <= n log(2 B / delta) / 2`` holds in all bins.
-    Here, n is the size of the bin, and 1 - delta is the confidence level. Without a confidence
-    level, the margin is 0, as in Algorithm 1.
+    If the mean confidence of independent predictions is within alpha of their mean probability of
+    being correct in each of B bins, ``max(0, |correct - confidence| - alpha n) ** 2`` is at most
+    ``n log(2 B / delta) / 2`` in all bins (n is the size of the bin) with probability at least
+    1 - delta, the confidence level. Without a level, the margin is 0, as in Algorithm 1.
     """
     if confidence_level is None:
         return 0
