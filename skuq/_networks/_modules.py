@@ -206,7 +206,7 @@ class Affine(nn.Module):
 
 
 class WeightedLoss(nn.Module):
-    """Mean of `loss`, one value per sample, times the batch's "weight", whose mean is 1 overall."""
+    """Mean over a batch of "weight" times `loss`; over all samples, weights have mean 1."""
 
     def __init__(self, loss: nn.Module):
         super().__init__()

@@ -308,11 +308,9 @@ class PredictionAudit(BaseEstimator):
         ----------
         y : array-like of shape (n_samples,)
             True labels.
-        proba : array-like or DataFrame of shape (n_samples, n_classes)
-            Probabilities as the provider reported them, never rescaled.
-        classes : array-like of shape (n_classes,), default=None
-            Labels in column order. `proba` and `classes` are as in
-            `skuq.metrics.calibration_table`.
+        proba, classes
+            Probabilities as the provider reported them, never rescaled, and labels in column order;
+            as in `skuq.metrics.calibration_table`.
         predicted : array-like of shape (n_samples,), default=None
             Labels that the provider predicted, such as by a decision threshold. By default, the
             most probable class.

@@ -178,7 +178,7 @@ def probability_bounds(
 
 
 def _ranges(found: Minima, least: Any, most: Any, whole: Any) -> Bounds:
-    """Bounds from columns of minima: `least`, and `most` of `whole` minus the quantity."""
+    """Bounds from minima: of the quantity (columns `least`), and of `whole` minus it (`most`)."""
     both = np.union1d(least, most)
     return Bounds(
         found.lower[:, least],

@@ -235,11 +235,9 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
 
         Notes
         -----
-        For more than three classes, bounds are derived for independent latent functions and then
-        widened for their dependence (Eq. 36 of the proofs page of the user guide). `min_lower` and
-        `max_upper` are proven, but do not converge to the extremes. `min_upper` and `max_lower` are
-        predicted probabilities widened by 0.0125, the tolerance of predictions, unless a proven
-        bound is closer.
+        For more than three classes, `min_lower` and `max_upper` are proven, but do not converge to
+        the extremes (Eq. 36 of the proofs page of the user guide); `min_upper` and `max_lower` are
+        predicted probabilities widened by 0.0125, their tolerance, unless a proven bound is closer.
         """
         regions, limits = self._asked(self._points(X), radius, tol, **around)
         bound = partial(_certificates.probability_bounds, classes=self._class_indices(class_))
