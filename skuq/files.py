@@ -5,7 +5,8 @@ class in saved models has a fixed name in the format, given by the decorator `st
 saved as a dictionary of its fields, in which the key "skuq" holds this name. The names of this
 module are ``torch.tensor``, ``torch.chain`` (a sequence of named layers), ``torch.linear``,
 ``torch.relu``, ``torch.tanh``, ``torch.sigmoid``, ``torch.identity``, ``pandas.frame`` (a table as
-its columns), and ``dict`` (a dictionary that itself has a key "skuq").
+its columns), ``sklearn.trees`` (boosted trees as one array of nodes), and ``dict`` (a dictionary
+that itself has a key "skuq").
 
 Names and fields define the format: to change one, increase ``FORMAT`` in
 ``skuq/tables/_storage.py``. Because a file may be forged, unknown names, missing or unknown fields,
@@ -21,6 +22,8 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
+from itertools import chain
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, NotRequired, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -164,6 +167,13 @@ def to_stored(value: Any) -> Any:
         return kind(map(to_stored, value))
     if isinstance(value, pd.DataFrame):
         return {MARK: "pandas.frame", "columns": {n: c.to_numpy() for n, c in value.items()}}
+    if getattr(value, "is_categorical_", "") is None:  # of scikit-learn's boosted trees on bins
+        # Each of the many small arrays of single trees would take a millisecond to load.
+        trees, bare = [*chain(*value._predictors)], copy(value)
+        bare._predictors = [[None] * len(value._predictors[0])]
+        sizes = np.array([len(tree.nodes) for tree in trees])
+        nodes = np.concatenate([tree.nodes for tree in trees])
+        return {MARK: "sklearn.trees", "estimator": bare, "nodes": nodes, "sizes": sizes}
     if is_instance_of(value, "torch", "Tensor"):
         return {MARK: "torch.tensor", "array": value.numpy(force=True)}
     if _is_layer(kind):
@@ -224,7 +234,7 @@ def from_stored(value: Any) -> Any:
         return _restored(value)
     except StoredError:
         raise
-    except (TypeError, ValueError, KeyError, RuntimeError) as error:  # RecursionError included
+    except (AttributeError, TypeError, ValueError, KeyError, RuntimeError) as error:
         raise StoredError(str(error)) from error
 
 
@@ -287,6 +297,17 @@ def _linear(weight: NDArray[Any], bias: NDArray[Any] | None) -> Any:
     return layer.requires_grad_(False)
 
 
+def _trees(estimator: Any, nodes: NDArray[Any], sizes: NDArray[Any]) -> Any:
+    from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
+
+    no_categories = np.zeros((0, 8), dtype=np.uint32)
+    of_trees = np.split(nodes, np.cumsum(sizes)[:-1])
+    trees = [TreePredictor(each, no_categories, no_categories) for each in of_trees]
+    n_each = len(estimator._predictors[0])  # trees per iteration
+    estimator._predictors = [trees[k : k + n_each] for k in range(0, len(trees), n_each)]
+    return estimator
+
+
 # For each name of this module, the fields and the function that makes the object of them.
 _OWN: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
     "dict": (
@@ -294,6 +315,10 @@ _OWN: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
         lambda keys, values: dict(zip(keys, values, strict=True)),
     ),
     "pandas.frame": ({"columns": dict[str, np.ndarray]}, lambda columns: pd.DataFrame(columns)),
+    "sklearn.trees": (
+        {"estimator": BaseEstimator, "nodes": np.ndarray, "sizes": NDArray[np.integer]},
+        _trees,
+    ),
     "torch.tensor": ({"array": np.ndarray}, _tensor),
     "torch.chain": ({"names": list[str], "layers": list[Any]}, _chain),
     "torch.linear": ({"weight": np.ndarray, "bias": np.ndarray | None}, _linear),

@@ -9,6 +9,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.datasets import load_iris
+from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.utils._param_validation import StrOptions
 from torch import nn
 
@@ -133,7 +135,23 @@ def test_networks_of_known_layers_are_arrays():
             to_stored({"a": other})
 
 
+def test_boosted_trees_are_one_array():
+    X, y = load_iris(return_X_y=True)
+    X[::9, 2] = np.nan
+    trees = HistGradientBoostingClassifier(max_iter=3).fit(X, y)
+    before = trees.predict_proba(X)
+    made = to_stored([trees])
+    assert sum(made[0]["sizes"]) == len(made[0]["nodes"])
+    (again,) = from_stored(made)
+    for each in (trees, again):
+        np.testing.assert_array_equal(each.predict_proba(X), before)
+    assert [*map(len, again._predictors)] == [3, 3, 3]
+    of_categories = HistGradientBoostingClassifier(max_iter=3, categorical_features=[3])
+    assert to_stored(of_categories.fit(X, y)) is of_categories
+
+
 RELU = {"skuq": "torch.relu"}
+TREES = {"skuq": "sklearn.trees", "nodes": np.ones(1), "sizes": np.ones(1, int)}
 FORGED = [  # and a word of ours, unless another library refuses
     ({"skuq": "test.other"}, "'test.other'"),
     ({"skuq": "torch.gelu"}, "'torch.gelu'"),
@@ -145,6 +163,7 @@ FORGED = [  # and a word of ours, unless another library refuses
     ({"skuq": "test.scaler", "way": "left", "factor_": 1.0}, ""),
     ({"skuq": "test.scaler", "way": "up", "factor_": 1.0, "shape_": (1, 2)}, "'shape_'"),
     ({"skuq": "test.scaler", "factor_": 1.0}, "lacks the field 'way'"),
+    (TREES | {"estimator": Scaler()}, ""),
     ({"skuq": "torch.tensor", "array": [1.0]}, "'array' is of type list, not ndarray"),
     ({"skuq": "torch.tensor", "array": np.array([None])}, ""),
     ({"skuq": "torch.linear", "weight": np.ones((2, 3)), "bias": np.ones(3)}, ""),
