@@ -18,10 +18,11 @@ from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
 from sklearn.svm import LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
-from sklearn.utils import _safe_indexing, check_array
+from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from tqdm.auto import tqdm
@@ -284,14 +285,22 @@ def _refit_on_bins(
     """Refit boosted trees on the numbers of their bins; then, give the trees the bins' edges.
 
     The trees are those of a refit on `X`, for which scikit-learn would sort a column for each edge
-    of its bins. With early stopping, rows that decide when to stop also determine the edges.
+    of its bins.
     """
+    trees, rows = clone(model.estimator), np.arange(len(y))
+    if trees.early_stopping and trees.validation_fraction is not None:
+        # Rows that decide when to stop, drawn as by scikit-learn, do not determine the edges.
+        random = seed if trees.random_state is None else trees.random_state
+        random = check_random_state(random).randint(np.iinfo(np.uint32).max, dtype="u8")
+        split = {"test_size": trees.validation_fraction, "random_state": random}
+        labels = y if is_classifier(trees) else None
+        rows = train_test_split(rows, stratify=labels, **split)[0]
     columns = check_array(X, dtype=np.float64, ensure_all_finite=False).T
-    edges = [weighted_edges(each, weight, model.estimator.max_bins) for each in columns]
+    edges = [weighted_edges(each[rows], weight[rows], trees.max_bins) for each in columns]
     bins = [np.searchsorted(*each) for each in zip(edges, columns, strict=True)]
-    rows: Any = np.where(np.isnan(columns), np.nan, bins).T
-    rows = pd.DataFrame(rows, columns=X.columns) if hasattr(X, "columns") else rows
-    found = model.refit(rows, y, weight, seed=seed)
+    binned: Any = np.where(np.isnan(columns), np.nan, bins).T
+    binned = pd.DataFrame(binned, columns=X.columns) if hasattr(X, "columns") else binned
+    found = model.refit(binned, y, weight, seed=seed)
     for tree in chain(*found.estimator._predictors):
         threshold = tree.nodes["num_threshold"]
         # Nodes without an upper limit separate missing values.

@@ -182,14 +182,17 @@ def test_weights_of_classes_do_not_count_the_pool(name):
     np.testing.assert_allclose(found.outputs(pool), expected.outputs(pool), atol=atol)
 
 
-@pytest.mark.parametrize(("kind", "power"), [(np.asarray, 1), (pd.DataFrame, 0)])
-def test_trees_on_bins_are_those_that_scikit_learn_fits_by_weight(plane, monkeypatch, kind, power):
+@pytest.mark.parametrize(
+    ("kind", "power", "stops"), [(np.asarray, 1, 0), (pd.DataFrame, 0, 0), (np.asarray, 1, 7)]
+)
+def test_trees_on_bins_are_those_of_scikit_learn(plane, monkeypatch, kind, power, stops):
     def rows(X):  # many values, most of them twice, and some missing
         return kind(np.c_[X[:, 0], X[:, 1].round(1), np.where(X > 1, np.nan, X)[:, 2]])
 
     X, y, weight, pool, wanted = plane
     given = rows(X), y, weight**power, rows(pool), wanted
     learner = HistGradientBoostingRegressor(max_iter=9, max_bins=18, min_samples_leaf=2)
+    learner.set_params(early_stopping=bool(stops), random_state=stops or None)
     found = refitted(learner, given)
     monkeypatch.setattr("skuq.quam._refit_search._refit_on_bins", LearnerModel.refit)
     plain = refitted(learner, given)
