@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 from pandas.api.types import is_bool_dtype
 from scipy.sparse import csr_array, issparse
 from sklearn import preprocessing
+from sklearn.cluster import MiniBatchKMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import SelectorMixin
 from sklearn.impute import SimpleImputer
+from sklearn.neighbors import NearestNeighbors
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.utils import _safe_indexing, gen_batches
 
-from skuq.base import FloatArray
+from skuq.base import FloatArray, IntArray
 from skuq.explanations import as_table, number_columns
 from skuq.files import stored
 from skuq.validation import with_names
@@ -24,6 +26,8 @@ from skuq.wrappers import unwrap
 
 SAMPLES_PER_FEATURE = 5  # minimum for estimating a covariance without shrinkage
 BATCH_SIZE = 8192  # number of rows whose features are in memory at once
+MANY_ROWS = 20_000  # nearest rows are searched for in a part of so many rows
+_N_CELLS = 16  # number of cells in which the neighbours of a row are searched
 _SMALLEST_VARIANCE = 1e-6  # relative to the largest, of a covariance that is not shrunk
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
@@ -162,6 +166,47 @@ def _positions(columns: Any, names: Sequence[Any]) -> list[int]:
         return [known.index(each) for each in selected if each in known]
     chosen: list[int] = _safe_indexing(places, [int(each) for each in selected]).tolist()
     return chosen
+
+
+def nearest_others(rows: NDArray[Any], n_neighbors: int) -> IntArray:
+    """The nearest other rows of each row, (n_rows, n_neighbors), unordered.
+
+    Many rows are divided into cells by their nearest centre, and neighbours are searched in the
+    cells of the 16 nearest centres (an inverted file: Jégou, Douze, Schmid, "Product Quantization
+    for Nearest Neighbor Search", IEEE TPAMI 33, 2011, without the quantization).
+    """
+    n_rows = len(rows)
+    if n_rows < MANY_ROWS:
+        nearest = NearestNeighbors(n_neighbors=n_neighbors).fit(rows)
+        return nearest.kneighbors(return_distance=False)
+    n_cells = int(np.sqrt(n_rows))
+    means = MiniBatchKMeans(n_cells, n_init=1, max_iter=5, batch_size=4096, random_state=0).fit(
+        rows
+    )
+    centres = NearestNeighbors(n_neighbors=_N_CELLS).fit(means.cluster_centers_)
+    cells = centres.kneighbors(rows, return_distance=False)
+    # Rows in the order of their cells: those that search in a cell, and those that are in it.
+    searching, inside = (
+        np.split(
+            np.argsort(each, kind="stable"), np.bincount(each, minlength=n_cells).cumsum()[:-1]
+        )
+        for each in (cells.ravel(), cells[:, 0])
+    )
+    distance = np.full((n_rows, n_neighbors), np.inf, np.float32)
+    found = np.repeat(np.arange(n_rows)[:, None], n_neighbors, axis=1)  # itself if there are none
+    for row, members in zip(searching, inside, strict=True):
+        row, members = row // _N_CELLS, members[:: 1 + len(members) // (8 * n_cells)]
+        if not len(members):
+            continue
+        cell = NearestNeighbors(n_neighbors=min(n_neighbors + 1, len(members)), algorithm="brute")
+        new_distance, new = cell.fit(rows[members]).kneighbors(rows[row])
+        new = members[new]
+        new_distance[new == row[:, None]] = np.inf
+        both = np.hstack([distance[row], new_distance])
+        best = np.argpartition(both, n_neighbors - 1, axis=1)[:, :n_neighbors]
+        distance[row] = np.take_along_axis(both, best, axis=1)
+        found[row] = np.take_along_axis(np.hstack([found[row], new]), best, axis=1)
+    return found
 
 
 Features = Sequence[NDArray[Any]]  # one array per layer, each (n_samples, n_features)

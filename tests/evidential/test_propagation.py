@@ -10,6 +10,7 @@ from benchmarks.evidential_methods import EvidentialGNN, LogitUncertainty
 from skuq import EvidentialProbe
 from skuq.evidential import GraphClassifier, as_node_graph, propagate
 from skuq.evidential._graphs import diffuse, similar_nodes
+from skuq.features import nearest_others
 from tests.evidential.probes import new_probe
 
 
@@ -97,6 +98,19 @@ def test_features_of_many_columns_are_compressed_without_changing_what_is_near()
     similar = similar_nodes(sparse.csr_array((100, 100)), features).toarray()
     assert (groups[similar.nonzero()[0]] == groups[similar.nonzero()[1]]).all()
     assert similar.sum(axis=1).min() >= 10
+
+
+@pytest.mark.parametrize("n_equal", [0, 500])
+def test_among_many_rows_most_of_the_nearest_are_found(monkeypatch, n_equal):
+    rows = np.random.default_rng(0).normal(size=(2000, 6)).astype(np.float32)
+    rows[:n_equal] = rows[0]
+    exact = nearest_others(rows, 10)
+    monkeypatch.setattr("skuq.features.MANY_ROWS", 2000)
+    found = nearest_others(rows, 10)
+    assert all(len({row, *others}) == 11 for row, others in enumerate(found))
+    pairs = list(zip(found, exact, strict=True))[n_equal:]
+    assert np.mean([len(np.intersect1d(*pair)) for pair in pairs]) > 9.5
+    assert (rows[found[:n_equal]] == rows[0]).all()
 
 
 @pytest.mark.parametrize("n_described", [0, 1, 3])
