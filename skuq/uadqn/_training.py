@@ -67,8 +67,8 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
         *args: Any,
         **options: Any,
     ) -> tuple[int, Any]:
-        buffer: Any = self.replay_buffer
-        if not reset_num_timesteps and self.num_timesteps and not buffer.size():
+        agent: Any = self
+        if not reset_num_timesteps and self.num_timesteps and not agent.replay_buffer.size():
             warn_user(
                 f"Training resumes at step {self.num_timesteps} with an empty replay buffer, so "
                 "the first updates repeat a few new transitions. `save` does not store the buffer: "
@@ -78,6 +78,15 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
         given = total_timesteps, callback, reset_num_timesteps
         result = super()._setup_learn(*given, *args, **options)
         self._refuse_unusable("observation", self._last_obs)
+        end = int(agent.exploration_fraction * self._total_timesteps)
+        starts, total = self.learning_starts, self._total_timesteps
+        explores = agent.exploration_initial_eps > agent.exploration_final_eps
+        if explores and max(end, self.num_timesteps) <= starts < total:
+            warn_user(
+                f"Exploration ends at step {end}, before the first update: after learning_starts="
+                f"{starts} random steps, epsilon is {agent.exploration_final_eps:g}. Set an "
+                f"exploration_fraction well above {starts / total:.2g}, or learning_starts to less."
+            )
         return result
 
     def _store_transition(

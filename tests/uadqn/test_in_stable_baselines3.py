@@ -166,6 +166,16 @@ def test_training_warns_without_its_replay_buffer_or_any_update(cls, tmp_path):
         assert whole.learn(2, reset_num_timesteps=False).num_timesteps == 14
 
 
+def test_exploration_that_ends_before_the_first_update_is_warned_of():
+    early, later = (make(QuantileDQN, exploration_fraction=share) for share in (0.2, 0.22))
+    for agent, n_warnings in [(early, 1), (later, 0), (make(UADQNAlgorithm), 0)]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            agent.learn(50)
+        cures = [w for w in caught if "exploration_fraction well above 0.2," in str(w.message)]
+        assert len(cures) == n_warnings
+
+
 @every_algorithm
 def test_agents_and_policies_of_other_algorithms_are_refused_by_name(cls, tmp_path):
     for other in {*ALGORITHMS, DQN, QRDQN} - {cls}:
