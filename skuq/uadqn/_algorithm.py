@@ -1,6 +1,5 @@
 """UA-DQN and QR-DQN as off-policy algorithms of stable-baselines3."""
 
-from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -9,7 +8,7 @@ from sb3_contrib import QRDQN
 from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.policies import BasePolicy
 from stable_baselines3.common.utils import obs_as_tensor
-from torch import Tensor, nn
+from torch import Tensor
 
 from skuq.uadqn._envs import ensure_registered
 from skuq.uadqn._policies import (
@@ -29,7 +28,6 @@ from skuq.uadqn._quantiles import (
     quantile_loss_gradient,
     quantile_variance,
     risk_adjusted_values,
-    sampled_values,
 )
 from skuq.uadqn._training import CheckedAgent
 
@@ -70,7 +68,8 @@ class QuantileDQN(CheckedAgent, QRDQN):
     Examples
     --------
     >>> from skuq.uadqn import QuantileDQN
-    >>> agent = QuantileDQN("MlpPolicy", "CartPole-v1", learning_starts=32, seed=0)
+    >>> options = {"learning_starts": 32, "exploration_fraction": 0.8}
+    >>> agent = QuantileDQN("MlpPolicy", "CartPole-v1", seed=0, **options)
     >>> agent.learn(64).num_timesteps
     64
     """
@@ -99,27 +98,42 @@ class QuantileDQN(CheckedAgent, QRDQN):
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Update all networks on the same targets, `gradient_steps` times."""
-        optimizer = self.policy.optimizer
-        parameters = optimizer.param_groups[0]["params"]
-        self._update_learning_rate(optimizer)
+        self._update_learning_rate(self.policy.optimizer)
         for _ in range(gradient_steps):
-            for parameter in parameters:
-                parameter.grad = None
+            update = self.policy.fused_update() if self.max_grad_norm is None else None
             batch = self.replay_buffer.sample(batch_size, self._vec_normalize_env)
-            chosen, targets = self._predictions(batch), self._targets(batch)
-            # Compute the gradient without the loss, whose value is needed only in the log.
-            levels = self.quantile_net.levels
-            slope = quantile_loss_gradient(chosen, targets, levels) / batch_size  # of Eq. 1
-            torch.autograd.backward(chosen, slope)
-            self._add_prior(parameters)
-            if self.max_grad_norm is not None:
-                torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
-            optimizer.step()
-        self._n_updates += gradient_steps
-        if self._n_updates % self.LOSS_INTERVAL < gradient_steps:
-            loss = quantile_loss(chosen.detach(), targets, levels).mean(1).sum()
-            self.logger.record("train/loss", loss.item())
+            self._n_updates += 1
+            with torch.inference_mode(update is not None):
+                *reached, outputs = self.quantile_net.evaluate(batch.observations)
+                slope = self._loss_gradient(outputs.detach(), batch)
+                if update is None:
+                    self._update_by_autograd(outputs, slope)
+                else:
+                    update(reached, slope, self._pull())
         self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+
+    def _update_by_autograd(self, outputs: Tensor, slope: Tensor) -> None:
+        networks, optimizer = self.quantile_net, self.policy.optimizer
+        optimizer.zero_grad()
+        torch.autograd.backward(outputs, slope)
+        pull, anchors = self._pull(), getattr(networks, "anchors", [])
+        for parameter, anchor in zip(networks.trained(), anchors, strict=False):
+            if parameter.grad is not None:  # it affects an output
+                parameter.grad[1:].add_(parameter.detach()[1:], alpha=pull).sub_(anchor, alpha=pull)
+        if self.max_grad_norm is not None:
+            torch.nn.utils.clip_grad_norm_(networks.trained(), self.max_grad_norm)
+        optimizer.step()
+
+    def _loss_gradient(self, outputs: Tensor, batch: Any) -> Tensor:
+        """Gradient of the mean loss (Eq. 1) with respect to the outputs of all networks."""
+        quantiles = outputs.view(*outputs.shape[:2], -1, self.n_quantiles)
+        taken = torch.arange(len(outputs[0]), device=outputs.device), batch.actions[:, 0].long()
+        given = quantiles[:, *taken], self._targets(batch), self.quantile_net.levels
+        if self._n_updates % self.LOSS_INTERVAL == 0:  # the value is needed only in the log
+            self.logger.record("train/loss", quantile_loss(*given).mean(1).sum().item())
+        slope = torch.zeros_like(quantiles)
+        slope[:, *taken] = quantile_loss_gradient(*given) / len(outputs[0])
+        return slope.view_as(outputs)
 
     def predict_quantiles(self, observation: Any) -> np.ndarray:
         """Predict quantiles of the return of each action, by each network.
@@ -127,18 +141,9 @@ class QuantileDQN(CheckedAgent, QRDQN):
         Observations are an array (n_samples, \\*observation_shape), or a dictionary of arrays. The
         result is (n_members, n_samples, n_actions, n_quantiles), float32, the value network first.
         """
-        return self._quantiles_of(self.policy.obs_to_tensor(observation)[0])
-
-    def _quantiles_of(self, observations: Any) -> np.ndarray:
         with torch.no_grad():
+            observations, _ = self.policy.obs_to_tensor(observation)
             return self.quantile_net.quantiles(observations).cpu().numpy()
-
-    def _predictions(self, batch: Any) -> Tensor:
-        """Quantiles of the actions in a batch, (n_members, n_samples, n_quantiles)."""
-        quantiles = self.quantile_net.quantiles(batch.observations)
-        taken = batch.actions.long().view(1, -1, 1, 1)
-        taken = taken.expand(len(quantiles), -1, 1, quantiles.shape[-1])
-        return quantiles.gather(2, taken).squeeze(2)
 
     @torch.no_grad()
     def _targets(self, batch: Any) -> Tensor:
@@ -146,8 +151,9 @@ class QuantileDQN(CheckedAgent, QRDQN):
         ahead = self.quantile_net_target.quantiles(batch.next_observations)[0]
         return bellman_targets(ahead, batch.rewards, batch.dones, discounts)
 
-    def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the gradient of the prior; a value network has none."""
+    def _pull(self) -> float:
+        """Factor of the prior's gradient; a value network has no prior."""
+        return 0.0
 
     def _on_step(self) -> None:
         self._n_calls += 1
@@ -273,9 +279,9 @@ class UADQNAlgorithm(QuantileDQN):
             **options,
         )
         self.noise_scale = noise_scale
-        # Quantiles of the most recent actions, (n_members, n_envs, n_quantiles), and the share of
-        # exploratory actions. The property `decision` computes variances from these quantiles.
-        self._decided: tuple[np.ndarray, float] | None = None
+        # The most recent actions, and the quantiles by which they were chosen, of shape
+        # (n_members, n_envs, n_actions, n_quantiles), for the property `decision`.
+        self._last_choice: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
     def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
@@ -314,14 +320,10 @@ class UADQNAlgorithm(QuantileDQN):
         # Actions are chosen in this way even before the first update. Untrained networks explore,
         # too, whereas uniformly random actions would ignore risk.
         assert self._last_obs is not None  # environments were reset
-        quantiles = self._quantiles_of(obs_as_tensor(self._last_obs, self.device))
-        values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
-        # Draw from numpy's global generator, which stable-baselines3 seeds.
-        noise = np.random.standard_normal(values.shape)  # noqa: NPY002
-        epistemic = epistemic_variance(quantiles[1:])  # Eq. 7
-        actions = sampled_values(values, epistemic, self.epistemic_factor, noise).argmax(-1)
-        exploratory = float((actions != values.argmax(-1)).mean())
-        self._decided = quantiles[:, np.arange(len(actions)), actions], exploratory
+        with torch.no_grad():
+            quantiles = self.quantile_net.quantiles(obs_as_tensor(self._last_obs, self.device))
+            actions = self.quantile_net.chosen(quantiles).cpu().numpy()
+        self._last_choice = quantiles.cpu().numpy(), actions
         if self.num_timesteps % self.DECISION_INTERVAL < n_envs:
             for name, value in self.decision._asdict().items():
                 self.logger.record_mean(f"rollout/{name}", value)
@@ -330,29 +332,21 @@ class UADQNAlgorithm(QuantileDQN):
     @property
     def decision(self) -> Decision:
         """Uncertainty of the most recent actions in training."""
-        if self._decided is None:
+        if self._last_choice is None:
             return Decision(np.nan, np.nan, np.nan)
-        quantiles, exploratory = self._decided
+        quantiles, actions = self._last_choice
+        values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
+        exploratory = float((actions != values.argmax(-1)).mean())
+        quantiles = quantiles[:, np.arange(len(actions)), actions]
         epistemic = epistemic_variance(quantiles[1:])  # Eq. 7
         aleatoric = aleatoric_part(quantiles, self.aleatoric)  # Eq. 7
         return Decision(float(epistemic.mean()), float(aleatoric.mean()), exploratory)
 
-    @torch.no_grad()
-    def _add_prior(self, parameters: Sequence[nn.Parameter]) -> None:
-        """Add the gradient of ``noise**2 / (prior**2 * n) * |theta - theta_0|**2``.
-
-        The prior has the standard deviation of the auxiliary networks' initial weights.
-        """
-        networks = self.quantile_net
+    def _pull(self) -> float:
+        # Gradient of noise**2 / (prior**2 * n) * |theta - theta_0|**2, without theta - theta_0. The
+        # prior has the standard deviation of the auxiliary networks' initial weights.
         n_kept = self.replay_buffer.size() * self.n_envs
-        pull = 2 * self.noise_scale**2 / (networks.scale_of_anchors**2 * n_kept)
-        pairs = zip(parameters, networks.anchors.parameters(), strict=True)
-        # Gradients, weights and anchors of all parameters that affect an output.
-        pulled = [(p.grad[1:], p[1:], anchor) for p, anchor in pairs if p.grad is not None]
-        gradients, weights, anchors = (list(tensors) for tensors in zip(*pulled, strict=True))
-        # Two in-place operations are faster than allocating the difference.
-        torch._foreach_add_(gradients, weights, alpha=pull)
-        torch._foreach_sub_(gradients, anchors, alpha=pull)
+        return 2 * self.noise_scale**2 / (self.quantile_net.scale_of_anchors**2 * n_kept)
 
     def learn(self, *args: Any, **options: Any) -> Self:
         """Train for a number of steps; arguments are as in `sb3_contrib.QRDQN.learn`."""

@@ -6,9 +6,9 @@ orthogonal initialisation. Biases are 0 until `draw_biases` is called.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,7 @@ class StackedLinear(nn.Module):
 
 
 class StackedConv2d(nn.Module):
-    """The convolutions of several networks on the same input, with stride 1 and no padding."""
+    """Filters of several networks for the patches of the same image, stride 1 and no padding."""
 
     patches: Tensor
 
@@ -62,13 +62,10 @@ class StackedConv2d(nn.Module):
         self.register_buffer("patches", patches.flatten(), persistent=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Map (n_samples, h, w, in) to (n_members, n_samples * h' * w', out)."""
-        # The product of patches and filters has the memory layout that the next layer needs. The
-        # result of a convolution, and the gradient of this result, would have to be copied.
-        patches = images.flatten(1).index_select(1, self.patches)
-        rows = patches.view(-1, self.weight[0, 0].numel()).expand(len(self.weight), -1, -1)
-        filters = self.weight.flatten(2).transpose(1, 2)
-        return torch.baddbmm(self.bias[:, None], rows, filters)
+        """Map (n_samples, h, w, in) to patches (n_samples * h' * w', in * k * k)."""
+        # The product of patches and filters, in `evaluate_layers`, has the memory layout that the
+        # next layer needs. The result of a convolution, and its gradient, would have to be copied.
+        return images.flatten(1).index_select(1, self.patches).view(-1, self.weight[0, 0].numel())
 
 
 def stacked_mlp(
@@ -85,6 +82,70 @@ def stacked_mlp(
     for n_in, n_out in pairwise(sizes):
         layers += [StackedLinear(n_in, n_out, gains), activation()]
     return nn.Sequential(*layers[:-1])
+
+
+Layers = list[tuple[Tensor, Tensor]]  # weights (n_members, in, out), biases (n_members, 1, out)
+
+
+def as_layers(parameters: Sequence[Tensor]) -> Layers:
+    """Pair weights with biases; those of a convolution become matrices that act on patches."""
+    pairs = zip(parameters[::2], parameters[1::2], strict=True)
+    return [(w, b) if w.ndim == 3 else (w.view(*w.shape[:2], -1).mT, b[:, None]) for w, b in pairs]
+
+
+def evaluate_layers(
+    inputs: Tensor, parameters: Sequence[Tensor], activation: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
+    """Evaluate stacked networks; return the inputs of each layer, and the outputs."""
+    layers = as_layers(parameters)
+    reached = [inputs.expand(len(layers[0][0]), -1, -1)]
+    for i, (weight, bias) in enumerate(layers):
+        if i > 0:
+            # A convolution has one row for each patch, and the next layer one for each sample.
+            shape = len(weight), reached[i][0].numel() // weight.shape[1], weight.shape[1]
+            reached[i] = activation(reached[i]).view(shape)
+        reached.append(torch.baddbmm(bias, reached[i], weight))
+    return reached
+
+
+class FusedUpdate:
+    """Backpropagation and fused Adam for ReLU networks, without autograd."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, anchors: Sequence[Tensor]):
+        # Collected once, because collecting takes longer than evaluating two small layers.
+        self.state, self.group = optimizer.state, optimizer.param_groups[0]
+        parameters = self.group["params"]
+        weights, gradients = [p.detach() for p in parameters], [p.grad for p in parameters]
+        names = "exp_avg", "exp_avg_sq", "step"
+        moments, squares, steps = ([self.state[p][name] for p in parameters] for name in names)
+        self.adam: Any = weights, gradients, moments, squares, [], steps
+        self.layers, self.gradients = as_layers(weights), as_layers(gradients)
+        self.pulled = [g[1:] for g in gradients], [w[1:] for w in weights], list(anchors)
+
+    def is_of(self, optimizer: torch.optim.Optimizer) -> bool:
+        """Whether the optimiser's weights and moments are still in the same memory."""
+        last = optimizer.param_groups[0]["params"][-1]
+        return self.adam[0][-1].data_ptr() == last.data_ptr() and optimizer.state is self.state
+
+    def __call__(self, reached: list[Tensor], slope: Tensor, pull: float) -> None:
+        """Update networks, given inputs of all layers, and the loss's gradient by the outputs."""
+        layers = zip(reached, self.layers, self.gradients, strict=True)
+        for below, (weight, _), (of_weight, of_bias) in reversed(list(layers)):
+            slope = slope.view(len(weight), -1, weight.shape[2])
+            torch.bmm(below.mT, slope, out=of_weight)
+            torch.sum(slope, 1, keepdim=True, out=of_bias)
+            if below is not reached[0]:
+                slope = torch.bmm(slope, weight.mT)
+                torch.ops.aten.threshold_backward.grad_input(slope, below, 0, grad_input=slope)
+        if pull:
+            # Two in-place operations are faster than allocating the difference.
+            gradients, weights, anchors = self.pulled
+            torch._foreach_add_(gradients, weights, alpha=pull)
+            torch._foreach_sub_(gradients, anchors, alpha=pull)
+        options = {name: self.group[name] for name in ("lr", "weight_decay", "eps", "maximize")}
+        beta1, beta2 = self.group["betas"]
+        torch._foreach_add_(self.adam[-1], 1)
+        torch._fused_adam_(*self.adam, beta1=beta1, beta2=beta2, amsgrad=False, **options)
 
 
 def weights_of(module: nn.Module) -> list[Tensor]:

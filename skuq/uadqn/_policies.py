@@ -1,5 +1,6 @@
 """Policies for stable-baselines3: feature extractors, and stacked value networks."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar, TypeAlias
@@ -17,7 +18,15 @@ from torch.func import functional_call, stack_module_state, vmap
 
 from skuq._networks import SWAPPING
 from skuq.uadqn._envs import Trusted, refuse_unusable
-from skuq.uadqn._networks import AGENT_BIASES, StackedConv2d, draw_biases, stacked_mlp, weights_of
+from skuq.uadqn._networks import (
+    AGENT_BIASES,
+    FusedUpdate,
+    StackedConv2d,
+    draw_biases,
+    evaluate_layers,
+    stacked_mlp,
+    weights_of,
+)
 from skuq.uadqn._quantiles import (
     epistemic_variance,
     prior_scale,
@@ -83,18 +92,6 @@ class DictExtractor(torch_layers.CombinedExtractor):
         super().__init__(spaces.Dict(parts), cnn_output_dim, normalized_image)
 
 
-class _StackedGridCNN(nn.Module):
-    def __init__(self, image_shape: tuple[int, ...], gains: Sequence[float]):
-        super().__init__()
-        n_filters, kernel = GridCNN.N_FILTERS, GridCNN.KERNEL
-        self.convolution = StackedConv2d(image_shape, n_filters, kernel, gains)
-
-    def forward(self, observations: Tensor) -> Tensor:
-        maps: Tensor = self.convolution(observations)
-        # Apply ReLU in place and before `view`. After `view`, autograd would copy the gradient.
-        return maps.relu_().view(len(maps), len(observations), -1)
-
-
 class _VmappedExtractor(nn.Module):
     """Feature extractors of any type, one for each network, evaluated with `vmap`."""
 
@@ -127,11 +124,12 @@ class _VmappedExtractor(nn.Module):
 
 
 def stack_extractors(
-    make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float]
+    make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float], rectified: bool = True
 ) -> tuple[nn.Module, int]:
     """Build feature extractors of several networks as one module; also return its output width."""
     # Outputs have shape (n_members, n_samples, features). If the extractor has no trainable
-    # weights, all networks use the same features, of shape (n_samples, features). Frozen weights
+    # weights, all networks use the same features, of shape (n_samples, features). For `GridCNN`
+    # and ReLU, outputs are patches, to which `evaluate_layers` applies the filters. Frozen weights
     # keep the values that `make` has set; trainable weights of linear and convolutional layers are
     # initialised again.
     first = make()
@@ -142,8 +140,9 @@ def stack_extractors(
         )
     if not any(parameter.requires_grad for parameter in first.parameters()):
         return first, first.features_dim
-    if type(first) is GridCNN:  # subclasses may override its computation
-        return _StackedGridCNN(first.image_shape, gains), first.features_dim
+    if type(first) is GridCNN and rectified:  # subclasses may override its computation
+        convolution = StackedConv2d(first.image_shape, GridCNN.N_FILTERS, GridCNN.KERNEL, gains)
+        return nn.Sequential(OrderedDict(convolution=convolution)), first.features_dim
     extractors = [make() for _ in gains]
     for extractor, gain in zip(extractors, gains, strict=True):
         for module in extractor.modules():
@@ -204,7 +203,8 @@ class StackedQuantileNetwork(Trusted, BasePolicy):
         **base: Any,  # feature extractor and normalisation of images
     ):
         super().__init__(observation_space, action_space, **base)
-        extractor, n_features = stack_extractors(self.make_features_extractor, gains)
+        rectified = activation_fn is nn.ReLU
+        extractor, n_features = stack_extractors(self.make_features_extractor, gains, rectified)
         self.features_extractor = extractor  # type: ignore[assignment]
         self.epistemic_factor, self.aleatoric_factor = epistemic_factor, aleatoric_factor
         self.aleatoric = aleatoric
@@ -219,6 +219,11 @@ class StackedQuantileNetwork(Trusted, BasePolicy):
         }
         sizes = [n_features, *net_arch, self.n_actions * n_quantiles]
         self.head = stacked_mlp(sizes, gains, activation_fn)
+        self._activation = torch.relu_ if rectified else activation_fn()
+        vmapped = isinstance(extractor, _VmappedExtractor)
+        # Weights and biases of all stacked layers; listing them for each batch would be slow.
+        self._stacked = list(self.head.parameters()) if vmapped else self.trained()
+        self.is_rectified = rectified and not vmapped
         self.register_buffer("levels", quantile_levels(n_quantiles, levels), persistent=False)
         draw_biases(self, slice(1), relative_spread=AGENT_BIASES)
         if len(gains) > 1:
@@ -245,17 +250,25 @@ class StackedQuantileNetwork(Trusted, BasePolicy):
 
     def quantiles(self, obs: Any) -> Tensor:
         """Predict quantiles by all networks, (n_members, n_samples, n_actions, n_quantiles)."""
-        outputs: Tensor = self.head(self.extract_features(obs, self.features_extractor))
+        outputs = self.evaluate(obs)[-1]
         return outputs.view(*outputs.shape[:2], self.n_actions, self.n_quantiles)
+
+    def evaluate(self, obs: Any) -> list[Tensor]:
+        """Return the inputs of each stacked layer, and the outputs of the last one."""
+        inputs = self.extract_features(obs, self.features_extractor)
+        return evaluate_layers(inputs, self._stacked, self._activation)
 
     def forward(self, obs: Any) -> Tensor:
         """Predict quantiles by the value network, (n_samples, n_quantiles, n_actions)."""
         return self.quantiles(obs)[0].transpose(1, 2)
 
     def _predict(self, observation: Any, deterministic: bool = True) -> Tensor:
-        quantiles = self.quantiles(observation)
+        return self.chosen(self.quantiles(observation), deterministic)
+
+    def chosen(self, quantiles: Tensor, deterministic: bool = False) -> Tensor:
+        """Choose the actions with the highest values, or with the highest Thompson samples."""
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
-        if not deterministic and self.epistemic_factor > 0:
+        if not deterministic and len(quantiles) > 1:
             # Draw from numpy's global generator, which stable-baselines3 seeds.
             drawn = np.random.standard_normal(values.shape)  # noqa: NPY002
             noise = torch.as_tensor(drawn, dtype=values.dtype, device=values.device)
@@ -338,6 +351,7 @@ class MlpPolicy(Trusted, QRDQNPolicy):
         self.update_target(1.0)
         options = {"lr": lr_schedule(1), **self.optimizer_kwargs}
         self.optimizer = self.optimizer_class(self.quantile_net.trained(), **options)
+        self._update: FusedUpdate | None = None
 
     def _networks(self, n_members: int, **decision_settings: Any) -> StackedQuantileNetwork:
         arguments: dict[str, Any] = self.net_args | decision_settings
@@ -362,6 +376,18 @@ class MlpPolicy(Trusted, QRDQNPolicy):
         """Convert observations as stable-baselines3 does; raise if they are not finite."""
         refuse_unusable(observation, lambda _: "An observation")
         return super().obs_to_tensor(observation)
+
+    def fused_update(self) -> FusedUpdate | None:
+        """Return the update without autograd; None if networks or optimiser do not permit it."""
+        optimizer, networks = self.optimizer, self.quantile_net
+        if self._update is None or not self._update.is_of(optimizer):
+            fused = type(optimizer) is torch.optim.Adam and self.optimizer_kwargs == {"fused": True}
+            # The first update, by autograd, creates gradients and moments.
+            begun = all(p in optimizer.state and p.grad is not None for p in networks.trained())
+            permitted = fused and begun and networks.is_rectified and self.device.type == "cpu"
+            anchors = getattr(networks, "anchors", [])
+            self._update = FusedUpdate(optimizer, anchors) if permitted else None
+        return self._update
 
     def set_training_mode(self, mode: bool) -> None:
         """Store the mode; none of the supported layers depends on it."""

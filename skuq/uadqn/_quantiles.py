@@ -14,10 +14,6 @@ import torch
 from torch import Tensor
 
 Array = TypeVar("Array", bound=Any)  # numpy.ndarray or torch.Tensor
-# Above this number of targets, a binary search for each quantile is faster than comparing each
-# quantile with each target. With fewer targets, a search is slower, because its branches cannot be
-# predicted.
-MANY_TARGETS = 100
 
 
 def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) -> Tensor:
@@ -40,22 +36,14 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
     """Compute the quantile regression loss, summed over quantiles and averaged over targets.
 
     The loss is ``sum_i mean_j rho_{tau_i}(z_j - q_i)`` with ``rho_tau(u) = u (tau - 1[u < 0])``
-    (Eq. 1). Its value and gradient are computed from the number of targets below each quantile,
-    which is faster than the usual loss of every pair of quantile and target. Shapes: `quantiles`
-    (n_members, n_samples, n_quantiles), `targets` (n_samples, n_targets), shared by all networks
-    and without gradient, result (n_members, n_samples).
+    (Eq. 1). Shapes: `quantiles` (n_members, n_samples, n_quantiles), `targets` (n_samples,
+    n_targets), shared by all networks and without gradient, result (n_members, n_samples).
     """
     fixed, targets = quantiles.detach(), targets.detach()
-    ordered = targets.sort(-1).values
-    share = _share_below(fixed, ordered)
-    # Eq. 1: tau mean(z - q) + share * q - mean of z 1[z < q]
-    sums = torch.nn.functional.pad(ordered.cumsum(-1), (1, 0)) / ordered.shape[-1]
-    ranks = (share * ordered.shape[-1]).round().long()
-    below = sums.expand(len(fixed), -1, -1).gather(-1, ranks)
-    tilted = levels * (targets.mean(-1)[:, None] - fixed)
-    loss: Tensor = (tilted + share * fixed - below).sum(-1)
+    u = targets[..., None] - fixed[:, :, None]
+    loss: Tensor = (u * (levels - (u < 0).to(u.dtype))).mean(2).sum(-1)  # Eq. 1
     # The added term is 0; its gradient is that of the loss.
-    return loss + (_slope(share, targets, levels) * (quantiles - fixed)).sum(-1)
+    return loss + (quantile_loss_gradient(fixed, targets, levels) * (quantiles - fixed)).sum(-1)
 
 
 def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
@@ -64,25 +52,13 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
     The loss is convex and piecewise linear. Its slope at a quantile is the share of targets below
     the quantile, minus the level. It is NaN for samples with a non-finite target.
     """
-    return _slope(_share_below(quantiles, targets), targets, levels)
-
-
-def _slope(share_below: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Compute the gradient of Eq. 1 from the share of targets below each quantile."""
-    # The last term makes the gradient NaN if a target is not finite. The first term alone would
-    # hide such targets, because it is computed by comparisons.
-    return share_below - levels + (0 * targets).sum(-1, keepdim=True)
-
-
-def _share_below(quantiles: Tensor, targets: Tensor) -> Tensor:
-    n_targets, quantiles = targets.shape[-1], quantiles.detach()
-    if n_targets <= MANY_TARGETS:
-        # Store the results of the comparisons as floats, because a sum of booleans is slower.
-        pairs = quantiles.new_empty(*quantiles.shape, n_targets)
-        return torch.gt(quantiles[..., None], targets[:, None], out=pairs).sum(-1) / n_targets
-    rows = targets.sort(-1).values.expand(len(quantiles), *targets.shape).contiguous()
-    below = torch.searchsorted(rows, quantiles.contiguous(), out_int32=True)
-    return below.to(quantiles.dtype) / n_targets
+    # Store comparisons as floats, because a sum of booleans is slower, and targets on the axis
+    # before the last, because a sum over the last axis is slower.
+    below = quantiles.new_empty(*quantiles.shape[:2], targets.shape[-1], quantiles.shape[-1])
+    torch.gt(quantiles.detach()[:, :, None], targets[..., None], out=below)
+    # The last term makes the gradient NaN if a target is not finite. The other terms alone would
+    # hide such targets, because they are computed by comparisons.
+    return below.sum(2) / targets.shape[-1] - levels + (0 * targets).sum(-1, keepdim=True)
 
 
 def prior_scale(weights: list[Tensor]) -> Tensor:

@@ -1,5 +1,7 @@
 """UA-DQN and QR-DQN against plain updates, their choice of actions, and the library's parts."""
 
+from copy import deepcopy
+
 import numpy as np
 import pytest
 import torch
@@ -34,6 +36,7 @@ from tests.uadqn.plain import (
     squared_distance,
     stacked_parameters,
 )
+from tests.uadqn.test_policies import WideCNN
 
 POLICY = {"MlpPolicy": VECTOR, "GridPolicy": GRID}
 N_ACTIONS, N_SEEN = 3, 40
@@ -100,12 +103,50 @@ def test_updates_equal_those_of_plain_networks(cls, policy, n_envs, noise, level
     assert len(plain) == (1 if cls is QuantileDQN else 3)
     anchors = getattr(agent.quantile_net, "anchors", [])
     before = [anchor.clone() for anchor in anchors]
-    agent._n_updates = agent.LOSS_INTERVAL - 1
+    agent._n_updates = agent.LOSS_INTERVAL - len(batches)
     train_on(agent, batches, monkeypatch)
     assert_stack_matches(agent.quantile_net.trained(), [net.parameters() for net in plain])
     if not noise:  # what is logged has no prior
         assert agent.logger.name_to_value["train/loss"] == pytest.approx(loss, rel=1e-4)
     assert all(map(torch.equal, anchors, before))
+
+
+BY_AUTOGRAD = {"max_grad_norm": 1e9}  # never clips, but gradients are then those of autograd
+
+
+@pytest.mark.parametrize(
+    ("cls", "policy"), [(UADQNAlgorithm, "GridPolicy"), (QuantileDQN, "MlpPolicy")]
+)
+def test_gradients_and_400_actions_are_those_of_autograd(cls, policy, monkeypatch):
+    options = {"learning_starts": 20, "batch_size": 8, "target_update_interval": 50}
+    fused, plain = (make(cls, policy, **options, **by).learn(400) for by in ({}, BY_AUTOGRAD))
+    assert fused.policy.fused_update() is not None
+    np.testing.assert_array_equal(*(agent.replay_buffer.actions for agent in (fused, plain)))
+    plain.set_parameters(deepcopy(fused.get_parameters()))
+    batch = fused.replay_buffer.sample(16)
+    for agent in (fused, plain):
+        train_on(agent, [batch], monkeypatch)
+    for one, other in zip(*(a.quantile_net.trained() for a in (fused, plain)), strict=True):
+        assert (one.grad != 0).any()
+        torch.testing.assert_close(one.grad, other.grad, rtol=0, atol=1e-6)
+        torch.testing.assert_close(one, other, rtol=0, atol=1e-6)
+
+
+OTHERS = [
+    {"activation_fn": torch.nn.Tanh},
+    {"features_extractor_class": WideCNN},
+    {"optimizer_class": torch.optim.SGD},
+    {"optimizer_kwargs": {"fused": True, "amsgrad": True}},
+]
+
+
+@pytest.mark.parametrize("networks", OTHERS)
+def test_other_networks_and_optimisers_are_updated_by_autograd(networks):
+    agent = make(policy="GridPolicy", policy_kwargs=SMALL | networks, learning_starts=5)
+    before = [parameter.clone() for parameter in agent.quantile_net.trained()]
+    agent.learn(20)
+    assert agent.policy.fused_update() is None
+    assert not any(map(torch.equal, before, agent.quantile_net.trained()))
 
 
 def test_updates_read_no_number_from_the_device(monkeypatch):
@@ -120,7 +161,7 @@ def test_updates_read_no_number_from_the_device(monkeypatch):
         raise AssertionError("a tensor was read")
 
     monkeypatch.setattr(torch.Tensor, "item", read)
-    agent._add_prior(agent.quantile_net.trained())
+    agent.train(1, 16)
 
 
 def test_gradients_are_clipped_and_the_learning_rate_follows_its_schedule():
@@ -238,21 +279,28 @@ def test_same_seed_same_run():
 @pytest.mark.parametrize(
     ("cls", "policy"), [(UADQNAlgorithm, "MlpPolicy"), (QuantileDQN, "GridPolicy")]
 )
-def test_a_saved_agent_predicts_and_learns_the_same(cls, policy, tmp_path, monkeypatch):
+def test_a_saved_or_copied_agent_predicts_and_learns_the_same(cls, policy, tmp_path, monkeypatch):
     options = {"epistemic_factor": 0.7, "aleatoric_factor": 0.3} if cls is UADQNAlgorithm else {}
-    agent = make(cls, policy, learning_starts=10, **options).learn(30)
+    options |= {"learning_starts": 10}
+    agent = make(cls, policy, **options).learn(30)
     agent.save(tmp_path / "agent.zip")
     loaded = cls.load(tmp_path / "agent.zip", trust=True, env=RandomEnv(POLICY[policy]))
-    obs = sampled(POLICY[policy])
-    np.testing.assert_array_equal(*(one.predict_quantiles(obs) for one in (agent, loaded)))
+    trained = make(cls, policy, **options | {"seed": 1}).learn(30)  # otherwise, before it is set
+    trained.set_parameters(deepcopy(agent.get_parameters()))
+    copied = make(cls, policy, **options)
+    copied.policy = deepcopy(agent.policy)
+    copied._create_aliases()
+    obs, agents = sampled(POLICY[policy]), (agent, loaded, trained, copied)
     assert {name: getattr(loaded, name) for name in options} == options
-    # The optimiser's moments are kept too: another update is the same.
-    batch = agent.replay_buffer.sample(16)
-    loaded.replay_buffer = agent.replay_buffer
-    loaded.set_logger(agent.logger)
-    for one in (agent, loaded):
-        train_on(one, [batch], monkeypatch)
-    np.testing.assert_array_equal(*(one.predict_quantiles(obs) for one in (agent, loaded)))
+    # The optimiser's moments are kept too: other updates are the same.
+    batches = [agent.replay_buffer.sample(16) for _ in range(2)]
+    before = agent.predict_quantiles(obs)
+    for one in agents:
+        np.testing.assert_array_equal(one.predict_quantiles(obs), before)
+        one.replay_buffer, one._logger = agent.replay_buffer, agent.logger
+        train_on(one, batches, monkeypatch)
+        np.testing.assert_array_equal(one.predict_quantiles(obs), agent.predict_quantiles(obs))
+    assert (agent.predict_quantiles(obs) != before).any()
 
 
 def test_a_value_network_alone_has_the_variance_of_its_quantiles():

@@ -29,9 +29,7 @@ def draw(n_members, n_samples, n_quantiles, n_targets, seed=0):
     return quantiles.requires_grad_(), targets, quantile_levels(n_quantiles).double()
 
 
-@pytest.mark.parametrize(
-    "shape", [(1, 1, 1, 1), (2, 5, 7, 1), (3, 4, 50, 50), (2, 3, 4, 9), (2, 3, 7, 101)]
-)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 5, 7, 1), (3, 4, 50, 50), (2, 3, 4, 9)])
 def test_value_and_gradient_are_those_of_all_pairs(shape):
     quantiles, targets, levels = draw(*shape)
     outer = torch.rand(shape[:2], dtype=torch.float64)
@@ -130,11 +128,10 @@ def test_the_aleatoric_part_is_by_either_estimate_and_never_negative():
     assert aleatoric_part(agreeing, "covariance") == pytest.approx(2 / 3)
 
 
-@pytest.mark.parametrize("n_targets", [4, 200])
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
-def test_samples_whose_targets_are_not_finite_have_no_gradient(n_targets, wrong):
+def test_samples_whose_targets_are_not_finite_have_no_gradient(wrong):
     torch.manual_seed(0)
-    quantiles, targets = torch.randn(2, 3, 5, requires_grad=True), torch.randn(3, n_targets)
+    quantiles, targets = torch.randn(2, 3, 5, requires_grad=True), torch.randn(3, 4)
     targets[1, 2] = wrong
     slope = quantile_loss_gradient(quantiles, targets, quantile_levels(5))
     quantile_loss(quantiles, targets, quantile_levels(5)).sum().backward()
