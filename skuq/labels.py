@@ -212,7 +212,7 @@ def columns_and_proba(
     """
     labels = checked_labels(y_true, "y_true")
     values, named = _read_by_name(proba, _known_labels(labels, classes), stated=classes is not None)
-    checked = _probabilities(values)
+    checked = checked_proba(values)
     check_same_length(y_true=labels, proba=checked)
     if len(named) != checked.shape[1]:
         raise ValueError(
@@ -325,7 +325,7 @@ def _row_sum_tolerance(values: Any, proba: NDArray[Any]) -> float:
     return max(tolerance, rounded_sum_tolerance(proba.shape[1], decimals_of(proba)))
 
 
-def _probabilities(values: ArrayLike) -> NDArray[Any]:
+def checked_proba(values: ArrayLike) -> NDArray[Any]:
     """Validate probabilities, (n_samples, n_classes); returns float32 or higher precision."""
     proba = as_array(values)
     if proba.dtype.kind != "f":
@@ -350,8 +350,9 @@ def _probabilities(values: ArrayLike) -> NDArray[Any]:
     if deviation > ROW_SUM_TOLERANCE and deviation > (
         tolerance := _row_sum_tolerance(values, proba)
     ):
+        cure = "convert to float64 and divide each row by its sum"
         raise ValueError(
-            f"rows of `proba` must sum to 1 within {tolerance:.6g}, got {total[worst]:.6g} "
-            f"in row {worst}; convert to float64 and divide each row by its sum."
+            f"rows of `proba` must sum to 1 within {tolerance:.6g}, got {total[worst]:.6g} in row "
+            f"{worst}; {cure if proba.shape[1] > 1 else 'with two classes pass both columns'}."
         )
     return proba

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from sklearn import get_config
@@ -205,6 +206,14 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
     """
     frozen = isinstance(estimator, FrozenEstimator) or is_module(estimator)
     return frozen or (after_the_fact and estimator is not None and is_fitted(estimator))
+
+
+def copied(estimator: Any) -> Any:
+    """Deep copy; or the object itself, which is only called, if it holds such as a connection."""
+    try:
+        return deepcopy(estimator)
+    except Exception:  # objects raise any error for what cannot be copied
+        return estimator
 
 
 def module_inside(module: Any) -> Any:

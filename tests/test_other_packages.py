@@ -16,7 +16,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 
-from skuq import DeepEnsembleClassifier, predict_uncertainty
+from skuq import CalibrationAuditor, DeepEnsembleClassifier, predict_uncertainty
 from skuq.testing import check_uncertainty_estimator
 
 GUIDE = Path(__file__).parents[1] / "docs" / "guide"
@@ -46,15 +46,20 @@ def modules():
         return [nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)) for _ in range(3)]
 
 
-@pytest.fixture(scope="module")
-def laplace_torch():
-    """The class on the page of the guide."""
+def run_block_of_the_guide(word, **names):
+    """The module with the names of the block with this word on the page."""
     page = (GUIDE / "existing_models.rst").read_text(encoding="utf-8")
     blocks = re.findall(r"^\.\. code-block:: python\n\n((?: {3}.*\n|\n)+)", page, re.MULTILINE)
-    (code,) = [block for block in blocks if "class LaplaceTorch" in block]
+    (code,) = [block for block in blocks if word in block]
     module = types.ModuleType("page_of_the_guide")
-    module.torch = torch
+    vars(module).update(names)
     exec(textwrap.dedent(code), module.__dict__)
+    return module
+
+
+@pytest.fixture(scope="module")
+def laplace_torch():
+    module = run_block_of_the_guide("class LaplaceTorch", torch=torch)
     sys.modules[module.__name__] = module  # so that it can be pickled
     yield module.LaplaceTorch
     del sys.modules[module.__name__]
@@ -97,3 +102,12 @@ def test_an_adapted_posterior_keeps_the_protocol_and_clones_share_it(flowers, la
     check_uncertainty_estimator(laplace_torch(posterior, n_samples=20), X=X[::10], y=y[::10])
     # Hooks of a last-layer posterior stay attached to the original network in a deep copy.
     assert clone(laplace_torch(posterior)).laplace is posterior
+
+
+def test_a_model_behind_a_service_is_the_model_itself(flowers):
+    X, y = flowers
+    model = LogisticRegression().fit(X, y)
+    page = run_block_of_the_guide("class Service", model=model, X=X, y=y)
+    assert page.flagged.all()
+    local = CalibrationAuditor(FrozenEstimator(model), n_bins=5).fit(X[1::2], y[1::2])
+    assert page.error == pytest.approx(local.ece_)

@@ -12,6 +12,7 @@ from skuq._networks._devices import evaluate as evaluate
 from skuq._networks._devices import forward_hooks as forward_hooks
 from skuq._networks._devices import free_memory as free_memory
 from skuq._networks._devices import input_error as input_error
+from skuq._networks._devices import is_of_device as is_of_device
 from skuq._networks._devices import largest_activation as largest_activation
 from skuq._networks._devices import moved as moved
 from skuq._networks._devices import on_device as on_device
@@ -42,7 +43,9 @@ from skuq._networks._training import training_batches as training_batches
 from skuq._networks._variants import SWAPPING as SWAPPING
 from skuq._networks._variants import Cut as Cut
 from skuq._networks._variants import LayerInput as LayerInput
+from skuq._networks._variants import SampleFeatures as SampleFeatures
 from skuq._networks._variants import cut_network as cut_network
+from skuq._networks._variants import run_until as run_until
 from skuq._networks._variants import stack_parameters as stack_parameters
 from skuq._networks._variants import stacked_forward as stacked_forward
 

@@ -157,7 +157,7 @@ class LayerInput(nn.Module):
         """Find the first `torch.nn.Linear` that runs on example inputs; None if there is none."""
         linear = [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
         with torch.no_grad():
-            reached = _run_until(linear, network, _some_rows(X))
+            reached = run_until(linear, network, _some_rows(X))
         names = (name for name, layer in network.named_modules() if reached and layer is reached[0])
         name = next(names, None)
         return None if name is None else cls(network, name)
@@ -170,9 +170,10 @@ class LayerInput(nn.Module):
     @classmethod
     def of_first_vectors(cls, network: nn.Module, X: Tensor) -> LayerInput:
         """Find the first linear layer, or the last layer if that one receives vectors per token."""
-        first = cls.of_first_linear(network, X)
+        first, some = cls.of_first_linear(network, X), _some_rows(X)
         with torch.no_grad():
-            takes_vectors = first is not None and first(_some_rows(X)).ndim == 2
+            rows = None if first is None else first(some)
+        takes_vectors = rows is not None and rows.ndim == 2 and len(rows) == len(some)
         return first if first is not None and takes_vectors else cls.of_last_layer(network, X)
 
     @property
@@ -180,7 +181,7 @@ class LayerInput(nn.Module):
         return self.network.get_submodule(self.name)
 
     def forward(self, X: Tensor) -> Tensor:
-        reached = _run_until([self.layer], self.network, X)
+        reached = run_until([self.layer], self.network, X)
         assert reached is not None
         return reached[1]
 
@@ -191,11 +192,34 @@ class LayerInput(nn.Module):
             return self(X) is X and X._version == 0  # `_version` counts in-place changes
 
 
+class SampleFeatures(LayerInput):
+    """A layer's input for each sample, the mean if it has several rows, as of frames or crops."""
+
+    def forward(self, X: Tensor) -> Tensor:
+        rows, n_samples = super().forward(X.clone()), len(X)
+        if len(rows) == n_samples:
+            return rows
+        first, last = super().forward(X[:1].clone()), super().forward(X[-1:].clone())
+        n_each, shape = len(first), rows.shape[1:]
+        if len(rows) == n_samples * n_each:
+            # Rows of one sample are neighbours, or come from one pass over all samples for each.
+            by_pass = rows.reshape(n_each, n_samples, *shape).transpose(0, 1)
+            for by_sample in (rows.reshape(n_samples, n_each, *shape), by_pass):
+                ends = torch.stack([by_sample[0], by_sample[-1]])
+                if torch.allclose(ends, torch.stack([first, last]), rtol=1e-3, atol=1e-5):
+                    return by_sample.mean(1)
+        raise ValueError(
+            f"Layer {self.name!r} receives {len(rows)} rows for {n_samples} samples, in an order "
+            "that does not show which rows belong to a sample. Pass a module that takes one row "
+            "for each sample, such as a frame or a crop, and average its outputs."
+        )
+
+
 class _Reached(Exception):
     """Raised to stop a forward pass at a layer."""
 
 
-def _run_until(
+def run_until(
     layers: Iterable[nn.Module], network: nn.Module, X: Tensor
 ) -> tuple[nn.Module, Tensor] | None:
     """Run a network up to the first of some layers; return that layer and its input, or None."""

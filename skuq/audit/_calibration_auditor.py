@@ -323,13 +323,14 @@ def _as_rows(estimator: Any, X: Any) -> Any:
 
 def _module_classifier(estimator: Any, X: Any, y: NDArray[Any]) -> ModuleClassifier:
     """Wrap a network that returns logits as a classifier; raise TypeError for anything else."""
+    from skuq.models import OF_FUNCTION, ModuleClassifier
+
     if not is_module(estimator):
         raise TypeError(
             "`estimator` must be a torch.nn.Module or a classifier with `predict_proba`, got "
             f"{estimator!r}. To audit recorded predictions, use "
-            "CalibrationAuditor.from_predictions."
+            f"CalibrationAuditor.from_predictions. {OF_FUNCTION}"
         )
-    from skuq.models import ModuleClassifier
 
     return ModuleClassifier(estimator).fit(X, y)
 

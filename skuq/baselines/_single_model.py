@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from skuq._information import entropy
-from skuq._networks import LayerInput, as_double, evaluate, float64_mlp, on_device
+from skuq._networks import LayerInput, SampleFeatures, as_double, evaluate, float64_mlp, on_device
 from skuq.base import FloatArray, Uncertainty, with_index_of
 from skuq.baselines._sampled import (
     AT_LEAST_ONE,
@@ -215,7 +215,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
     def _features_of(self, inputs: Tensor) -> Features:
         """Compute the features of each compared layer, (n_samples, n_features)."""
         device = self._device()
-        layers = [LayerInput(self.model_.on(device), name) for name in self._layers]
+        layers = [SampleFeatures(self.model_.on(device), name) for name in self._layers]
         return [evaluate(each, inputs, device=device).flatten(1).numpy() for each in layers]
 
     def _distances(self, inputs: Tensor) -> FloatArray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,10 +43,10 @@ from skuq.models._given import (
     refuse_fit_params,
     rows_of,
 )
-from skuq.models._model import N_EXAMPLES, UNCONVERTED, example_outputs, fit_clone
+from skuq.models._model import N_EXAMPLES, UNCONVERTED, fit_clone
 from skuq.models._network_model import NetworkModel, private_copy
 from skuq.validation import to_dense, warn_user
-from skuq.wrappers import is_prefit, unwrap
+from skuq.wrappers import copied, is_prefit, unwrap
 
 if TYPE_CHECKING:
     from skorch import NeuralNet
@@ -92,7 +91,7 @@ def _with_two_logits(model: NetworkModel, X: Any, y: NDArray[Any]) -> NetworkMod
     """Append the logit 0 of the first class to the output of a module with one logit."""
     if model.at_once or model.classes is not None or len(np.unique(y)) > 2:
         return model
-    outputs = example_outputs(model, model.inputs(_safe_indexing(X, slice(0, N_EXAMPLES))))
+    outputs = model.outputs(model.inputs(_safe_indexing(X, slice(0, N_EXAMPLES))))
     if outputs.shape[1:] not in ((), (1,)):
         return model
     if len(outputs) > 1 and bool(((outputs >= 0) & (outputs <= 1)).all()):
@@ -122,7 +121,7 @@ def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
     if not isinstance(outputs, Tensor) and LogitsOf.find(outputs) is not None:
         model = model.followed_by(LogitsOf())
     _refuse_batch_statistics(model.module)
-    first, second = (example_outputs(model, inputs) for _ in range(2))
+    first, second = (model.outputs(inputs) for _ in range(2))
     if not torch.allclose(first, second, rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ValueError(
             f"{type(model.network).__name__} is random in evaluation mode: its outputs for the "
@@ -130,7 +129,7 @@ def usable_network(model: NetworkModel, X: Any) -> NetworkModel:
             "deterministic. Switch randomness off in evaluation mode: use torch.nn.Dropout, or "
             "torch.nn.functional.dropout(x, training=self.training)."
         )
-    single = tuple(example_outputs(model, inputs[:1]).shape)
+    single = tuple(model.outputs(inputs[:1]).shape)
     if len(single) != first.ndim and len(first) > 1:
         raise ValueError(
             f"{type(model.network).__name__} returns shape {tuple(first.shape)} for {len(first)} "
@@ -193,7 +192,7 @@ def fitted_regressor(
         model = usable_network(adopt(_fitted_regressor(given, X, y, training)), X)
     if model.classes is not None:
         raise ValueError("`estimator` is a classifier; pass a regressor.")
-    shape = tuple(example_outputs(model, model.inputs(_safe_indexing(X, [0]))).shape)
+    shape = tuple(model.outputs(model.inputs(_safe_indexing(X, [0]))).shape)
     if shape != (1, n_outputs):
         expected = "the mean" if n_outputs == 1 else "mean and log variance"
         raise ValueError(
@@ -270,6 +269,9 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
     adopted = _adopt(model)
     if isinstance(adopted, TransformersModel) and y is not None and y.dtype.kind in "biuf":
         adopted = replace(adopted, classes=None)
+    if adopted.classes is not None and len(np.unique(adopted.classes)) < len(adopted.classes):
+        names = adopted.classes.tolist()
+        raise ValueError(f"Outputs share a name in {names}; pass codes of the outputs as `y`.")
     adopted = _sorted_by_class(adopted)
     parameters = [p for p in adopted.module.parameters() if p.is_floating_point()]
     if not parameters:
@@ -308,7 +310,7 @@ def _adopt(model: Any) -> NetworkModel:
         return _adopt_pretrained(private_copy(model)) if is_pretrained else NetworkModel.of(model)
     inside = unwrap(model)
     if inside is not None:
-        return _adopt(inside.estimator).behind(deepcopy(inside.transform))
+        return _adopt(inside.estimator).behind(copied(inside.transform))
     if is_skorch_net(model):
         return _adopt_skorch(model)
     if isinstance(model, MLPClassifier | MLPRegressor):
@@ -461,8 +463,9 @@ def _adopt_pretrained(model: Any) -> NetworkModel:
     if getattr(config, "problem_type", None) == "multi_label_classification":
         name = type(model).__name__
         raise ValueError(f"{name} is a multi-label model; use a single-label model.")
-    names = [str(config.id2label[code]) for code in range(config.num_labels)]
-    # The library's placeholders are not names of classes.
-    are_placeholders = names == [f"LABEL_{code}" for code in range(config.num_labels)]
-    classes = None if are_placeholders else np.array(names)
+    # The library's placeholders are not names of classes. Keys read from JSON are strings.
+    placeholders = [f"LABEL_{code}" for code in range(config.num_labels)]
+    given = {int(code): str(name) for code, name in config.id2label.items()}
+    names = [given.get(code, other) for code, other in enumerate(placeholders)]
+    classes = None if names == placeholders else np.array(names)
     return TransformersModel(module=Logits(model).eval(), classes=classes)

@@ -52,6 +52,12 @@ RESAMPLED = (
 )
 
 
+OF_FUNCTION = (
+    "A function that returns probabilities, such as a request to a service or a session, becomes "
+    "an estimator by skuq.models.from_function(function, classes)."
+)
+
+
 @dataclass(frozen=True)
 class Given:
     """An estimator and the models inside its wrappers."""
@@ -198,9 +204,13 @@ def look_at(estimator: Any) -> Given:
 
 def check_is_estimator(estimator: Any) -> None:
     """Raise TypeError if an object is neither None, nor an estimator, nor a module."""
-    if estimator is None or hasattr(estimator, "fit") or is_module(estimator):
+    known = ("fit", "as_model")
+    if estimator is None or is_module(estimator) or any(hasattr(estimator, n) for n in known):
         return
     found = f"{estimator!r}."
+    if not isinstance(estimator, str):
+        name = getattr(estimator, "__qualname__", type(estimator).__name__)
+        found = f"{name}. {OF_FUNCTION}"
     if isinstance(estimator, Mapping):
         found = (
             f"an object of type {type(estimator).__name__}. A state_dict holds weights only: build "
@@ -261,6 +271,13 @@ class Rows(Inputs):
     @property
     def are_tokens(self) -> bool:
         return self.pretrained is not None and self.pretrained.main_input_name == TEXT_FIELDS[0]
+
+    @property
+    def special_tokens(self) -> list[int]:
+        """Ids that the configuration of a transformers model names, as for the end of a text."""
+        names = [f"{kind}_token_id" for kind in ("bos", "eos", "cls", "sep", "pad")]
+        ids = [getattr(self.pretrained.config, name, None) for name in names]
+        return [each for id_ in ids if id_ is not None for each in np.ravel(id_).tolist()]
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         options = {"allow_nd": not self.flat, "ensure_min_samples": min_samples, **self._numbers}

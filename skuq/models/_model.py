@@ -121,7 +121,7 @@ class Model(ABC):
         the classes are the sorted labels. If the numbers differ, `y` must contain codes 0 ..
         n_classes - 1. The number of outputs is found by evaluating the first preprocessed `inputs`.
         """
-        logits = example_outputs(self, inputs)
+        logits = self.outputs(inputs[:N_EXAMPLES])
         n_classes = logits.shape[-1]
         if logits.ndim != 2 or n_classes < 2:
             raise ValueError(
@@ -296,19 +296,6 @@ def _seeded(seed: int) -> AbstractContextManager[None]:
 
 def in_float64(array: Any) -> Any:
     return np.asarray(array, np.float64) if array_namespace(array) is np else array.double()
-
-
-def example_outputs(model: Model, inputs: Any) -> Any:
-    """Outputs for the first inputs; if evaluation fails, raise an error that names the shapes."""
-    examples = inputs[:N_EXAMPLES]
-    try:
-        return model.outputs(examples)
-    except RuntimeError as error:  # raised by torch
-        if model.network is None:
-            raise
-        from skuq._networks import input_error
-
-        raise input_error(model.network, examples.shape, error) from error
 
 
 def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:

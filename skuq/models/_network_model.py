@@ -19,13 +19,16 @@ from torch.nn.utils.weight_norm import WeightNorm
 from skuq._networks import (
     Cut,
     HeldOnDevice,
-    LayerInput,
     cut_network,
     evaluate,
+    forward_hooks,
+    input_error,
+    is_of_device,
     moved,
     on_device,
     resolve_device,
     rows_at_once,
+    run_until,
 )
 from skuq.files import stored
 from skuq.models._model import Model
@@ -86,17 +89,29 @@ class NetworkModel(HeldOnDevice, Model):
         return any(isinstance(part, _EMBEDDINGS) for part in self.module.modules())
 
     def check_ids(self, inputs: Tensor) -> None:
+        # On the CPU, because an unknown id makes a GPU unusable for the process.
+        module = moved(self.module, "cpu")
+        ran: list[nn.Module] = []
+
+        def check(part: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            ids, last = next(chain(arguments, named.values())), part.num_embeddings - 1
+            if bool((ids < 0).any()) or bool((ids > last).any()):
+                raise IndexError(f"{names[part]!r} accepts ids 0 to {last}")
+            ran.append(part)
+
+        # Layers with a `forward` of their own, such as those of positions, compute their ids.
+        of_torch = [kind.forward for kind in _EMBEDDINGS]
+        named = module.named_modules()
+        names = {part: name for name, part in named if type(part).forward in of_torch}
         try:
-            for name, part in self.module.named_modules():
-                if isinstance(part, _EMBEDDINGS):
-                    # Ids are checked on the CPU, because an unknown id makes a GPU unusable for the
-                    # process.
-                    ids = evaluate(LayerInput(self.module, name), inputs)
-                    if bool((ids < 0).any()) or bool((ids >= part.num_embeddings).any()):
-                        raise IndexError(f"{name!r} accepts ids 0 to {part.num_embeddings - 1}")
+            with torch.no_grad(), forward_hooks(names, check, before=True):
+                module(inputs[:2].clone())
+                # Up to the last embedding that runs; the weights of some are used as a matrix.
+                for batch in torch.split(inputs, rows_at_once(module)) if ran else ():
+                    run_until(ran[-1:], module, batch.clone())
         except IndexError as error:
             raise ValueError(
-                f"{type(self.module).__name__} has no embedding for some ids: {error}."
+                f"{type(module).__name__} has no embedding for some ids: {error}."
             ) from error
 
     @torch.inference_mode(False)  # searches store inputs for the backward pass
@@ -129,7 +144,12 @@ class NetworkModel(HeldOnDevice, Model):
 
     def outputs(self, inputs: Tensor, device: torch.device | str = "cpu") -> Tensor:
         there = self.resolved(device)
-        return evaluate(self.on(there), inputs, device=there)
+        try:
+            return evaluate(self.on(there), inputs, device=there)
+        except (IndexError, RuntimeError) as error:
+            if is_of_device(error):
+                raise
+            raise input_error(self.module, inputs.shape, error) from error
 
     def _copy_to(self, device: torch.device) -> nn.Module:
         return moved(self.module, device)
@@ -145,6 +165,13 @@ class NetworkModel(HeldOnDevice, Model):
         Warns if the last layer cannot be separated.
         """
         cut = cut_network(self.module, parameters, inputs[:1024])
+        for name, part in cut.module.named_modules():
+            # Their weights are integers, and their outputs have no gradients.
+            if ".quantized." in type(part).__module__:
+                raise ValueError(
+                    f"{type(self.module).__name__} has quantised layers, such as {name!r}, which "
+                    "cannot be searched; pass the float model, as it was before quantize_dynamic."
+                )
         n_movable = sum(p.is_floating_point() for p in cut.module.parameters())
         moves_all = len(cut.parameters) == n_movable
         if cut.body is None and parameters in ("auto", "last") and not moves_all:

@@ -4,34 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, check_array
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils import _safe_indexing, check_array, gen_batches
+from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skuq.base import FloatArray, IntArray
 from skuq.devices import with_gradients
 from skuq.imports import import_optional
+from skuq.labels import checked_proba
 from skuq.models._given import (
     Given,
     Inputs,
     Nodes,
     Rows,
     Table,
+    check_is_estimator,
     check_several_classes,
     look_at,
     refuse_fit_params,
 )
 from skuq.models._model import N_EXAMPLES, LearnerModel, Model, fit_clone, for_learner, in_float64
-from skuq.validation import check_targets_are_classes, is_texts, training_weights
-from skuq.wrappers import first_sampler, transform_of, unwrap
+from skuq.validation import check_targets_are_classes, checked_labels, is_texts, training_weights
+from skuq.wrappers import copied, first_sampler, transform_of, unwrap
 
 if TYPE_CHECKING:
     import torch
@@ -121,6 +122,7 @@ def resolve(
         If a fitted estimator is retrained.
     """
     given = estimator if isinstance(estimator, Given) else look_at(estimator)
+    check_is_estimator(given.learner)
     as_learner = form == "learner" or (form == "natural" and not given.is_naturally_network)
     inputs = _kind_of_inputs(given, owner, as_learner=as_learner)
     keeps_sparse = getattr(owner, "_keeps_sparse", False)
@@ -226,7 +228,7 @@ def _learner(
     if given.is_prefit:
         refuse_fit_params(fit_params, "A frozen model is not trained and accepts no")
         check_is_fitted(estimator.estimator)
-        return _learner_model(deepcopy(estimator))
+        return _learner_model(copied(estimator))
     given.check_trainable()
     if not regression:
         check_several_classes(y)
@@ -344,3 +346,83 @@ class ModuleClassifier(ModelClassifierMixin, ClassifierMixin, BaseEstimator):
         self._resolve(X, y, seed=0, after_the_fact=True)
         self.classes_ = self.model_.classes
         return self
+
+
+class FunctionClassifier(ClassifierMixin, BaseEstimator):
+    """Fitted classifier that calls a function; see `from_function`."""
+
+    def __init__(self, function: Callable[[Any], Any], classes: NDArray[Any], batch_size: int):
+        self.function = function
+        self.classes = classes
+        self.batch_size = batch_size
+
+    def __sklearn_clone__(self) -> Self:
+        return self  # connections and sessions cannot be copied
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    @property
+    def classes_(self) -> NDArray[Any]:
+        return np.sort(self.classes)
+
+    def fit(self, X: Any, y: Any) -> Self:
+        raise TypeError("A function cannot be trained; use it in a FrozenEstimator.")
+
+    def predict_proba(self, X: Any) -> NDArray[Any]:
+        parts = []
+        for rows in gen_batches(_num_samples(X), self.batch_size):
+            proba = checked_proba(self.function(_safe_indexing(X, rows)))
+            expected = rows.stop - rows.start, len(self.classes)
+            if proba.shape != expected:
+                raise ValueError(
+                    f"The function must return probabilities of shape {expected}, one row for each "
+                    f"input and one column for each class, got {proba.shape}."
+                )
+            parts.append(proba[:, np.argsort(self.classes)])
+        return np.concatenate(parts)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        best: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
+        return best
+
+
+def from_function(
+    predict_proba: Callable[[Any], Any], classes: ArrayLike, *, batch_size: int = 256
+) -> FrozenEstimator:
+    """Make a fitted classifier of a function, such as a request to a service or an ONNX session.
+
+    Parameters
+    ----------
+    predict_proba : callable
+        Maps rows of the inputs to probabilities of shape (n_samples, n_classes).
+    classes : array-like of shape (n_classes,)
+        Labels in the order of the columns.
+    batch_size : int, default=256
+        Largest number of inputs in one call.
+
+    Returns
+    -------
+    FrozenEstimator
+        A classifier whose `classes_` are sorted, for all estimators that need only predictions.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two different classes, or `batch_size` is less than 1. Predictions
+        raise it, too, if the function does not return probabilities of all its inputs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> model = from_function(lambda X: np.c_[1 - X[:, 0], X[:, 0]], ["no", "yes"], batch_size=100)
+    >>> model.predict(np.array([[0.2], [0.9]])).tolist()
+    ['no', 'yes']
+    """
+    labels = checked_labels(classes, "classes")
+    if len(np.unique(labels)) < max(2, len(labels)) or batch_size < 1:
+        raise ValueError(
+            "`classes` must have at least 2 different labels, and `batch_size` must be at least 1, "
+            f"got {labels.tolist()} and {batch_size}."
+        )
+    return FrozenEstimator(FunctionClassifier(predict_proba, labels, batch_size))

@@ -207,8 +207,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         """
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
-        check_is_estimator(self.estimator)
         given = look_at(self.estimator)
+        check_is_estimator(given.learner)
         self._takes_nodes = given.takes_ids
         X, y = self._labelled_inputs(given, X, y)
         if is_module(given.trained) or self.estimator is None:

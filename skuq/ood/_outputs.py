@@ -113,10 +113,10 @@ class NetworkOutputs(Evaluator):
 
     def of_inputs(self, X: Any, inputs: Any, device: Any) -> RowOutputs:
         """Outputs for preprocessed rows."""
-        from skuq._networks import LayerInput, evaluate
+        from skuq._networks import SampleFeatures, evaluate
 
         there = self.model.resolved(device)
-        layer = LayerInput(self.model.on(there), self.layer)
+        layer = SampleFeatures(self.model.on(there), self.layer)
         features = evaluate(layer, inputs, device=there).flatten(1).float().numpy()
         if not self.is_classifier:
             return RowOutputs(X, features)

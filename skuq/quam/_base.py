@@ -30,7 +30,7 @@ from skuq.devices import with_gradients
 from skuq.explanations import Explanation, explained_inputs, index_of
 from skuq.features import category_columns
 from skuq.imports import import_networks
-from skuq.models import Given, Model, ModelMixin, TrainingData, look_at
+from skuq.models import FunctionClassifier, Given, Model, ModelMixin, TrainingData, look_at
 from skuq.quam._importance_sampling import ImportanceSampling, Trajectories
 from skuq.quam._pools import KNOWN, SEEN, make_pool, make_token_pool
 from skuq.quam._refit_search import RefitSearch, stacked_rows, with_categories_of
@@ -173,6 +173,11 @@ class QUAMBase(ModelMixin, ABC):
         `X` is not yet validated. For networks without a pool, `_problem_of` chooses the default
         search once the network is known.
         """
+        if isinstance(given.learner, FunctionClassifier):
+            raise TypeError(
+                f"{type(self).__name__} refits the model or moves its weights, and a function has "
+                "neither. OODDetector and CalibrationAuditor need only its predictions."
+            )
         search = self.search
         if search is None:
             with_pool = X_pool is not None or self._default_is_pool
@@ -233,7 +238,8 @@ class QUAMBase(ModelMixin, ABC):
         """Search on a pool made from the training inputs, without values that the model refuses."""
         form = self.model_.form
         if form.are_tokens:
-            self._search_first(self._checked_rows(make_token_pool(X, random_state=random)))
+            made = make_token_pool(X, special=form.special_tokens, random_state=random)
+            self._search_first(self._checked_rows(made))
             return
         # Some models raise an error for unknown categories or for numbers outside the training
         # range; embedding layers raise an error for unknown ids. If the model fails on the full
@@ -440,6 +446,11 @@ class QUAMBase(ModelMixin, ABC):
             by_search=not pointwise,
             held_out=not pointwise and self._found.held_out,
         )
+
+    def _measured(self, epistemic: Any) -> Any:
+        """The epistemic part; None if `fit` of the learner has no effect."""
+        unchanged = getattr(vars(self).get("_found"), "unchanged", False)
+        return None if unchanged else epistemic
 
     @with_gradients()
     def _over(

@@ -210,8 +210,9 @@ class QUAMClassifier(
         UserWarning
             If the model was trained on resampled rows, whose class frequencies it predicts; if its
             loss on the training data is larger than the loss of guessing; if the
-            first steps indicate that the search takes more than five minutes; or if only some of
-            the classes are searched, because not all models fit into memory.
+            first steps indicate that the search takes more than five minutes; if only some of
+            the classes are searched, because not all models fit into memory; or if `fit` of the
+            model has no effect: the epistemic part then is NaN.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -268,8 +269,9 @@ class QUAMClassifier(
         """
         sampling = self._importance_sampling()
         self._check_setting()  # it may have changed since `fit`
-        parts = self._over(X, self._task.uncertainty, sampling)
-        return with_index_of(X, Uncertainty.from_parts(*parts))
+        aleatoric, epistemic = self._over(X, self._task.uncertainty, sampling)
+        parts = Uncertainty.from_parts(aleatoric, self._measured(epistemic))
+        return with_index_of(X, parts)
 
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over models that explain the data.
@@ -385,7 +387,7 @@ class QUAMClassifier(
 
 def _warn_if_none_fits(found: Found, gamma: float) -> None:
     least = float(found.excess_loss.min())
-    if least > gamma:
+    if least > gamma or getattr(found, "unchanged", False):
         warn_user(
             f"None of the models found explains the training data within gamma={gamma:.3g} nats "
             f"per sample, so the range contains the given model only. The smallest loss found is "

@@ -140,18 +140,24 @@ channels, height, width)
 
 
 def make_token_pool(
-    X: ArrayLike, *, n_inputs: int | None = None, random_state: Any = None
+    X: ArrayLike,
+    *,
+    special: Sequence[int] = (),
+    n_inputs: int | None = None,
+    random_state: Any = None,
 ) -> NDArray[Any]:
     """Generate meaningless token sequences, (n_inputs, n_fields, length), from training texts.
 
     `X` is stacked as by `skuq.models.as_rows`: token ids, then the attention mask, which is 0 for
     padding, then token types. In one third of the pool, each token comes from one of two texts; in
     the second third, the tokens are in random order; in the last third, half of the tokens are
-    drawn from all texts. The first token, usually a special one such as [CLS], and the padding do
-    not change.
+    drawn from all texts. Special tokens and the padding do not change: the ids `special`, and those
+    that all texts have at the same distance from their first or last token, such as [CLS], [SEP].
     """
-    random = check_random_state(random_state)
-    return np.asarray(_pool(np.asarray(X), _TOKEN_KINDS, n_inputs, random))
+    random, X = check_random_state(random_state), np.asarray(X)
+    special = [*special, *_shared_tokens(X)]
+    kinds = {kind: partial(alter, special) for kind, alter in _TOKEN_KINDS.items()}
+    return np.asarray(_pool(X, kinds, n_inputs, random))
 
 
 def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
@@ -301,17 +307,17 @@ _TEXT_KINDS: dict[str, TextMaker] = {
 # --- tokens ------------------------------------------------------------------------------------
 
 
-def _crossed_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
+def _crossed_tokens(special: Any, X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
     made, others = (X[random.randint(len(X), size=n)] for _ in range(2))
-    chosen = _free_tokens(made) & _free_tokens(others)
+    chosen = _free_tokens(made, special) & _free_tokens(others, special)
     chosen &= random.uniform(size=chosen.shape) < 0.5
     made[:, 0] = np.where(chosen, others[:, 0], made[:, 0])
     return made
 
 
-def _moved_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
+def _moved_tokens(special: Any, X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
     made = X[random.randint(len(X), size=n)]
-    free = _free_tokens(made)
+    free = _free_tokens(made, special)
     place = np.arange(free.shape[1], dtype=float)
     # `places` and `sources` both begin with the positions of the free tokens: `places` in
     # increasing order, `sources` in random order.
@@ -323,20 +329,34 @@ def _moved_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
     return made
 
 
-def _drawn_tokens(X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
+def _drawn_tokens(special: Any, X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
     """Replace half of the tokens by tokens drawn from all texts."""
-    made, known = X[random.randint(len(X), size=n)], X[:, 0][_free_tokens(X)]
-    free = _free_tokens(made)
+    made, known = X[random.randint(len(X), size=n)], X[:, 0][_free_tokens(X, special)]
+    free = _free_tokens(made, special)
     if len(known):
         chosen = free & (random.uniform(size=free.shape) < 0.5)
         made[:, 0] = np.where(chosen, random.choice(known, size=free.shape), made[:, 0])
     return made
 
 
-def _free_tokens(X: NDArray[Any]) -> BoolArray:
-    """Mask of the tokens that may change: all but the first token and the padding, (n, length)."""
-    free = X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
-    return free & (np.cumsum(free, axis=1) > 1)
+def _free_tokens(X: NDArray[Any], special: Sequence[int]) -> BoolArray:
+    """Mask of the tokens that may change: all but special tokens and the padding, (n, length)."""
+    return _are_tokens(X) & ~np.isin(X[:, 0], special)
+
+
+def _are_tokens(X: NDArray[Any]) -> BoolArray:
+    """Mask of the tokens that are not padding, (n, length)."""
+    return X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
+
+
+def _shared_tokens(X: NDArray[Any]) -> NDArray[Any]:
+    """Ids that all texts have at the same distance from their first, or from their last, token."""
+    shared = []
+    for ids, real in ((X[:, 0], _are_tokens(X)), (X[:, 0, ::-1], _are_tokens(X)[:, ::-1])):
+        order = np.argsort(~real, axis=1, kind="stable")[:, : real.sum(axis=1).min()]
+        begins = np.take_along_axis(ids, order, axis=1)
+        shared.append(begins[0, (begins == begins[0]).all(axis=0)])
+    return np.concatenate(shared)
 
 
 _TOKEN_KINDS = {"crossed": _crossed_tokens, "moved": _moved_tokens, "drawn": _drawn_tokens}

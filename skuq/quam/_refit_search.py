@@ -41,7 +41,7 @@ from skuq.quam._search import (
     searches_in_memory,
     warn_if_slow,
 )
-from skuq.validation import as_pandas, as_table_of, independent_counts, whole_groups
+from skuq.validation import as_pandas, as_table_of, independent_counts, warn_user, whole_groups
 
 if TYPE_CHECKING:
     import torch
@@ -173,6 +173,7 @@ class Refitted(Found):
 
     models: tuple[tuple[LearnerModel, ...], ...]
     limited: LearnerModel | None
+    unchanged: bool = False  # all variants equal the given model
     held_out: ClassVar[bool] = True
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
@@ -266,6 +267,13 @@ def refit_on_pool(
     models = [*tqdm(refits, "QUAM search", n_refits, unit="refit", disable=not work.verbose)]
     X_held, y_held = _safe_indexing(problem.X, held_out), problem.y[held_out]
     losses = [loss(_bounded(model, X_held), y_held) for model in (plain, *models)]
+    unchanged = not np.ptp(losses, axis=0).any() and not _differ([problem.model, *models], pool)
+    if unchanged:
+        warn_user(
+            f"`fit` of {type(learner).__name__} has no effect: all refits equal the model, so no "
+            "alternative models are known, and the epistemic part is NaN. Pass a model that `fit` "
+            "trains; OODDetector needs only predictions."
+        )
     counts = problem.weight[held_out]
     if problem.groups is not None:
         counts = independent_counts(counts, problem.groups[held_out])
@@ -276,6 +284,7 @@ def refit_on_pool(
         standard_error,
         tuple(tuple(models[k : k + n_kept]) for k in range(0, len(models), n_kept)),
         plain if memorises else None,
+        unchanged,
     )
 
 
@@ -326,6 +335,11 @@ def weighted_edges(column: FloatArray, weight: FloatArray, n_bins: int) -> Float
     at = np.minimum(np.searchsorted(up_to, wanted), last)
     after = np.where(up_to[at] - wanted > np.finfo(float).eps, at, np.minimum(at + 1, last))
     return np.unique((column[at] + column[after]) / 2)
+
+
+def _differ(models: Sequence[LearnerModel], X: Any) -> bool:
+    first = _bounded(models[0], X)
+    return any(not np.array_equal(first, _bounded(model, X)) for model in models[1:])
 
 
 def _pickled_size(model: Any) -> int:

@@ -336,7 +336,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         aleatoric, epistemic, predicted = self._over(X, self._task.uncertainty, sampling)
         if self._noise is not None:
             aleatoric = gaussian_entropy(self._noise.variance(self._inputs(X), predicted))
-        return with_index_of(X, Uncertainty.from_parts(aleatoric, epistemic))
+        return with_index_of(X, Uncertainty.from_parts(aleatoric, self._measured(epistemic)))
 
     def predict_model_std(self, X: Any) -> FloatArray:
         """Measure the spread of the adversarial models' means at each input.
@@ -355,7 +355,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         """
         sampling = self._importance_sampling()
         (spread,) = self._over(X, self._task.spread, sampling)
-        return spread
+        return spread if self._measured(spread) is not None else np.full_like(spread, np.nan)
 
     def predict_quantiles(
         self, X: Any, levels: ArrayLike | None = None, *, model_std: ArrayLike | None = None

@@ -1,6 +1,7 @@
 """The one rule for models that exist already."""
 
 import sys
+import threading
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -20,8 +21,9 @@ from sklearn.preprocessing import StandardScaler, scale
 from skorch import NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
+import skuq
 from skuq._networks import MLP
-from skuq.models import fit_model, is_prefit, look_at
+from skuq.models import fit_model, from_function, is_prefit, look_at
 from skuq.wrappers import is_fitted
 
 TRAINING = {"sample_weight": None, "seed": 0}
@@ -107,3 +109,80 @@ def test_the_default_regressor_does_not_depend_on_the_unit_of_the_target(monkeyp
     ours, theirs = (model.outputs(model.inputs(X64)) for model in models)
     torch.testing.assert_close(1000 * ours[:, 0] + 5, theirs[:, 0])
     torch.testing.assert_close(ours[:, 1] + 2 * np.log(1000), theirs[:, 1])
+
+
+class Session:
+    """A handle that cannot be copied, with columns in an order of its own."""
+
+    def __init__(self, fitted):
+        self.fitted, self.lock, self.sizes = fitted, threading.Lock(), []
+
+    def run(self, rows):
+        self.sizes.append(len(rows))
+        return self.fitted.predict_proba(rows)[:, [2, 0, 1]]
+
+
+def test_functions_are_called_in_batches_and_shared_by_copies():
+    fitted = LogisticRegression().fit(X, np.array([*"abc"])[Y])
+    session = Session(fitted)
+    model = from_function(session.run, [*"cab"], batch_size=40)
+    np.testing.assert_array_equal(model.classes_, fitted.classes_)
+    np.testing.assert_allclose(model.predict_proba(X), fitted.predict_proba(X))
+    np.testing.assert_array_equal(clone(model).predict(X), fitted.predict(X))
+    halves = {"X_held_out": X[1::2]}
+    ours, theirs = (
+        skuq.OODDetector(each, random_state=0).fit(X[::2], fitted.predict(X)[::2], **halves)
+        for each in (model, FrozenEstimator(fitted))
+    )
+    assert max(session.sizes) == 40
+    np.testing.assert_allclose(ours.p_values(X), theirs.p_values(X))
+    proba = skuq.ReferenceClassifier(model).fit(X, fitted.predict(X)).predict_proba(X)
+    np.testing.assert_allclose(proba, fitted.predict_proba(X), atol=1e-7)
+
+
+class Held(LogisticRegression):
+    """A model with a handle that cannot be copied, whose `fit` returns the same for all data."""
+
+    def fit(self, *_data, sample_weight=None):
+        self.lock = threading.Lock()
+        return super().fit(X, Y)
+
+
+def test_a_handle_is_not_copied_and_a_fit_without_effect_is_not_reported_as_certainty():
+    held, plain = (FrozenEstimator(kind().fit(X, Y)) for kind in (Held, LogisticRegression))
+    ours, theirs = (
+        skuq.OODDetector(each).fit(X[::2], Y[::2], X_held_out=X[1::2]).p_values(X)
+        for each in (held, plain)
+    )
+    np.testing.assert_array_equal(ours, theirs)
+    quam = skuq.QUAMClassifier(held, search="refit", random_state=0)
+    with pytest.warns(UserWarning, match="of Held has no effect"):
+        quam.fit(X, Y)
+    u = quam.predict_uncertainty(X)
+    assert np.isnan(u.epistemic).all()
+    np.testing.assert_array_equal(u.total, u.aleatoric)
+    with pytest.warns(UserWarning, match="None of the models found"):
+        quam.predict_proba_bounds(X)
+
+
+def thirds(rows):
+    return np.full((len(rows), 3), 1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "estimator", "error", "message"),
+    [
+        (skuq.OODDetector, thirds, TypeError, "thirds. A function .*from_function"),
+        (skuq.QUAMClassifier, FrozenEstimator(thirds), TypeError, "thirds. A function"),
+        (skuq.LaplaceClassifier, Session(None).run, TypeError, "Session.run. A function"),
+        (skuq.CalibrationAuditor, thirds, TypeError, "from_function"),
+        (skuq.ReferenceClassifier, FrozenEstimator(Client()), TypeError, "Client. A function"),
+        (skuq.QUAMClassifier, from_function(thirds, [0, 1, 2]), TypeError, "OODDetector"),
+        (lambda f: from_function(f, [0, 0]), thirds, ValueError, "different labels"),
+        (skuq.ReferenceClassifier, from_function(thirds, [0, 1]), ValueError, r"\(\d+, 2\).* 3\)"),
+        (skuq.ReferenceClassifier, from_function(len, [0, 1]), ValueError, "pass both columns"),
+    ],
+)
+def test_bare_functions_and_their_wrong_results_are_refused(make, estimator, error, message):
+    with pytest.raises(error, match=message):
+        make(estimator).fit(X, Y)

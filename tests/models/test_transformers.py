@@ -33,6 +33,25 @@ def vit():
     return transformers.ViTForImageClassification(config)
 
 
+def deberta():
+    relative = {"relative_attention": True, "pos_att_type": ["c2p"]}
+    config = transformers.DebertaV2Config(vocab_size=50, **SMALL, **relative)
+    return transformers.DebertaV2ForSequenceClassification(config)
+
+
+def t5():
+    sizes = {"d_model": 8, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2, "num_labels": 3}
+    config = transformers.T5Config(vocab_size=50, **sizes, decoder_start_token_id=0, eos_token_id=2)
+    return transformers.T5ForSequenceClassification(config)
+
+
+def bart():
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2, "d_model": 8}
+    config = transformers.BartConfig(vocab_size=50, **sizes, **heads, num_labels=3)
+    return transformers.BartForSequenceClassification(config)
+
+
 def resnet():
     config = transformers.ResNetConfig(
         embedding_size=4, hidden_sizes=[4, 8], depths=[1, 1], layer_type="basic", **IMAGES
@@ -52,7 +71,15 @@ def images():
     return {"pixel_values": pixels.astype(np.float32)}
 
 
+def ended():
+    X = texts()
+    X["input_ids"] = X["input_ids"].clamp(min=3) * X["attention_mask"]
+    X["input_ids"][torch.arange(N), X["attention_mask"].sum(1) - 1] = 2  # the end of the text
+    return X
+
+
 MODELS = {"bert": (bert, texts), "vit": (vit, images), "resnet": (resnet, images)}
+MODELS |= {make.__name__: (make, ended) for make in (deberta, t5, bart)}
 
 
 POOL = PoolSearch(n_steps=2)
@@ -90,6 +117,7 @@ def test_the_detector_takes_them_too(name):
     [
         *(("bert", kind) for kind in KINDS),
         *(("vit", "pool"), ("vit", "probe of hidden"), ("resnet", "pool, all")),
+        *((name, "pool") for name in ("deberta", "t5", "bart")),
     ],
 )
 def test_estimators_take_the_model_and_what_its_preprocessing_returns(name, kind):
@@ -143,6 +171,13 @@ def test_classes_are_the_names_of_the_model_or_the_codes_of_the_labels():
     np.testing.assert_array_equal(by_name.predict(X), names[by_code.predict(X)])
     assert adopt(model).classes.tolist() == ["bad", "good", "mixed"]
     assert adopt(bert()).classes is None
+    model.config.id2label = {str(code): name for code, name in enumerate(names)}  # as in JSON
+    assert adopt(model).classes.tolist() == ["bad", "good", "mixed"]
+    model.config.id2label = dict(enumerate(["good", "bad", "bad"]))
+    assert skuq.ReferenceClassifier(model).fit(X, Y).classes_.tolist() == [0, 1, 2]
+    with pytest.raises(ValueError, match="share a name"):
+        skuq.ReferenceClassifier(model).fit(X, np.array(["good", "bad"])[Y % 2])
+    model.config.id2label = dict(enumerate(names))
     with pytest.raises(ValueError, match="ugly"):
         skuq.ReferenceClassifier(model).fit(X, np.array(["good", "ugly"])[Y % 2])
 
@@ -198,13 +233,17 @@ def test_wrong_fields_and_outputs_are_named():
 def test_token_pools_hold_known_tokens_in_the_places_of_tokens():
     rng = np.random.default_rng(0)
     mask = (np.arange(8) >= rng.integers(0, 4, size=(30, 1))).astype(int)  # padded on the left
-    X = np.stack([mask * rng.integers(5, 99, size=(30, 8)), mask], axis=1)
-    pool = make_token_pool(X, n_inputs=300, random_state=0)
+    ids = rng.integers(5, 99, size=(30, 8))
+    ids[np.arange(30), mask.argmax(axis=1)] = 1  # as [CLS]
+    ids[:, -1] = ids[::3, 5] = 2  # as [SEP], at the end and between two texts
+    ids[::5, 6] = 3  # another special token
+    X = np.stack([mask * ids, mask], axis=1)
+    pool = make_token_pool(X, special=[3], n_inputs=300, random_state=0)
     assert pool.shape == (300, 2, 8)
     np.testing.assert_array_equal(pool[:, 0] != 0, pool[:, 1] == 1)
     assert np.isin(pool, X).all()
-    begins = X[np.arange(30), 0, mask.argmax(axis=1)]
-    assert np.isin(pool[np.arange(300), 0, pool[:, 1].argmax(axis=1)], begins).all()
+    places = {tuple(np.where(text < 4, text, 9)) for text in X[:, 0]}
+    assert {tuple(np.where(text < 4, text, 9)) for text in pool[:, 0]} == places
     known = {tuple(sorted(text)) for text in X[:, 0]}
     crossed, ordered, drawn = np.split(pool[:, 0], 3)
     assert {tuple(sorted(text)) for text in ordered} <= known

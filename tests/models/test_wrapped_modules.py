@@ -173,3 +173,48 @@ def test_ids_reach_embeddings_and_a_made_pool_stays_within_those_seen(X):
 def test_a_pool_with_ids_that_have_no_embedding_is_refused():
     with pytest.raises(ValueError, match="ids 0 to 19"):
         skuq.QUAMClassifier(TEXTS, random_state=0).fit(IDS, Y, X_pool=IDS + 5)
+
+
+def of_frames(self, X):
+    return self.net(X.flatten(0, 1)).unflatten(0, X.shape[:2]).mean(1)
+
+
+def of_views(self, X):
+    return self.net(torch.cat([*X.unbind(1)])).unflatten(0, (-1, len(X))).mean(0)
+
+
+@pytest.mark.parametrize("forward", [of_frames, of_views])
+@pytest.mark.parametrize("kind", ["detector", "distance"])
+def test_features_are_the_mean_over_the_rows_of_an_input(network, forward, kind):
+    views = X.reshape(20, 3, 4)
+    fitted = around(kind, Written(forward, net=network)).fit(views, Y[:20])
+    new = views[::-1] + 1
+    scores = (lambda X: fitted.p_values(X)) if kind == "detector" else fitted.score_samples
+    by_one = np.concatenate([scores(each[None]) for each in new])
+    np.testing.assert_allclose(scores(new), by_one, rtol=1e-4)
+    # The order of the rows of an input is without effect, unlike that of the inputs.
+    np.testing.assert_allclose(scores(new[:, ::-1]), by_one, rtol=1e-4)
+    assert np.ptp(by_one) > 0
+
+
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning")
+@pytest.mark.parametrize("search", ["pool", "pointwise", "quadratic"])
+def test_quantised_layers_are_not_searched(network, search):
+    quantised = torch.ao.quantization.quantize_dynamic(
+        nn.Sequential(nn.BatchNorm1d(4), network).eval(), {nn.Linear}
+    )
+    with pytest.raises(ValueError, match="pass the float model"):
+        skuq.QUAMClassifier(quantised, search=search).fit(X, Y)
+
+
+def of_relative_positions(self, ids):
+    return self.head((self.words(ids.long()) + self.places.weight).mean(1))
+
+
+def test_embeddings_used_as_matrices_have_no_ids_to_check():
+    parts = {"places": nn.Embedding(5, 4), "words": nn.Embedding(20, 4), "head": nn.Linear(4, 3)}
+    net = Written(of_relative_positions, **parts).eval()
+    quam = skuq.QUAMClassifier(net, search=PoolSearch(n_steps=2), random_state=0).fit(IDS, Y)
+    assert np.isfinite(quam.predict_uncertainty(IDS).total).all()
+    with pytest.raises(ValueError, match="'words' accepts ids 0 to 19"):
+        skuq.QUAMClassifier(net, random_state=0).fit(IDS, Y, X_pool=IDS + 5)
