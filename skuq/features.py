@@ -27,7 +27,7 @@ from skuq.wrappers import unwrap
 SAMPLES_PER_FEATURE = 5  # minimum for estimating a covariance without shrinkage
 BATCH_SIZE = 8192  # number of rows whose features are in memory at once
 MANY_ROWS = 20_000  # nearest rows are searched for in a part of so many rows
-_N_CELLS = 16  # number of cells in which the neighbours of a row are searched
+_N_CELLS = 12  # number of cells in which the neighbours of a row are searched
 _SMALLEST_VARIANCE = 1e-6  # relative to the largest, of a covariance that is not shrunk
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
@@ -172,7 +172,7 @@ def nearest_others(rows: NDArray[Any], n_neighbors: int) -> IntArray:
     """The nearest other rows of each row, (n_rows, n_neighbors), unordered.
 
     Many rows are divided into cells by their nearest centre, and neighbours are searched in the
-    cells of the 16 nearest centres (an inverted file: Jégou, Douze, Schmid, "Product Quantization
+    cells of the 12 nearest centres (an inverted file: Jégou, Douze, Schmid, "Product Quantization
     for Nearest Neighbor Search", IEEE TPAMI 33, 2011, without the quantization).
     """
     n_rows = len(rows)
