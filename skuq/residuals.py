@@ -131,7 +131,9 @@ class ResidualForest:
         found = np.empty((len(features), len(levels)))
         share = self._share_of_leaves()
         for part in gen_batches(len(features), _AT_ONCE):
-            leaves = self.forest.apply(features[part]) + _first_nodes(self.forest)
+            rows = np.asarray(features[part], dtype=np.float32)  # the type of scikit-learn's trees
+            leaves = np.stack([tree.tree_.apply(rows) for tree in self.forest.estimators_], axis=1)
+            leaves += _first_nodes(self.forest)
             shares = csr_array(_indicators(leaves, share.shape[0]) @ share)
             found[part] = self._quantiles(shares, levels)
         return found
