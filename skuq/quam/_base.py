@@ -96,10 +96,7 @@ _N_BACKGROUND = 500  # number of training inputs kept for explanations
 
 @dataclass(repr=False, eq=False)
 class QUAMBase(ModelMixin, ABC):
-    """Search in `fit` and `search_pool`, and evaluation of the models that it finds.
-
-    `fit` of a subclass resolves the model, describes its `Task`, and calls `_search`.
-    """
+    """Search in `fit` and `search_pool`, and evaluation of the models that it finds."""
 
     estimator: Any = None
     _: KW_ONLY
@@ -168,11 +165,7 @@ class QUAMBase(ModelMixin, ABC):
         return data._replace(groups=codes), sample_weight
 
     def _chosen_search(self, given: Given, X_pool: Any, X: Any) -> Search:
-        """Return the requested or the default search; raise if it does not suit the estimator.
-
-        `X` is not yet validated. For networks without a pool, `_problem_of` chooses the default
-        search once the network is known.
-        """
+        """Return the requested or the default search; raise if it does not suit the estimator."""
         if isinstance(given.learner, FunctionClassifier):
             raise TypeError(
                 f"{type(self).__name__} refits the model or moves its weights, and a function has "
@@ -241,10 +234,8 @@ class QUAMBase(ModelMixin, ABC):
             made = make_token_pool(X, special=form.special_tokens, random_state=random)
             self._search_first(self._checked_rows(made))
             return
-        # Some models raise an error for unknown categories or for numbers outside the training
-        # range; embedding layers raise an error for unknown ids. If the model fails on the full
-        # pool, try a pool without unknown categories, and then one that, in addition, has no
-        # numbers outside the training range.
+        # Some models fail for unknown categories or ids, or for numbers outside the training range:
+        # leave the former out of the pool, and then also the latter.
         is_table = form.reaches_preprocessing and len(X.shape) == 2
         limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
         names = getattr(self, "feature_names_in_", range(X.shape[-1]))
@@ -284,10 +275,9 @@ class QUAMBase(ModelMixin, ABC):
     def search_pool(self, X: Any) -> Self:
         """Search for adversarial models on new inputs, together with the pool of `fit`.
 
-        Because the search uses exactly these inputs, their uncertainty then distinguishes better
-        between predictions that the training data determine and predictions that the data do not
-        determine. The given model is not retrained. The result for a row depends on the other rows
-        in `X`, above all on the proportion of unusual rows; see the guide.
+        The uncertainty of these inputs then distinguishes better between predictions that the
+        training data determine and others. The given model is not retrained. The result for a row
+        depends on the other rows in `X`, above all on the share of unusual rows; see the guide.
 
         Parameters
         ----------
@@ -297,13 +287,12 @@ class QUAMBase(ModelMixin, ABC):
         Returns
         -------
         QUAMClassifier or QUAMRegressor
-            A copy that uses the models found on these inputs. The estimator itself is not changed.
+            A copy that uses the models found on these inputs.
 
         Raises
         ------
         ValueError
-            If the estimator was fitted with search="pointwise" or "quadratic", which need no pool,
-            or `X` does not have the form of the training data.
+            If the estimator was fitted with search="pointwise" or "quadratic", without a pool.
         """
         self._check_found()
         _check_pool(X, self.search_)
@@ -343,11 +332,6 @@ class QUAMBase(ModelMixin, ABC):
         -------
         SearchCheck
             Predicted and true excess loss for each input and class, in nats in total.
-
-        Raises
-        ------
-        ValueError
-            If the estimator was not fitted with a QuadraticSearch.
         """
         check_is_fitted(self)
         if not hasattr(self.search_, "curvature"):
@@ -358,16 +342,8 @@ class QUAMBase(ModelMixin, ABC):
     def without_training_data(self) -> Self:
         """Return a copy without training data; it predicts the same, but cannot search again.
 
-        Returns
-        -------
-        QUAMClassifier or QUAMRegressor
-            A smaller copy, which can be shared without the training data. It supports `predict`,
-            `predict_uncertainty` and `adversarial_models`.
-
-        Raises
-        ------
-        ValueError
-            If the estimator was fitted with search="pointwise" or "quadratic".
+        The copy supports `predict`, `predict_uncertainty` and `adversarial_models`. An estimator
+        fitted with search="pointwise" or "quadratic" raises a `ValueError`.
         """
         self._check_found()
         twin = copy(self)
@@ -379,28 +355,19 @@ class QUAMBase(ModelMixin, ABC):
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
         """Attribute the epistemic uncertainty to columns or words; also return adversarial models.
 
-        One column at a time is replaced by the values of some training rows, or one word of a text
-        by words of some training texts. The contribution of this column or word is the mean
-        decrease in epistemic uncertainty. For the original columns of a pipeline that ends in this
-        estimator, use `skuq.explain`.
+        The training inputs supply values or words. For the original columns of a pipeline that ends
+        in this estimator, use `skuq.explain`.
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features), or texts of shape (n_samples,)
-            Rows or texts.
-        n_typical : int, default=20
-            Number of training rows or texts whose values or words are inserted into `X`.
+        X, n_typical
+            As in `skuq.explain`.
 
         Returns
         -------
         Explanation
             Contributions of the columns, in the unit of the epistemic part, and the
             adversarial models.
-
-        Raises
-        ------
-        ValueError
-            If the inputs are neither table rows nor texts.
         """
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
@@ -535,11 +502,7 @@ def _reduced(
 
 
 def _is_softmax(given: Given, X: Any) -> bool:
-    """Whether the model is a logistic regression that is searched as a network of one layer.
-
-    Class weights, L1 penalties and one-vs-rest have an effect on refits only. Texts become many
-    columns.
-    """
+    """Whether a logistic regression is searched as a network: no texts, no options of refits."""
     learner = given.trained
     if not isinstance(learner, LogisticRegression) or given.decides or given.resamples:
         return False

@@ -83,11 +83,10 @@ class QUAMClassifier(
         `predict_proba_bounds` and mixture "dirac".
     temperature : float or "auto", default="auto"
         T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
-        errors of the losses; models that the data cannot distinguish then have similar weights. The
-        losses are computed on training samples; for refitted learners, on held-out training
-        samples. "auto" with a search for each input: the inverse of the number of samples; the
-        weights are then likelihoods of the training set. Larger values give more weight to models
-        that fit worse.
+        errors of the losses, on training samples or, for refitted learners, on held-out training
+        samples; models that the data cannot distinguish then have similar weights. "auto" with a
+        search for each input: the inverse of the number of samples; the weights are then
+        likelihoods of the training set.
     device : str, default="auto"
         Device of networks; "auto" is CUDA if available, otherwise the CPU. Refitted learners run
         on the CPU.
@@ -101,18 +100,14 @@ class QUAMClassifier(
 
     Attributes
     ----------
-    classes_ : ndarray of shape (n_classes,)
-        Class labels.
     model_ : skuq.models.Model
         The fitted model.
     search_ : PoolSearch, RefitSearch, PointwiseSearch or QuadraticSearch
         The search that was used.
     reference_loss_ : float
         Mean training loss of the fitted model, in nats (L_ref).
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
+    classes_, n_features_in_, feature_names_in_
+        As in scikit-learn.
 
     Notes
     -----
@@ -169,14 +164,11 @@ class QUAMClassifier(
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...)
-            Training inputs.
-        y : array-like of shape (n_samples,)
-            Class labels.
+        X, y : array-like of shape (n_samples, n_features) or (n_samples, ...), and (n_samples,)
+            Training inputs, and class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0 that count samples: a sample of weight 2 counts twice, and a sample of
-            weight 0 is left out. A mean below 0.1 or above 10 raises a warning. Unequal weights
-            raise an error if the learner does not accept weights.
+            Weights >= 0, as numbers of samples. A mean below 0.1 or above 10 raises a warning.
+            Unequal weights raise an error if the learner does not accept weights.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
             Inputs, without labels, on which to search for adversarial models, such as the inputs to
             be predicted, or inputs on which the model should be uncertain. None generates a pool
@@ -186,33 +178,23 @@ class QUAMClassifier(
             Groups of samples, such as persons with several samples. Samples of a group stay
             together where `fit` holds out samples, and count as one where errors are estimated.
 
-        Returns
-        -------
-        QUAMClassifier
-            The fitted estimator.
-
         Raises
         ------
         ValueError
-            If the data are not finite numbers, contain only one class although a model must be
-            trained, contain a label that the frozen model does not know, or have a shape that the
-            model does not accept; if the pool does not have the form of the training inputs; if the
-            search diverges; or if sample weights are unequal and the learner does not accept
-            weights.
+            If a model must be trained on a single class, the frozen model does not know a label,
+            the pool does not have the form of the training inputs, or the search diverges.
         TypeError
             If `search` does not suit `estimator`, or `estimator` is of an unsupported type.
         MemoryError
-            If the models of two searches do not fit into memory together (`max_memory` of the
-            search).
+            If the models of two searches exceed `max_memory` of the search together.
 
         Warns
         -----
         UserWarning
-            If the model was trained on resampled rows, whose class frequencies it predicts; if its
-            loss on the training data is larger than the loss of guessing; if the
-            first steps indicate that the search takes more than five minutes; if only some of
-            the classes are searched, because not all models fit into memory; or if `fit` of the
-            model has no effect: the epistemic part then is NaN.
+            If the model was trained on resampled rows, whose class frequencies it predicts; its
+            loss on the training data is larger than the loss of guessing; the search will take more
+            than five minutes; only some classes are searched, because not all models fit into
+            memory; or `fit` of the model has no effect: the epistemic part then is NaN.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -254,18 +236,8 @@ class QUAMClassifier(
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predict the uncertainty of each input from the disagreement of the adversarial models.
 
-        Evaluates the models found by `fit`. A `PointwiseSearch` or `QuadraticSearch` first searches
-        for such models at each input.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic part in nats, each of shape (n_samples,).
+        The parts are in nats, each of shape (n_samples,). A `PointwiseSearch` or `QuadraticSearch`
+        first searches for models at each input.
         """
         sampling = self._importance_sampling()
         self._check_setting()  # it may have changed since `fit`
@@ -276,20 +248,10 @@ class QUAMClassifier(
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over models that explain the data.
 
-        The range is taken over the given model and all models found whose training loss exceeds the
-        given model's training loss by at most `gamma`; `setting`, `mixture` and `temperature` have
-        no effect. It is not a guarantee: models that were not found may lie outside the range.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        CredalInterval
-            Smallest and largest probability of each class; the result of `predict_proba` lies
-            between them.
+        The range, (n_samples, n_classes), is taken over the given model, which predicts
+        `predict_proba`, and all models found whose training loss exceeds the given model's by at
+        most `gamma`; `setting`, `mixture` and `temperature` have no effect. It is not a guarantee:
+        models that were not found may lie outside the range.
 
         Warns
         -----
@@ -299,11 +261,11 @@ class QUAMClassifier(
 
         Notes
         -----
-        The range includes a model if its likelihood of the training data, relative to the given
-        model's likelihood, is at least ``exp(-n_samples * gamma)``: see Löhr et al., "Credal
-        Prediction based on Relative Likelihood", 2025. For refitted learners, the loss is computed
-        on held-out samples, as in `adversarial_models`. If a forest with at least 2 samples in each
-        leaf replaces the given model in the mixture, the range includes this forest, too.
+        Models in the range have at least ``exp(-n_samples * gamma)`` times the given model's
+        likelihood of the training data: see Löhr et al., "Credal Prediction based on Relative
+        Likelihood", 2025. For refitted learners, the loss is that of held-out samples. If a forest
+        with at least 2 samples in each leaf replaces the given model in the mixture, the range
+        includes this forest, too.
 
         Examples
         --------
@@ -324,18 +286,9 @@ class QUAMClassifier(
         return bounds
 
     def adversarial_models(self, X: Any) -> AdversarialModels:
-        """Return the model that diverges most from the given model, for each input and class.
+        """Return the best adversarial model for each input and targeted class.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        AdversarialModels
-            For each input and targeted class: prediction, divergence and training loss of the most
-            divergent model whose excess training loss is at most `gamma`.
+        It is the most divergent model whose excess training loss is at most `gamma`.
         """
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))
@@ -347,22 +300,13 @@ class QUAMClassifier(
         The cost of a class is the smallest sum of two losses, over the given model and all models
         found: the loss of the training data in excess of the given model's, and the loss of the
         input with this class. The data do not rule out a class that costs few nats. Models that
-        were not found may lower the costs; those of classes that were not searched are rough.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
+        were not found may lower the costs; those of classes that were not searched are rough. An
+        estimator without training data raises a `ValueError`, because it lacks their number.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes), float64
             Costs >= 0 in nats in total, columns in the order of `classes_`.
-
-        Raises
-        ------
-        ValueError
-            If the estimator was saved without training data, whose number it needs.
 
         Examples
         --------

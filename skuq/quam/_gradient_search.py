@@ -292,9 +292,8 @@ class FittedSearch(HeldOnDevice, Problem):
 def efforts(problem: SearchProblem, x: NDArray[Any]) -> FloatArray:
     """Weight of the attack on each input, relative to the paper's; `x` are inputs of the layers.
 
-    It makes the penalty grow with the squared norm of the inputs of the searched layers, which
-    include a constant of the size of the others, for the bias. Inputs that are larger than 99 % of
-    the training samples get the paper's penalty again.
+    See `effort` of `QuadraticSearch`. The inputs include a constant of the size of the others, for
+    the bias.
     """
     if problem.X.dtype.kind != "f" or any(
         isinstance(m, _EMBEDDINGS) for m in problem.module.modules()
@@ -346,10 +345,7 @@ class Attack(ABC):
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
-        """``L_adv`` of all models at the inputs `rows` of a step; the result may have any shape.
-
-        Shapes: `outputs` (n_models, n_rows, n_outputs).
-        """
+        """``L_adv`` of all models at inputs `rows`, for outputs (n_models, n_rows, n_outputs)."""
 
     # Weight of each element of `losses` in the objective; a Tensor is expanded to their shape.
     weight: float | Tensor = 1.0
@@ -386,10 +382,7 @@ class Descent:
     def steps(
         self, start: dict[str, Tensor], batches: MiniBatches, schedule: Schedule, attack: Attack
     ) -> Iterator[Tensor]:
-        """Run the steps of all searches: Lines 2 to 6 and 9 of Algorithm 1.
-
-        Yields ``L_train - L_ref`` of each model before each step, (n_models,), on the step's batch.
-        """
+        """Lines 2 to 6, 9 of Algorithm 1; yield ``L_train - L_ref``, (n_models,), before each."""
         # In-place steps, because allocating large tensors in each step would fragment the memory.
         initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # change of the weights, in units of `self.scale`
@@ -440,10 +433,7 @@ class Descent:
         return excess + self.prior(self.weights())
 
     def _passes(self, inputs: Tensor, X: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Split attack inputs and training samples into joint passes that fit into memory.
-
-        A joint pass launches half as many operations as two separate passes.
-        """
+        """Joint passes of attack inputs and samples, within memory: half the operations of two."""
         own = inputs.ndim > X.ndim  # separate inputs for each model
         n_models, n_inputs = len(self._weights), inputs.shape[-X.ndim]
         for part in gen_batches(n_inputs + len(X), self._rows_per_pass(n_models)):
@@ -504,11 +494,7 @@ def _by_model(weights: Tensor) -> Tensor:
 def variants_at(
     module: nn.Module, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Outputs of variants of a module, (n_models, n_rows, n_outputs).
-
-    For a single linear layer on shared inputs, one matrix product computes all variants, in half
-    the time of one product per variant.
-    """
+    """Outputs of variants, (n_models, n_rows, n_outputs); of one linear layer in one product."""
     layer, prefix = linear_head(module)
     weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
     if not shared_input or weight is None or (bias is None and layer.bias is not None):

@@ -41,11 +41,10 @@ _PAIRS_AT_ONCE = 2**18
 
 
 class Trajectories(NamedTuple):
-    """Predictions and excess training losses of all models visited by a batch of searches.
+    """Outputs and excess training losses, in nats, of all models visited by a batch of searches.
 
     Shapes: `outputs` (n_points, n_searches, n_steps, n_outputs), of each model at its own test
-    point; `excess_loss` (n_points, n_searches, n_steps), an estimate of ``L_train - L_ref`` in
-    nats.
+    point; `excess_loss` (n_points, n_searches, n_steps), an estimate of ``L_train - L_ref``.
     """
 
     outputs: Any
@@ -108,10 +107,9 @@ def estimate_uncertainty(
     log_centre: Any = None,
     targets: Any = None,
 ) -> Decomposition:
-    """Estimate the parts of uncertainty from the weighted models of the searches.
+    """Estimate the parts of uncertainty, (n_points,), from the weighted models of the searches.
 
-    Shapes: `log_reference` (n_points, n_classes), `log_centre` (n_points, n_classes), `targets`
-    (n_points, n_searches); returns (n_points,).
+    Shapes: `log_reference`, `log_centre` (n_points, n_classes), `targets` (n_points, n_searches).
     """
     log_proba, excess = log_softmax(trajectories.outputs), trajectories.excess_loss
     if sampling.setting == "regret":
@@ -160,10 +158,7 @@ def importance_weights(log_ratio: Any) -> Any:
 
 
 def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
-    """Weights ``exp(-L_train / T)`` of all models visited by the searches of a point.
-
-    Shapes: `excess_loss` (n_points, n_targets, n_steps); returns (n_points, n_targets * n_steps).
-    """
+    """Weights ``exp(-L_train / T)``, (n_points, n_targets * n_steps), of all models of a point."""
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
     # Subtract the loss of the best model before dividing by the temperature. Otherwise, the
@@ -172,16 +167,13 @@ def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
 
 
 def pool_weights(excess_loss: Any, temperature: float, *, held_out: bool = True) -> Any:
-    """Weights of the given model and of all models found by searches on a pool.
+    """Weights, (n_points, 1 + n_searches * n_kept), of the given model and models found on a pool.
 
     The proposal is a mixture: one half is the given model, the other half is shared equally by
     the searches. The weights ``exp(-L_train / T)`` are normalised within each search. With losses
     on held-out samples, all searches together are also weighted against the given model. Searches
     are not weighted against one another, because the noise of the losses would then give classes
     unequal weights.
-
-    Shapes: `excess_loss` (n_points, n_searches, n_kept); returns (n_points, 1 + n_searches *
-    n_kept).
     """
     xp = array_namespace(excess_loss)
     loss = xp.asarray(excess_loss, dtype=xp.float64)
@@ -225,18 +217,9 @@ class AdversarialModels(NamedTuple):
     def is_adversarial(self, min_divergence: float) -> Any:
         """Return which models contradict the given model and still explain the data (Definition 1).
 
-        Unlike Definition 1, this includes models that explain the data better than the given model
-        by more than gamma.
-
-        Parameters
-        ----------
-        min_divergence : float
-            Lambda: smallest divergence, in nats, at which a model counts as different.
-
-        Returns
-        -------
-        ndarray of shape (n_points, n_targets), bool
-            Whether the model is feasible and its divergence is at least `min_divergence`.
+        A model, (n_points, n_targets), does so if it is feasible and its divergence, in nats, is at
+        least `min_divergence` (lambda). Unlike Definition 1, this includes models that explain the
+        data better than the given model by more than gamma.
         """
         return self.feasible & (self.divergence >= min_divergence)
 

@@ -21,9 +21,8 @@ from skuq.quam._importance_sampling import (
     gaussians,
 )
 
-# Initial displacement from the given model, in standard deviations of the noise. Without this
-# displacement, a search could not start: the given model minimises the divergence, whose gradient
-# is therefore zero there.
+# Initial displacement from the given model, in standard deviations of the noise. At the given model
+# itself, the gradient of the divergence is zero.
 START = 1e-2
 
 
@@ -63,11 +62,7 @@ class _OfClasses(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Targeted(_OfClasses):
-    """Cross-entropy with a separate target class for each search (Appendix C.1).
-
-    `targets` has shape (n_points, n_searches), or (1, n_searches) if they are the same for all
-    points.
-    """
+    """Cross-entropy with target classes (n_points or 1, n_searches) of the searches (App. C.1)."""
 
     targets: Tensor
 
@@ -88,10 +83,7 @@ class Targeted(_OfClasses):
 
 @dataclass(frozen=True, eq=False)
 class Untargeted(_OfClasses):
-    """Negative divergence from the reference model, one search for each point (Line 4).
-
-    `log_reference` has shape (n_points, n_classes).
-    """
+    """Negative divergence from `log_reference` (n_points, n_classes), one search each (Line 4)."""
 
     log_reference: Tensor
 

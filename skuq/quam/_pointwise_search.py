@@ -47,15 +47,14 @@ _WEAK = 1e-3  # precision of the prior, relative to the inverse mean square of t
 class PointwiseSearch(GradientSearch):
     """Separate search for each input when its uncertainty is computed: the paper's Algorithm 1.
 
-    This search is for networks and logistic regression. `fit` runs no searches; each input costs
-    one search per class.
+    For networks and logistic regression. `fit` runs no searches; an input costs one per class.
 
     Parameters
     ----------
     parameters, targeted, update_every
         As in `PoolSearch`.
     n_steps : int, default=50
-        Number of steps of each search; the cost is proportional to this number.
+        Number of steps of each search.
     c0 : float or "auto", default="auto"
         Initial weight of the penalty on the training loss. "auto" is a tenth of the sum of the
         training samples' weights. For a regressor, "auto" is 20, because the gradient of the
@@ -69,9 +68,9 @@ class PointwiseSearch(GradientSearch):
         Step size of the search, relative to the root mean square of each weight tensor.
     learning_rate_decay : float or "auto", default="auto"
         Factor by which the step size shrinks whenever the penalty grows. "auto" divides the step
-        size by 50 over the search if a step sees only some of the training samples: with a constant
-        step size, their noise would leave the last models with an excess loss of hundreds of nats
-        in total. Otherwise, and for a regressor, "auto" keeps it constant.
+        size by 50 over the search if a step sees only some of the training samples, whose noise
+        would else leave the last models with an excess loss of hundreds of nats in total.
+        Otherwise, and for a regressor, "auto" keeps it constant.
     prior_precision : float or "auto", default="auto"
         As in `PoolSearch`. "auto" is a weak prior, 0.001 divided by the mean square of the searched
         weights: without a prior, models far from the data are as free as the loss leaves them.

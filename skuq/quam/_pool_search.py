@@ -49,8 +49,7 @@ _N_COMPARED = 4096
 _SHARE_KEPT = 0.1
 _LARGE = 2**15  # number of weights above which a linear layer is searched in fewer, larger steps
 _MOST_BYTES_KEPT = 2**25  # maximum memory for the kept models of one search
-# Memory of a step: number of copies of the weights (current, initial, gradients, optimiser's
-# state), and bytes for a forward pass.
+# Memory of a step: number of copies of the weights, and bytes for a forward pass.
 _WORKING_COPIES, _WORKING_BYTES = 10, 2**28
 _ADVICE = "n_targets, search__n_steps, search__train_batch_size or search__parameters"
 
@@ -173,10 +172,8 @@ class PoolSearch(GradientSearch):
     ) -> FoundNetworks:
         """Search for models that minimise an objective averaged over a pool.
 
-        In the objective of Algorithm 1, the mean of ``L_adv`` over the pool replaces its value at
-        one test point; one set of weights thus serves all inputs of the pool. Each step uses one
-        mini-batch of the pool and one of the training data. The paper searches each test point
-        separately; its authors' scripts search all test points together.
+        In Algorithm 1, the mean of ``L_adv`` over the pool replaces its value at one test point, as
+        in the authors' scripts. Each step uses a mini-batch of the pool and one of training data.
         """
         problem, device = fitted.problem, work.device
         settings = self.settings(problem, task, device)

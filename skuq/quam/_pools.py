@@ -56,9 +56,7 @@ def make_pool(
     categories: Sequence[int | str] = (),
     random_state: Any = None,
 ) -> Any:
-    """Generate unusual inputs by altering training inputs.
-
-    The pool contains no training input.
+    """Generate unusual inputs, none of them a training input, by altering training inputs.
 
     Parameters
     ----------
@@ -450,11 +448,7 @@ def _shuffled(columns: Columns, X: Any, n: int, random: Random) -> Any:
 
 
 def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
-    """Scale embeddings to the common norm within the columns' ranges; drop rows if that fails.
-
-    Scaling and clipping alternate, because clipping shortens rows and scaling moves values out of
-    range.
-    """
+    """Scale embeddings to the norm and clip them to ranges in turn; drop rows if that fails."""
     if columns.norm is None:
         return made
     low, high = columns.numbers.min(axis=0), columns.numbers.max(axis=0)

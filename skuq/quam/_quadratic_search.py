@@ -200,8 +200,8 @@ def default_search(model: Any, data: TrainingData, setup: Setup) -> tuple[Search
     """Search that suits a network's size, and its problem.
 
     Gradient searches at an input cost about the number of searched weights, times training samples
-    of a step, times searches; on two moons, 50 milliseconds. A single linear layer has a loss that
-    is nearly quadratic. Networks without suitable layers are searched on a pool.
+    of a step, times searches; on two moons, 50 milliseconds. The loss of a single linear layer is
+    nearly quadratic. Networks without suitable layers are searched on a pool.
     """
     fitted = QuadraticSearch().fitted(model, data, setup)  # by default, all search these weights
     problem, pointwise = fitted.problem, PointwiseSearch()
@@ -409,11 +409,7 @@ def towards(reference: Tensor, roots: Tensor, targets: Tensor, effort: Tensor) -
 def _minimised(
     reference: Tensor, roots: Tensor, targets: Tensor, active: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """g and ``f + S g``, where only some classes are active, by Newton's method.
-
-    Meanwhile, the logits of all other classes stay as they are. The objective is convex, so that a
-    line search suffices.
-    """
+    """g and ``f + S g`` by Newton's method with line search (convex); inactive logits stay."""
     near = roots.take_along_dim(active[:, :, None], 1)
     among = near @ near.mT  # (n_rows, n_active, n_active)
     first = reference.take_along_dim(active, 1)[:, None]

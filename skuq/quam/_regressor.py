@@ -95,19 +95,13 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     Attributes
     ----------
-    model_ : skuq.models.Model
-        The fitted model.
-    search_ : PoolSearch, RefitSearch, PointwiseSearch or QuadraticSearch
-        The search that was used.
     noise_variance_ : float or None
         Noise variance, averaged over all inputs, in squared units of the target; None with
         noise="learned".
     reference_loss_ : float
         Mean negative log-likelihood of the training data, in nats (L_ref).
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Names of features, if `X` had string column names.
+    model_, search_, n_features_in_, feature_names_in_
+        As in `QUAMClassifier`.
 
     Notes
     -----
@@ -125,10 +119,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     are derived.
 
     With attack="divergence", each search starts at a displacement of 0.01 standard deviations of
-    the noise from the given model, because the gradient at the given model itself is zero. The
-    displacement is a change of the output layer's bias. If the output layer has no bias, or if its
-    bias is not searched, the search starts at the given model, and its attack adds the
-    displacement. The gradient moves models that are on the wrong side to the correct side.
+    the noise from the given model, where the gradient is zero. It changes the output layer's bias
+    or, if there is none that is searched, is added by the attack. The gradient moves models that
+    are on the wrong side to the correct side.
 
     The epistemic part is an estimate, as in `QUAMClassifier`. With learned noise, the divergence
     grows without bound as a model's variance approaches 0; such models may dominate "selected" and
@@ -182,17 +175,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features) or (n_samples, ...)
-            Training inputs.
-        y : array-like of shape (n_samples,)
-            Targets.
+        X, y : array-like of shape (n_samples, n_features) or (n_samples, ...), and (n_samples,)
+            Training inputs, and targets.
         sample_weight, X_pool, groups
             As in `QUAMClassifier.fit`.
-
-        Returns
-        -------
-        QUAMRegressor
-            The fitted estimator.
 
         Raises
         ------
@@ -253,11 +239,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def _estimated_noise(
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
-        """Estimate the noise variance (Eq. 28); with heteroscedastic noise, also fit it per input.
-
-        Errors of a frozen model are computed on all samples; errors of any other model are computed
-        by cross-validation.
-        """
+        """Estimate the noise variance (Eq. 28); heteroscedastic noise is also fitted per input."""
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not data.given.is_prefit:
@@ -303,34 +285,14 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             yield counts[train], counts[test]
 
     def predict(self, X: Any) -> FloatArray:
-        """Predict the mean of the target with the given model.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,), float64
-            Predictions, in units of the target.
-        """
+        """Predict the mean of the target, (n_samples,), in its units, with the given model."""
         means: FloatArray = np.asarray(self._outputs(self._inputs(X))[:, 0])
         return means
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
         """Predict the uncertainty of each input from the disagreement of the adversarial models.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        Uncertainty
-            Total, aleatoric and epistemic part in nats, each of shape (n_samples,); total and
-            aleatoric part may be negative.
+        The parts are in nats, each of shape (n_samples,); total and aleatoric may be negative.
         """
         sampling = self._importance_sampling()
         aleatoric, epistemic, predicted = self._over(X, self._task.uncertainty, sampling)
@@ -340,11 +302,6 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     def predict_model_std(self, X: Any) -> FloatArray:
         """Measure the spread of the adversarial models' means at each input.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
 
         Returns
         -------
@@ -375,11 +332,6 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         -------
         ndarray of shape (n_samples, n_levels), float64
             Quantiles, in units of the target.
-
-        Raises
-        ------
-        ValueError
-            If a level is not between 0 and 1, or `X` does not have the form of the training data.
 
         Examples
         --------
@@ -422,18 +374,11 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         PredictionInterval
             Endpoints of the intervals, in units of the target.
 
-        Raises
-        ------
-        ValueError
-            If `coverage` is not between 0 and 1, or `X` does not have the form of the training
-            data.
-
         Notes
         -----
         With heteroscedastic noise, the width is calibrated on cross-validated residuals, using
         out-of-bag predictions of the forest that models the noise. This does not guarantee the
-        coverage. `skuq.tables.TableModel`, which holds out rows, guarantees the coverage for any
-        model.
+        coverage, as `skuq.tables.TableModel` does for any model by holding out rows.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2
@@ -445,16 +390,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
         """Return the adversarial models that diverge most from the given model, for each input.
 
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Inputs.
-
-        Returns
-        -------
-        AdversarialRegressors
-            For each input, in the upward and in the downward direction: prediction, divergence and
-            training loss of the most divergent model whose excess training loss is at most `gamma`.
+        They are the most divergent models upward and downward whose excess training loss is at most
+        `gamma`.
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))

@@ -47,12 +47,10 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Displacement of predictions on a pool, in standard deviations of the target. Displaced predictions
-# lie near the ends of the target's range.
+# Displacement on a pool, in standard deviations of the target: to near the ends of its range.
 _PULL = 2.0
-# Largest number of classes that n_targets="auto" selects as targets of searches. Each selected
-# class needs a search of its own, and the cost of evaluating an input is proportional to the number
-# of searches times the number of all classes.
+# Largest number of classes that n_targets="auto" selects: the cost of an input is proportional to
+# this number times the number of all classes.
 _MOST_TARGETS = 10
 # Constraint on the parameter `max_memory` of searches on a pool.
 MAX_MEMORY: list[Any] = [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})]
@@ -73,10 +71,7 @@ class Outputs(NamedTuple):
 @stored("quam.classification")
 @dataclass(frozen=True)
 class Classification:
-    """One search per class, or one untargeted search for any other prediction.
-
-    Only the objectives of networks need torch.
-    """
+    """One search per class, or one untargeted search for any other prediction."""
 
     classes: NDArray[Any]
     targeted: bool
@@ -112,10 +107,7 @@ class Classification:
         return min(most, n_classes)
 
     def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
-        """Objective of networks on a pool or, without `targets`, at single points.
-
-        `reference` contains the model's outputs at the inputs, on the device of the search.
-        """
+        """Objective of networks; `reference` are outputs on a pool, or at points (no `targets`)."""
         from skuq._networks import on_device
         from skuq.quam._objectives import Targeted, Untargeted
 
@@ -300,10 +292,7 @@ class Found(ABC):
 
     @abstractmethod
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
-        """Outputs of all models, (n_points, n_searches, n_kept, n_outputs), on the CPU.
-
-        Networks return a Tensor, learners an array.
-        """
+        """Outputs, (n_points, n_searches, n_kept, n_outputs), on the CPU; an array for learners."""
 
     def without_training_data(self) -> Self:
         """Return the same models without the training data of their searches."""
