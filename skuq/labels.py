@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skuq.base import IntArray
 from skuq.imports import shown
-from skuq.validation import as_array, check_same_length, checked_labels, floats
+from skuq.validation import as_array, check_same_length, checked_labels, floats, one_target
 
 
 def as_text(value: Any) -> str:
@@ -183,6 +183,7 @@ def _can_be_ordered(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
     """Labels of the nodes `X`; for a mask of all nodes, `y` may contain the labels of all nodes."""
     mask = np.asarray(X)
+    y = one_target(y)
     return y[mask] if mask.dtype == bool and mask.shape == y.shape else y
 
 

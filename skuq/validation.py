@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import infer_dtype
 from scipy.sparse import issparse
-from sklearn.utils import _safe_indexing
+from sklearn.utils import _safe_indexing, column_or_1d
 from sklearn.utils import validation as sklearn_validation
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import _check_sample_weight, _num_samples
@@ -52,6 +52,8 @@ def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
         raise ValueError(f"`X` has more than one column named {twice[0]!r}; rename or drop one.")
     if not options.get("skip_check_array") and kind_of(X) in ("m", "M"):
         raise ValueError("`X` has dates or times; convert them to numbers, such as days.")
+    if labels and np.asarray(labels[0]).ndim > 1:
+        one_target(labels[0])
     if labels and kind_of(labels[0]) == "O":
         checked_labels(labels[0], "y")
     try:
@@ -62,6 +64,18 @@ def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
                 f"`X` must hold numbers; encode texts as numbers ({error})."
             ) from error
         raise
+
+
+def one_target(y: Any) -> NDArray[Any]:
+    """Labels or targets, (n_samples,); several for each input are rejected."""
+    shape = np.asarray(y).shape
+    if len(shape) > 2 or shape[1:] not in ((), (1,)):
+        raise ValueError(
+            f"`y` must hold one label or target for each input, got shape {shape}. If it is "
+            "one-hot, pass y.argmax(axis=1). For several labels, targets or pixels, train one "
+            "model for each; OODDetector() needs no model: pass embeddings as X, without y."
+        )
+    return column_or_1d(y, warn=True)
 
 
 def kind_of(values: Any) -> str:

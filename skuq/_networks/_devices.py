@@ -321,6 +321,8 @@ def input_error(module: nn.Module, shape: Sequence[int], error: Exception) -> Va
     convolutions = (layer for layer in module.modules() if isinstance(layer, tuple(_AXES)))
     first: Any = next(convolutions, None)
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    if isinstance(error, IndexError):
+        reason += "; an id has no embedding, or inputs are longer than the network accepts"
     problem = f"{type(module).__name__} cannot be evaluated on inputs of shape {tuple(shape)}"
     axes = next((axes for kind, axes in _AXES.items() if isinstance(first, kind)), ())
     if first is None or len(shape) == 2 + len(axes):

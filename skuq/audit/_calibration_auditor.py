@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin, _fit_context, clone
 from sklearn.utils import _safe_indexing, check_array, check_consistent_length, get_tags, indexable
 from sklearn.utils._param_validation import Interval, RealNotInt, StrOptions
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_is_fitted
 
 from skuq.audit import _prediction_audit
 from skuq.audit._prediction_audit import PredictionAudit, SensitiveFeatures
@@ -21,7 +21,7 @@ from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_
 from skuq.calibration import Strategy, top_label_predictions
 from skuq.labels import confidence_at, decided_codes, plain, proba_of_classes
 from skuq.metrics import expected_calibration_error
-from skuq.validation import MOST_BINS, checked_labels, group_codes, validate_data
+from skuq.validation import MOST_BINS, checked_labels, group_codes, one_target, validate_data
 from skuq.wrappers import is_module, is_prefit, weight_params
 
 if TYPE_CHECKING:
@@ -212,7 +212,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         """
         X = _as_rows(self.estimator, X)
         validate_data(self, X, skip_check_array=True)
-        y = column_or_1d(y, warn=True)
+        y = one_target(y)
         check_consistent_length(X, y)
         if y.dtype == object:  # scikit-learn fails on None and pandas.NA among text
             checked_labels(y, "y")

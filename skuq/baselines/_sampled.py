@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context
-from sklearn.utils import _safe_indexing, check_random_state, column_or_1d, gen_batches
+from sklearn.utils import _safe_indexing, check_random_state, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
@@ -118,7 +118,7 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the accuracy; for a mask of nodes, `y` may hold the labels of all nodes."""
         if self.model_.form.are_ids:
-            y = labels_in_mask(X, column_or_1d(y, warn=True))
+            y = labels_in_mask(X, y)
         return float(super().score(X, y, sample_weight))
 
     def _device(self) -> torch.device:

@@ -319,8 +319,8 @@ def _dropout_modules(network: nn.Module) -> list[Any]:
     modules = [part for part in network.modules() if isinstance(part, kinds) and part.p > 0]
     if not modules:
         raise ValueError(
-            "The model has no dropout module with p > 0, so there is nothing to sample. Train "
-            "it with torch.nn.Dropout (or Dropout1d, Dropout2d, Dropout3d), pass "
+            "The model has no torch.nn.Dropout, Dropout1d, Dropout2d or Dropout3d with p > 0. Only "
+            "these are sampled, not AlphaDropout, or dropout in attention or recurrent layers. Use "
             "estimator=None for a default network with dropout, or use another method."
         )
     return modules

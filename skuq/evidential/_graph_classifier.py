@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, _fit_context, clone
-from sklearn.utils import check_random_state, column_or_1d
+from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -66,7 +66,7 @@ class PredictionsMixin:
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the accuracy; with a mask as `X`, `y` may hold the labels of all nodes."""
-        labels = labels_in_mask(X, column_or_1d(y, warn=True))
+        labels = labels_in_mask(X, y)
         accuracy: float = super().score(X, labels, sample_weight)  # type: ignore[misc]
         return accuracy
 

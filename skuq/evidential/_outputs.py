@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.utils import check_consistent_length, column_or_1d, gen_batches
+from sklearn.utils import check_consistent_length, gen_batches
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
 
@@ -113,7 +113,7 @@ def has_validation(X_val: Any, y_val: Any) -> bool:
 
 def _checked_pair(graph: NodeGraph, X: Any, y: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     ids = checked_nodes(X, graph.n_nodes)
-    labels = labels_in_mask(X, column_or_1d(y, warn=True))
+    labels = labels_in_mask(X, y)
     check_consistent_length(ids, labels)
     check_targets_are_classes(labels)
     return ids, labels

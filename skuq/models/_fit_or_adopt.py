@@ -193,6 +193,8 @@ def fitted_regressor(
     if model.classes is not None:
         raise ValueError("`estimator` is a classifier; pass a regressor.")
     shape = tuple(model.outputs(model.inputs(_safe_indexing(X, [0]))).shape)
+    if shape == (1,) and n_outputs == 1:
+        return model.followed_by(nn.Unflatten(0, (-1, 1)))
     if shape != (1, n_outputs):
         expected = "the mean" if n_outputs == 1 else "mean and log variance"
         raise ValueError(

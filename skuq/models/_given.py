@@ -11,7 +11,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_array, check_consistent_length, column_or_1d, get_tags, indexable
+from sklearn.utils import check_array, check_consistent_length, get_tags, indexable
 from sklearn.utils.validation import has_fit_parameter
 
 from skuq import wrappers
@@ -23,6 +23,7 @@ from skuq.validation import (
     is_texts,
     kind_of,
     like_fitted,
+    one_target,
     refuse_several_inputs,
     to_dense,
     validate_data,
@@ -293,7 +294,11 @@ class Rows(Inputs):
                 f"X has the shape of one sample, {self.shape}, but must have shape {expected}; for "
                 "one sample, pass X[None]."
             )
-        X = validate_data(owner, self._stacked(X), reset=False, allow_nd=True, **self._numbers)
+        X = self._stacked(X)
+        if self.are_tokens and X.shape[1:2] != self.shape:
+            fields = [TEXT_FIELDS[: n or 0] for n in ((self.shape or (0,))[0], X.shape[1])]
+            raise ValueError("X must have the fields {} of `fit`, got {}.".format(*fields))
+        X = validate_data(owner, X, reset=False, allow_nd=True, **self._numbers)
         if self._shape_of(X) != self.shape:
             raise ValueError(f"X must have shape {expected}, got {X.shape}.")
         return X
@@ -328,7 +333,7 @@ class Table(Inputs):
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         X = self._as_table(X)
         vars(owner).pop("n_features_in_", None)  # `validate_data` does not reset it for texts
-        y = column_or_1d(y, warn=True)
+        y = one_target(y)
         validate_data(owner, X, y, skip_check_array=True)
         X, y = indexable(X.astype(np.float64) if kind_of(X) == "b" else X, y)
         return self, X, y
@@ -364,7 +369,7 @@ class Nodes(Inputs):
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         owner.n_features_in_ = 1
-        y = labels_in_mask(X, column_or_1d(y, warn=True))
+        y = labels_in_mask(X, y)
         ids = np.asarray(X)
         check_consistent_length(np.flatnonzero(ids) if ids.dtype == bool else X, y)
         return self, X, y
@@ -376,15 +381,18 @@ class Nodes(Inputs):
 def rows_of(model: Any, X: Any) -> Any:
     """Convert a mapping or array of a transformers model's inputs to one array; see `as_rows`."""
     main = model.main_input_name
+    if not hasattr(X, "shape") and isinstance(next(iter(X), None), Mapping):  # one for each sample
+        X = {name: [each[name] for each in X] for name in X[0]}
     if not isinstance(X, Mapping):
         X = np.asarray(X)
         return X[:, None] if main == TEXT_FIELDS[0] and X.ndim == 2 else X
     known = TEXT_FIELDS if main == TEXT_FIELDS[0] else (main,)
     given = {name: values for name, values in X.items() if values is not None}
-    if main not in given or not set(given) <= set(known):
+    others = sorted(set(given).difference(known))
+    if main not in given or others:
         raise ValueError(
             f"{type(model).__name__} requires the field {main!r} and accepts {list(known)}, got "
-            f"{sorted(given)}."
+            f"{list(given)}; {f'drop {others}' if main in given else f'pass {main!r}, too'}."
         )
     if main != TEXT_FIELDS[0]:
         return _field(given[main], main)

@@ -195,11 +195,14 @@ def private_copy(module: nn.Module) -> nn.Module:
     Wrappers are removed, and weights that are computed in each pass become plain parameters.
     """
     if any(p.is_meta or is_lazy(p) for p in module.parameters()):
-        raise ValueError(
-            f"{type(module).__name__} holds no weights yet. If it is on the device 'meta', load "
-            "them: module.to_empty(device='cpu'), then module.load_state_dict(weights). If it has "
-            "lazy layers, call it once on some inputs, and train it."
+        load = (
+            "holds no weights yet. If it is on the device 'meta', load them: "
+            "module.to_empty(device='cpu'), then module.load_state_dict(weights). If it has lazy "
+            "layers, call it once on some inputs, and train it."
         )
+        if any(hasattr(part, "_hf_hook") for part in module.modules()):  # of accelerate
+            load = "offloads its weights; load it on one device, without `device_map`."
+        raise ValueError(f"{type(module).__name__} {load}")
     copy = _without_wrappers(_copied(module)).cpu().eval()
     _fold_weights(copy)
     copy.requires_grad_(False)
@@ -214,10 +217,11 @@ def private_copy(module: nn.Module) -> nn.Module:
 
 def _copied(module: nn.Module) -> nn.Module:
     # torch.export overrides `eval` to raise an error.
-    if isinstance(module, torch.jit.ScriptModule) or "eval" in vars(module):
+    scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
+    if scripted or "eval" in vars(module):
         raise TypeError(
-            "Cannot adopt a ScriptModule, or a module of torch.export, which has no evaluation "
-            "mode; pass the torch.nn.Module it was made from."
+            "Cannot adopt a ScriptModule, even as a part of the network, or a module of "
+            "torch.export, which has no evaluation mode; pass the torch.nn.Module it was made from."
         )
     kept = (value for part in module.modules() for value in vars(part).values())
     copies = {id(x): x.detach().clone() for x in kept if isinstance(x, Tensor) and not x.is_leaf}

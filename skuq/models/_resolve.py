@@ -155,12 +155,12 @@ def _noted_texts(given: Given, X: Any) -> Iterator[None]:
     try:
         yield
     except (AttributeError, TypeError, ValueError) as error:
-        if is_texts(X):
-            error.add_note(
-                f"X holds texts, one for each sample. If {type(given.estimator).__name__} does not "
-                "accept texts, add a step that converts them to numbers: "
-                "make_pipeline(TfidfVectorizer(), estimator)."
-            )
+        if is_texts(X) and "predict_proba" not in str(error):
+            tokenise = "the tokeniser's output: tokenizer(texts, padding=True, truncation=True)"
+            convert = "numbers: make_pipeline(TfidfVectorizer(), estimator), for instance"
+            cure = convert if given.pretrained is None else tokenise
+            name = type(given.trained).__name__
+            error.add_note(f"X holds texts. If {name} does not accept texts, it needs {cure}.")
         raise
 
 

@@ -341,7 +341,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     def _labelled_inputs(self, given: Given, X: Any, y: Any) -> tuple[Any, Any]:
         if self._takes_nodes:
-            y = None if y is None else labels_in_mask(X, column_or_1d(y, warn=True))
+            y = None if y is None else labels_in_mask(X, y)
             X = _outputs.node_ids(X)
         if given.pretrained is None:
             validation.refuse_several_inputs(X)
@@ -353,11 +353,15 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if y is None and is_prefit(self.estimator) and hasattr(self.estimator, "predict"):
             return indexable(X)[0], self.estimator.predict(X)
         if y is None:
-            raise ValueError(
-                "This OODDetector requires y to be passed, but the target y is None: its estimator "
+            train = (
                 "must be trained. Pass y, or a fitted model with `predict` in a FrozenEstimator."
             )
-        y = column_or_1d(y, warn=True)
+            own = "is a module. Pass labels or its own predictions: module(X).argmax(1)."
+            raise ValueError(
+                "This OODDetector requires y to be passed, but the target y is None: its estimator "
+                f"{own if is_module(given.learner) else train}"
+            )
+        y = validation.one_target(y)
         return tuple(indexable(X, validation.checked_labels(y, "y") if y.dtype == object else y))
 
     def _hold_out(

@@ -115,13 +115,12 @@ class NetworkOutputs(Evaluator):
         """Outputs for preprocessed rows."""
         from skuq._networks import SampleFeatures, evaluate
 
-        there = self.model.resolved(device)
+        there, logits = self.model.resolved(device), None
+        if self.is_classifier:  # first, because it names what is wrong with inputs
+            logits = self.model.outputs(inputs, device).double().numpy()
         layer = SampleFeatures(self.model.on(there), self.layer)
         features = evaluate(layer, inputs, device=there).flatten(1).float().numpy()
-        if not self.is_classifier:
-            return RowOutputs(X, features)
-        logits = self.model.outputs(inputs, device).double().numpy()
-        return RowOutputs(X, features, logits, log_softmax(logits))
+        return RowOutputs(X, features, logits, None if logits is None else log_softmax(logits))
 
 
 @dataclass(frozen=True)

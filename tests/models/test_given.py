@@ -92,6 +92,10 @@ def test_regressors_follow_the_same_rule(n_outputs):
     module, y = MLP(4, n_outputs), Y.astype(float)
     taken = fit_model(module, X, y, regression=True, n_outputs=n_outputs, **TRAINING)
     assert torch.equal(taken.module[0].weight, module[0].weight)
+    flat = nn.Sequential(taken.module, nn.Flatten(0))  # one number for each input, as (n_samples,)
+    if n_outputs == 1:
+        same = fit_model(flat, X, y, regression=True, **TRAINING)
+        torch.testing.assert_close(same.outputs(same.inputs(X)), taken.outputs(taken.inputs(X)))
     net = NeuralNetRegressor(MLP(4, 1), **OPTIONS)
     for model in (net, MLPRegressor(hidden_layer_sizes=(3,), tol=1.0, random_state=0)):
         model.fit(X, y[:, None].astype(np.float32) if model is net else y)
@@ -169,6 +173,10 @@ def thirds(rows):
     return np.full((len(rows), 3), 1 / 3)
 
 
+def second(rows):
+    return np.full((len(rows), 1), 0.4)
+
+
 @pytest.mark.parametrize(
     ("make", "estimator", "error", "message"),
     [
@@ -180,7 +188,7 @@ def thirds(rows):
         (skuq.QUAMClassifier, from_function(thirds, [0, 1, 2]), TypeError, "OODDetector"),
         (lambda f: from_function(f, [0, 0]), thirds, ValueError, "different labels"),
         (skuq.ReferenceClassifier, from_function(thirds, [0, 1]), ValueError, r"\(\d+, 2\).* 3\)"),
-        (skuq.ReferenceClassifier, from_function(len, [0, 1]), ValueError, "pass both columns"),
+        (skuq.ReferenceClassifier, from_function(second, [0, 1]), ValueError, "pass both columns"),
     ],
 )
 def test_bare_functions_and_their_wrong_results_are_refused(make, estimator, error, message):

@@ -8,6 +8,7 @@ from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import (
@@ -22,6 +23,7 @@ from sklearn.preprocessing import StandardScaler
 from skorch import NeuralNet, NeuralNetBinaryClassifier, NeuralNetClassifier, NeuralNetRegressor
 from torch import nn
 
+import skuq
 from skuq._networks import MLP
 from skuq.models import adopt, classes_of_logits, fit_model
 from tests.written import Written
@@ -195,3 +197,35 @@ def test_labels_and_outputs_that_do_not_fit(model, y, message):
 def test_labels_may_be_fewer_than_logits_if_they_are_codes():
     codes = classes_of_logits(torch.zeros(1, 5), np.array([0, 3]))
     np.testing.assert_array_equal(codes, np.arange(5))
+
+
+TEXTS = np.array([f"text {word}" for word in "abcdefghijkl"])
+NET, OFFLOADED, LOADED = MLP(4, 3), MLP(4, 3).to("meta"), MLP(4, 3)
+OFFLOADED._hf_hook = None  # of accelerate
+SCRIPTED = nn.Sequential(torch.jit.trace(nn.Linear(4, 3), torch.ones(1, 4)))
+ALPHA, DROPOUT = (nn.Sequential(kind(), NET) for kind in (nn.AlphaDropout, nn.Dropout))
+VECTORISED = make_pipeline(TfidfVectorizer(), LOGISTIC)
+HOT, MASKS, OWN = np.eye(3)[Y], np.zeros((12, 8, 8)), NET(torch.tensor(X)).argmax(1)
+
+
+@pytest.mark.filterwarnings("ignore:A part of X|No input can be:UserWarning")
+@pytest.mark.parametrize(
+    ("kind", "model", "data", "message", "usable", "usable_data"),
+    [
+        (skuq.OODDetector, LOGISTIC, (TEXTS, TWO), "TfidfVectorizer", VECTORISED, (TEXTS, TWO)),
+        (skuq.OODDetector, NET, (X, HOT), "y.argmax", NET, (X, HOT.argmax(axis=1))),
+        (skuq.CalibrationAuditor, NET, (X, HOT), "y.argmax", NET, (X, HOT.argmax(axis=1))),
+        (skuq.LaplaceClassifier, NET, (X, HOT), "y.argmax", NET, (X, HOT.argmax(axis=1))),
+        (skuq.OODDetector, NET, (X, MASKS), "embeddings as X, without y", None, (X,)),
+        (skuq.OODDetector, NET, (X,), "module(X).argmax(1)", NET, (X, OWN)),
+        (skuq.ReferenceClassifier, SCRIPTED, (X, Y), "pass the torch.nn.Module", NET, (X, Y)),
+        (skuq.ReferenceClassifier, OFFLOADED, (X, Y), "load it on one device", LOADED, (X, Y)),
+        (skuq.MCDropoutClassifier, ALPHA, (X, Y), "not AlphaDropout", DROPOUT, (X, Y)),
+    ],
+)
+def test_what_an_error_advises_works(kind, model, data, message, usable, usable_data):
+    params = {"n_bins": 2} if kind is skuq.CalibrationAuditor else {}
+    with pytest.raises((TypeError, ValueError)) as caught:
+        kind(model, **params).fit(*data)
+    assert message in " ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
+    kind(usable, **params).fit(*usable_data)

@@ -216,13 +216,26 @@ def test_a_model_of_one_label_is_a_regressor():
 def test_wrong_fields_and_outputs_are_named():
     ids = np.ones((4, 2))
     for X, message in (
-        ({"attention_mask": ids}, "'input_ids'"),
-        ({"input_ids": ids, "position_ids": ids}, "position_ids"),
+        ({"attention_mask": ids}, "pass 'input_ids', too"),
+        ({"input_ids": ids, "labels": ids}, r"drop \['labels'\]"),
         ({"input_ids": [[1, 2], [1]]}, "equal length"),
         ({"input_ids": ids, "attention_mask": np.ones((4, 3))}, "shape .* in all"),
     ):
         with pytest.raises(ValueError, match=message):
             skuq.ReferenceClassifier(bert()).fit(X, np.arange(4) % 3)
+    model, X = made("bert")
+    fitted = skuq.OODDetector(model, random_state=0).fit(X, Y)
+    for change, message in (
+        ({"attention_mask": None}, "fields .*'attention_mask'.* of `fit`"),
+        ({"input_ids": X["input_ids"] + 45}, "an id has no embedding"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            fitted.predict({**X, **change})
+    by_row = [{name: values[k] for name, values in X.items()} for k in range(N)]
+    np.testing.assert_array_equal(as_rows(model, by_row), as_rows(model, X))
+    with pytest.raises(ValueError, match="numbers") as caught:
+        skuq.OODDetector(model).fit(["a text", "b text"] * 9, [0, 1] * 9)
+    assert "tokenizer(texts, padding=True, truncation=True)" in caught.value.__notes__[0]
     with pytest.raises(ValueError, match="multi-label"):
         adopt(bert(problem_type="multi_label_classification"))
     bare = transformers.BertModel(transformers.BertConfig(vocab_size=50, **SMALL))
