@@ -321,9 +321,10 @@ class UADQNAlgorithm(QuantileDQN):
         # too, whereas uniformly random actions would ignore risk.
         assert self._last_obs is not None  # environments were reset
         with torch.no_grad():
-            quantiles = self.quantile_net.quantiles(obs_as_tensor(self._last_obs, self.device))
-            actions = self.quantile_net.chosen(quantiles).cpu().numpy()
-        self._last_choice = quantiles.cpu().numpy(), actions
+            observations = obs_as_tensor(self._last_obs, self.device)
+            quantiles = self.quantile_net.quantiles(observations).cpu().numpy()
+        actions = self.quantile_net.chosen(quantiles)
+        self._last_choice = quantiles, actions
         if self.num_timesteps % self.DECISION_INTERVAL < n_envs:
             for name, value in self.decision._asdict().items():
                 self.logger.record_mean(f"rollout/{name}", value)
