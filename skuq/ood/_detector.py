@@ -62,10 +62,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     scores : "auto" or list of str or callable, default="auto"
         Scores to combine. "auto" uses all scores that apply to the model and the inputs:
 
-        - "neighbors": mean distance to the ten nearest training inputs. Features are the inputs of
-          a learner or, in a network, the inputs of the first layer that receives one vector per
-          sample. Those of tables are standardised; others are scaled to unit length or
-          standardised, depending on which neighbours predict the labels better.
+        - "neighbors": mean distance to the ten nearest training inputs: the inputs of a learner or,
+          in a network, of the first layer that receives one vector per sample. Those of tables are
+          standardised; others are scaled to unit length or standardised, depending on which
+          neighbours predict the labels better.
         - "epistemic": epistemic uncertainty of a skuq estimator.
         - For embeddings, learned or of at least 32 features: "entropy" and "energy" of a
           classifier's predictions; "total", the total uncertainty of a skuq estimator; with at
@@ -104,10 +104,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     input is compared with the held-out inputs of a fold by surprises that do not depend on this
     fold (CV+, Barber et al.); at most twice the false alarm rate is proved for this comparison.
 
-    The false alarm rate holds in expectation over the draw of the held-out inputs, which must have
-    the distribution of new inputs and must not be used for training. With n held-out inputs, the
-    rate of one fitted detector has a standard deviation of about ``sqrt(rate / n)``. P-values of
-    training inputs are too large, because each input is its own nearest neighbour. A pipeline
+    The false alarm rate holds in expectation over the draw of the held-out inputs. With n of them,
+    the rate of one fitted detector has a standard deviation of about ``sqrt(rate / n)``. P-values
+    of training inputs are too large, because each input is its own nearest neighbour. A pipeline
     around the detector does not transform `X_held_out`; pass the pipeline as `estimator` instead.
 
     References
@@ -193,10 +192,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If `y` is missing, inputs are invalid, a score does not apply to the model or the
-            inputs, or the model was trained on held-out nodes.
-        TypeError
-            If the estimator is of an unsupported type.
+            If `y` is missing, a score does not apply to the model or the inputs, or the model was
+            trained on held-out nodes.
 
         Warns
         -----
@@ -289,8 +286,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def score_samples(self, X: Any) -> FloatArray:
         """Compute p-values minus up to 1e-9, by which the combined surprise breaks their ties.
 
-        The scores, (n_samples,), float64, are smaller for more unusual inputs, even if these are
-        more unusual than all held-out inputs.
+        Smaller scores, (n_samples,), are more unusual, also beyond all held-out inputs.
         """
         check_is_fitted(self)
         return self._combination.ranks(self._scores_of(X))

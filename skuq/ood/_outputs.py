@@ -28,8 +28,7 @@ class RowOutputs:
     """Rows, their features and the model's outputs, as far as there are any."""
 
     X: Any  # the rows themselves, (n_samples, ...)
-    # Features for distances, without missing values, (n_samples, n_features); may be sparse. They
-    # are the inputs of a learner, or of the first layer that receives one vector per sample.
+    # Features for distances, without missing values, (n_samples, n_features); may be sparse.
     features: Any = None
     logits: FloatArray | None = None  # of a classifier, (n_samples, n_classes)
     log_proba: FloatArray | None = None  # of a classifier, (n_samples, n_classes)
@@ -47,10 +46,7 @@ class Evaluator:
         raise NotImplementedError
 
     def of_all(self, X: Any, device: Any, codes: NDArray[np.int64] | None = None) -> RowOutputs:
-        """Outputs for all rows of classes `codes`, with the logits and probabilities of some rows.
-
-        These would need more memory than the rows if there are many classes.
-        """
+        """Outputs of all rows of classes `codes`, with logits, which need memory, of some rows."""
         parts: list[RowOutputs] = []
         loss = 0.0
         for start, batch in enumerate(batches_of(X)):
@@ -138,8 +134,7 @@ class LearnerOutputs(Evaluator):
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
         if core.network is not None:
-            # The logits of the network are used only if the predictions of the estimator are those
-            # of this single network. The predictions of an ensemble are not.
+            # The predictions of an ensemble are not those of a single network's logits.
             own = getattr(type(estimator), "predict_proba", None)
             predicts = own is ModelClassifierMixin.predict_proba or hasattr(estimator, "as_model")
             is_classifier = model.classes is not None and predicts
@@ -199,10 +194,7 @@ def _has_logits(learner: Any, examples: Any) -> bool:
 
 @dataclass(frozen=True)
 class NodeOutputs(Evaluator):
-    """Evaluator of a node classifier, with the energy of its logits diffused over the graph.
-
-    If the classifier averages over similar nodes, the energy is also diffused over similar nodes.
-    """
+    """Evaluator of a node classifier; energy is diffused over the graph and similar nodes."""
 
     estimator: Any
     energy: FloatArray  # (n_nodes,)
@@ -231,11 +223,7 @@ def node_ids(X: Any) -> NDArray[np.int64]:
 
 
 def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
-    """Refuse held-out nodes that are repeated or were used for training.
-
-    Warn if the estimator does not know which nodes of its graph were used for training. `given`
-    states whether the user passed the held-out nodes.
-    """
+    """Refuse held-out nodes that are repeated or were trained on; warn if this is unknown."""
     distinct, count = np.unique(nodes, return_counts=True)
     repeated = distinct[count > 1]
     if len(repeated):

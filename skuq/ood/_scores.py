@@ -27,7 +27,7 @@ MOST_REFERENCES = 50_000  # maximum number of training rows in the nearest-neigh
 _FEWEST_DIRECTIONS = 32  # minimum number of features of embeddings
 _N_CHOICE = 2000  # maximum number of rows on which metrics are compared
 # Embeddings have equal lengths if the standard deviation of the lengths, divided by their mean, is
-# at most this number, which suffices for half precision.
+# at most this number.
 _SAME_LENGTH = 1e-2
 _SHARE_OF_TAIL = 0.1
 _LARGEST = 1e100  # largest score and largest surprise; replaces NaN and larger values
@@ -191,11 +191,7 @@ class Neighbors(Score):
 
 
 class Standardised:
-    """Euclidean distances in units of each feature's standard deviation.
-
-    Indicator features of categories all have the same scale, even if the category is rare: two rows
-    that differ only in one category have a distance of 1.
-    """
+    """Euclidean distances in standard deviations; rows that differ in one category are 1 apart."""
 
     def __init__(self, features: Any):
         # Distances do not depend on the mean, and centring would make sparse features dense.
@@ -355,9 +351,8 @@ def _bounded(scores: FloatArray) -> FloatArray:
 class Tail:
     """Surprise at a score: the negative log of its p-value among the held-out scores.
 
-    Beyond the 90 % quantile of the held-out scores, the surprise grows linearly, as if the largest
-    tenth of the scores were exponentially distributed. Therefore, two different scores above all
-    held-out scores still have different surprises.
+    Beyond their 90 % quantile it grows linearly, as if the largest tenth were exponentially
+    distributed, so that scores above all held-out scores still differ.
     """
 
     ordered: NDArray[np.float64]  # scores of the held-out inputs, ascending, (n_held_out,)
@@ -374,8 +369,7 @@ class Tail:
         share = (len(above) + 1) / (len(ordered) + 1)
         if len(above):
             return cls(ordered, start, share, float((above - start).mean()))
-        # All scores in the tail are equal, as can happen with counts: use the standard deviation,
-        # or 1.
+        # All scores in the tail are equal, as counts can be.
         return cls(ordered, start, share, float(ordered.std()) or 1.0)
 
     def surprise(self, scores: FloatArray) -> FloatArray:
@@ -393,13 +387,11 @@ class Tail:
 class Combination:
     """A statistic of several scores, compared with the statistic of held-out inputs.
 
-    The statistic is the sum over groups of the mean squared surprise within each group. Scores of
-    one group, such as all scores computed from logits, therefore count as one score. A large
-    surprise in one group outweighs small surprises in all groups.
+    The statistic is the sum over groups of the mean squared surprise within each group, such as
+    all scores computed from logits. A large surprise in one group outweighs small ones in all.
 
-    Held-out inputs are divided into folds. An input is compared with those of a fold by tails
-    that were fitted without this fold, so that both are new to the tails (CV+). For one score,
-    this is the comparison of the scores themselves.
+    An input is compared with the held-out inputs of each fold by tails that were fitted without
+    this fold, so that both are new to the tails (CV+). One score is compared itself.
     """
 
     groups: dict[str, str]  # group of each score
@@ -420,10 +412,7 @@ class Combination:
         weight: FloatArray | None = None,
         units: NDArray[np.int64] | None = None,
     ) -> Self:
-        """Fit the combination to scores of held-out inputs, each of shape (n_held_out,).
-
-        Inputs of the same of the `units` share a fold.
-        """
+        """Fit to scores of held-out inputs, (n_held_out,) each; those of a unit share a fold."""
         n_rows = len(next(iter(scores.values())))
         units = np.arange(n_rows) if units is None else np.unique(units, return_inverse=True)[1]
         counts = independent_counts(weight, units)

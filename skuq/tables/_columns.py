@@ -305,10 +305,7 @@ class Cleaned(NamedTuple):
     },
 )
 class CleanColumns(BaseEstimator):
-    """Convert a table to the training columns, in training order: floats, or text as objects.
-
-    Columns that are not in the training table are dropped. All kinds of missing values become NaN.
-    """
+    """Convert a table to the training columns in their order: floats with NaN, or text."""
 
     def __init__(self, read_text: bool = True, names: dict[str, str] | None = None) -> None:
         # Whether to parse dates and numbers in text, and to drop uninformative columns.

@@ -232,8 +232,7 @@ def hold_out(
     if regression:
         split = train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
     else:
-        # The first n_held rows of `order` contain at most half of the rows of each class that has
-        # two or more rows. Thus, training rows of each of these classes remain.
+        # The first n_held rows of `order` hold at most half of each class with two or more rows.
         random = np.random.RandomState(random_state)
         order = proportional_order(y, random.permutation(len(y)), random)
         split = [order[n_held:], order[:n_held]]
@@ -377,10 +376,7 @@ class HeldOutMixin:
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Return the loss on the held-out rows, and that of the class frequencies or the mean.
-
-        The loss is the log loss in nats, or for regression the mean squared error.
-        """
+        """Return the log loss in nats (or mean squared error) on held-out rows, and of guessing."""
         label = self.held_out_["label"]
         if self.classes_ is None:
             error = self.held_out_mean((label - self.held_out_[PREDICTION]) ** 2)
@@ -422,17 +418,15 @@ class HeldOutMixin:
         coverage : float, default=0.9
             Nominal coverage of the sets or intervals.
         by : str, default=None
-            Groups to measure separately: the categories of a column of `held_out_groups_`.
-            Coverage is nominal on average over all rows, not in each group.
+            Column of `held_out_groups_`; its categories are measured separately. Coverage is
+            nominal on average over all rows, not in each group.
 
         Returns
         -------
-        coverage : float
-            Share of the rows whose set or interval contains the true value.
-        size : float
-            Mean number of classes in a set, or median width of the intervals.
-
-        With `by`, a DataFrame with one row per group: ``rows``, ``coverage`` and ``size``.
+        coverage, size : float
+            Share of the rows whose set or interval contains the true value, and mean number of
+            classes in a set, or median width of the intervals. With `by`, a DataFrame with one row
+            per group: ``rows``, ``coverage`` and ``size``.
         """
         covered, size = self._measured(coverage)
         middle = "median" if self.classes_ is None else "mean"
@@ -472,10 +466,9 @@ class HeldOutMixin:
         return [*self._held_out_groups.columns]
 
     def measured_by_class(self, coverage: float = 0.9) -> pd.DataFrame:
-        """Measure accuracy and coverage on the held-out rows of each true class.
+        """Return ``rows``, ``accuracy`` and ``coverage`` (`measured_coverage`) of each true class.
 
         The coverage of a rare class may be much lower than the nominal coverage of all rows.
-        Returns ``rows``, ``accuracy``, and ``coverage`` as in `measured_coverage`, per class.
         """
         self._require("classification", "classes")
         held = self.held_out_
@@ -487,10 +480,7 @@ class HeldOutMixin:
         return measured
 
     def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
-        """Return intervals for the held-out rows, calibrated as in `measured_coverage`.
-
-        Endpoints are in units of the target and the order of `held_out_`; NaN if not measured.
-        """
+        """Return intervals of `held_out_` as calibrated in `measured_coverage`, or NaN."""
         check_coverage(coverage)
         self._require("regression", "intervals")
         limits = self._limits_of_others(coverage)

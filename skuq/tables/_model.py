@@ -182,8 +182,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     ) -> Self:
         """Train on a table.
 
-        Rows without a target are dropped, and uninformative columns: columns without values, text
-        columns whose values hardly repeat, and row numbers. ``notes_`` lists them.
+        Rows without a target and uninformative columns (without values, with text that hardly
+        repeats, or with row numbers) are dropped; ``notes_`` lists them.
 
         Parameters
         ----------
@@ -211,11 +211,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         sample_weight : str or array-like of shape (n_rows,), default=None
             Column, which is not a feature, or weights >= 0, of which only ratios matter: a row of
             weight 2 stands for twice as many rows. They apply to training, calibration and metrics.
-
-        Returns
-        -------
-        TableModel
-            The fitted model.
 
         Raises
         ------
@@ -486,10 +481,9 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     def count(self, table: Any) -> pd.DataFrame:
         """Count special values by column; the counts of parts of a table can be added up.
 
-        Returns one row per column. ``rows`` is the number of rows that can be scored; ``missing``,
-        ``unseen`` and ``out_of_range`` count values in these rows. ``ranges`` counts cells such as
-        "10 - 20", which are read as their midpoint, and ``unread`` the cells because of which a row
-        cannot be scored.
+        Returns one row per column: ``rows`` that can be scored, their ``missing``, ``unseen`` and
+        ``out_of_range`` values, ``ranges``, cells such as "10 - 20", which are read as their
+        midpoint, and ``unread``, the cells because of which a row cannot be scored.
         """
         cleaned, unread = self._rows(as_frame(table, NEW))
         X = cleaned.without(unread)

@@ -78,8 +78,6 @@ class StorageMixin:
         ------
         TableError
             If the folder exists, or the model can only be stored as a pickle.
-        ImportError
-            If skops is missing (extra ``skops``).
         """
         check_is_fitted(self)
         check_savable(folder)
@@ -117,11 +115,6 @@ class StorageMixin:
             Folder that `save` has written.
         trust : bool, default=False
             Whether to load a pickled model, which can run arbitrary code.
-
-        Returns
-        -------
-        TableModel
-            A model with the same predictions as the saved model.
 
         Raises
         ------
@@ -163,8 +156,7 @@ def _skops() -> Any:
 class _NotImported(MetaPathFinder):
     """Context manager that makes the import of certain packages fail in this thread.
 
-    To list all estimators, skops imports all modules of scikit-learn, which then skips its adapters
-    for arrays of these packages. Importing the packages takes seconds.
+    To list all estimators, skops would import their adapters in scikit-learn, for seconds.
     """
 
     def __init__(self, *packages: str) -> None:

@@ -121,10 +121,7 @@ class Learner(BaseEstimator):
 @stored("tables.encoder")
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Inputs of a learner from clean rows: scaled numbers, and categories looked up in tables.
-
-    The transformers of scikit-learn from which it is made take much longer for a few rows.
-    """
+    """Inputs of a learner from clean rows; scikit-learn's transformers are slow for a few rows."""
 
     numbers: list[str]
     fill: FloatArray  # for missing numbers, (n_numbers,)
@@ -168,12 +165,11 @@ def encoded(
 
     Trees get numbers, codes of categories, and target `means` of text columns with many categories.
     Missing numbers and unseen categories become NaN. Numeric columns with few values are imputed:
-    in a subset of the rows, such a column may have no value at all, for which trees raise an error.
+    trees raise an error if such a column has no value in a subset of the rows.
 
-    Other learners get scaled numbers and one-hot indicators of categories; scaled `means` replace
-    the indicators of many categories. Missing numbers are replaced by the median and marked by an
-    indicator. An extra indicator marks unseen categories; it is 0 in all training rows, so training
-    does not determine its effect.
+    Other learners get scaled numbers and one-hot indicators of categories, or scaled `means`.
+    Missing numbers are replaced by the median and marked by an indicator. An extra indicator marks
+    unseen categories; it is 0 in all training rows, so training does not determine its effect.
     """
     values = X[[*numbers]]
     fill, marked = values.median().fillna(0.0), values.isna().any()

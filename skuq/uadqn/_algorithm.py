@@ -48,16 +48,13 @@ EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final
 class QuantileDQN(CheckedAgent, QRDQN):
     """QR-DQN of sb3-contrib with the quantile loss of the paper and a faster update.
 
-    The loss is Eq. 1, without the Huber smoothing of sb3-contrib. Everything else, including
-    epsilon-greedy exploration, is as in sb3-contrib. `UADQNAlgorithm` trains its value network in
-    the same way, and differs only in the choice of actions.
+    The loss is Eq. 1, without the Huber smoothing of sb3-contrib. Exploration is
+    epsilon-greedy, as there. `UADQNAlgorithm` trains its value network in the same way.
 
     Parameters
     ----------
-    policy : {"MlpPolicy", "CnnPolicy", "GridPolicy", "MultiInputPolicy"} or type
+    policy, env
         As in `UADQNAlgorithm`.
-    env : gymnasium.Env, VecEnv or str
-        Environment with a discrete action space.
     **options
         Options of `sb3_contrib.QRDQN`. Some defaults are the paper's (its Table 1), not those of
         sb3-contrib, which are in parentheses:
@@ -279,8 +276,7 @@ class UADQNAlgorithm(QuantileDQN):
             **options,
         )
         self.noise_scale = noise_scale
-        # The most recent actions, and the quantiles by which they were chosen, of shape
-        # (n_members, n_envs, n_actions, n_quantiles), for the property `decision`.
+        # The most recent actions, and the quantiles by which they were chosen, for `decision`.
         self._last_choice: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
@@ -308,17 +304,13 @@ class UADQNAlgorithm(QuantileDQN):
         episode_start: Any = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, Any]:
-        """Choose actions by Thompson sampling, or by the highest value if `deterministic`.
-
-        Parameters and results are as in `sb3_contrib.QRDQN.predict`.
-        """
+        """Choose actions by Thompson sampling or, if `deterministic`, the highest value."""
         return self.policy.predict(observation, state, episode_start, deterministic)
 
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        # Actions are chosen in this way even before the first update. Untrained networks explore,
-        # too, whereas uniformly random actions would ignore risk.
+        # This holds even before the first update: uniformly random actions would ignore risk.
         assert self._last_obs is not None  # environments were reset
         with torch.no_grad():
             observations = obs_as_tensor(self._last_obs, self.device)

@@ -33,8 +33,8 @@ class Trusted:
 MAX_ENVS = 256  # maximum number of environments that are stepped together
 # Maximum number of steps of an episode if the environment sets no limit: half an hour of Atari.
 MAX_STEPS = 27_000
-# Bound on observations and rewards. A return is a sum of many rewards, and a variance is in squared
-# units of the return. Networks compute variances in float32, whose maximum is 3e38.
+# Bound on observations and rewards: the variance of a return, a sum of many rewards, has the square
+# of their unit, and the maximum of float32 is 3e38.
 LARGEST = 1e18
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
@@ -168,10 +168,8 @@ def ensure_registered(env: Any) -> None:
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Wrapper that resets episodes with given seeds, one after the other."""
 
-    # In the first round, episode i is reset with the i-th seed. In later rounds, the seed is
-    # derived from the i-th seed and the number of the round. If the seeds were repeated, the random
-    # events of an episode would be repeated in each round, and the agent would learn that these
-    # events are certain.
+    # In later rounds, the seed is derived from the i-th seed and the number of the round. The agent
+    # would otherwise learn that the repeated random events of an episode are certain.
 
     def __init__(self, env: Env, seeds: Sequence[int]):
         super().__init__(env)
@@ -289,8 +287,7 @@ def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # This test runs in every step; `vdot` is fast, because it passes over the array once and
-        # creates no temporary array. NaN fails the test, because a comparison with NaN is False.
+        # In every step; `vdot` creates no temporary array. NaN fails the test.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= LARGEST**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= LARGEST))

@@ -1,8 +1,7 @@
 """Stacked layers, which evaluate several networks of the same shape in one batch.
 
-Weights have shape (n_members, inputs, outputs). With this shape, the batched products of the
-forward and the backward pass need no transposed copies. Each network has its own gain of the
-orthogonal initialisation. Biases are 0 until `draw_biases` is called.
+With weights of shape (n_members, inputs, outputs), the batched products of both passes need no
+transposed copies.
 """
 
 import math
@@ -63,8 +62,8 @@ class StackedConv2d(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (n_samples, h, w, in) to patches (n_samples * h' * w', in * k * k)."""
-        # The product of patches and filters, in `evaluate_layers`, has the memory layout that the
-        # next layer needs. The result of a convolution, and its gradient, would have to be copied.
+        # The product of patches and filters has the memory layout that the next layer needs; the
+        # result of a convolution, and its gradient, would have to be copied.
         return images.flatten(1).index_select(1, self.patches).view(-1, self.weight[0, 0].numel())
 
 
@@ -154,9 +153,8 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
 
 
-# For the networks of agents, the standard deviation of the initial biases, divided by the standard
-# deviation of the weights. With 0, all networks would agree where observations are zero. With 1,
-# exploration would take too long on the windy cliff.
+# Standard deviation of the initial biases, relative to that of the weights, in agents. With 0, all
+# networks agree where observations are zero; with 1, exploration takes too long on the windy cliff.
 AGENT_BIASES = 0.1
 
 
@@ -166,10 +164,8 @@ def draw_biases(
 ) -> None:
     """Draw biases from N(0, s), s = `relative_spread` * standard deviation of a layer's weights."""
     # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
-    # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,
-    # and the epistemic uncertainty would be 0 there. In addition, all kinks of ReLU networks would
-    # lie at the input 0. At this input, the kinks have no gradient that could move them, and the
-    # anchors would hold them there.
+    # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0.
+    # All kinks of ReLU networks would lie there, where no gradient could move them.
     parameters = dict(module.named_parameters())
     for name, bias in parameters.items():
         weight = parameters.get(name.removesuffix("bias") + "weight")
@@ -193,8 +189,8 @@ class QuantileNetworks(nn.Module):
         gains = [prior_gain] * n_members
         self.networks = stacked_mlp(sizes, gains, ACTIVATIONS[activation]).double()
         if n_varying is not None:
-            # If there are more inputs than units, orthogonal initialisation divides the gain among
-            # the inputs. Only the inputs that vary in training should share the gain.
+            # Orthogonal initialisation divides the gain among more inputs than units: only the
+            # inputs that vary in training should share it.
             with torch.no_grad():
                 first = cast(StackedLinear, self.networks[0])
                 first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)
@@ -210,8 +206,7 @@ class AnchoredLoss(nn.Module):
     """Quantile loss of all networks plus the squared distance of each network from its anchor."""
 
     # Minima from independent initial weights are approximate posterior samples (randomised MAP
-    # sampling). Because the networks share no weights, minimising the sum of their losses trains
-    # each network independently. `n_samples` is the sum of the sample weights.
+    # sampling); the sum of the losses trains each network independently.
 
     def __init__(self, module: QuantileNetworks, noise_scale: float, n_samples: float):
         super().__init__()

@@ -107,8 +107,7 @@ class _VmappedExtractor(nn.Module):
         self.constants = nn.Module()
         for name, buffer in buffers.items():
             self.constants.register_buffer(self.keys[name], buffer)
-        # In a tuple, the template is not a submodule, so `parameters()` omits its parameters. They
-        # are never used.
+        # In a tuple, the template is not a submodule, whose unused parameters would be listed.
         self.template = (deepcopy(extractors[0]).to("meta"),)
 
     def forward(self, observations: Any) -> Tensor:
@@ -127,11 +126,10 @@ def stack_extractors(
     make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float], rectified: bool = True
 ) -> tuple[nn.Module, int]:
     """Build feature extractors of several networks as one module; also return its output width."""
-    # Outputs have shape (n_members, n_samples, features). If the extractor has no trainable
-    # weights, all networks use the same features, of shape (n_samples, features). For `GridCNN`
-    # and ReLU, outputs are patches, to which `evaluate_layers` applies the filters. Frozen weights
-    # keep the values that `make` has set; trainable weights of linear and convolutional layers are
-    # initialised again.
+    # Outputs have shape (n_members, n_samples, features), or (n_samples, features) for all networks
+    # if the extractor has no trainable weights. For `GridCNN` and ReLU, outputs are patches, to
+    # which `evaluate_layers` applies the filters. Frozen weights keep the values that `make` has
+    # set; trainable weights of linear and convolutional layers are initialised again.
     first = make()
     if any(isinstance(module, MODAL) for module in first.modules()):
         raise ValueError(
@@ -422,10 +420,9 @@ class MultiInputPolicy(MlpPolicy):
 
 def policy_for(space: Space) -> str:
     """Return the name of the policy for an observation space."""
-    # As in stable-baselines3, images are uint8 arrays with values from 0 to 255. A
-    # three-dimensional array of float or bool counts as a grid (height, width, channels) if two
-    # conditions hold: its height and its width are smaller than those of an image, and the number
-    # of channels exceeds neither the height nor the width. All other arrays are flattened.
+    # As in stable-baselines3, images are uint8 arrays. A three-dimensional array of float or bool
+    # is a grid (height, width, channels) if height and width are smaller than those of an image,
+    # and the number of channels exceeds neither. All other arrays are flattened.
     if isinstance(space, spaces.Dict):
         return "MultiInputPolicy"
     if is_image_space(space):

@@ -1,11 +1,9 @@
 """Quantile loss, variances from quantiles, and values of actions.
 
-Levels, the loss with its exact gradient, and Bellman targets are functions of tensors. The
-variances (Eq. 4 to 7) and the values of actions (Algorithm 1) accept numpy arrays or tensors of
-shape (n_members, ..., n_quantiles). The first axis contains networks, which are samples from the
-posterior, and the last axis contains quantile levels. Axes in between (observations, actions) are
-kept. Equations and propositions are numbered as in Clements et al., "Estimating Risk and
-Uncertainty in Deep Reinforcement Learning", 2019.
+The variances (Eq. 4 to 7) and the values of actions (Algorithm 1) accept numpy arrays or tensors of
+shape (n_members, ..., n_quantiles), of networks that are samples from the posterior. Equations and
+propositions are numbered as in Clements et al., "Estimating Risk and Uncertainty in Deep
+Reinforcement Learning", 2019.
 """
 
 from typing import Any, TypeVar
@@ -19,10 +17,9 @@ Array = TypeVar("Array", bound=Any)  # numpy.ndarray or torch.Tensor
 def quantile_levels(n_quantiles: int, kind: str = "midpoint", **options: Any) -> Tensor:
     """Return the levels of equally weighted quantiles: midpoints, or i / (N + 1) for "paper".
 
-    Equal weights are correct for the midpoints (i - .5) / N of N intervals of equal probability,
-    which the authors' code uses. The paper prints i / (N + 1) (its Sec. 1), which omits more of
-    both tails: with 50 quantiles, the variance of a normal distribution is 13 % too small, and 3 %
-    with midpoints.
+    Midpoints (i - .5) / N, as in the authors' code, suit equal weights. The paper prints
+    i / (N + 1) (its Sec. 1), which omits more of both tails: with 50 quantiles, the variance of a
+    normal distribution is 13 % too small, and 3 % with midpoints.
     """
     ranks = torch.arange(1, n_quantiles + 1, **options)
     if kind == "midpoint":
@@ -56,8 +53,7 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
     # before the last, because a sum over the last axis is slower.
     below = quantiles.new_empty(*quantiles.shape[:2], targets.shape[-1], quantiles.shape[-1])
     torch.gt(quantiles.detach()[:, :, None], targets[..., None], out=below)
-    # The last term makes the gradient NaN if a target is not finite. The other terms alone would
-    # hide such targets, because they are computed by comparisons.
+    # The last term makes the gradient NaN for targets that are not finite; comparisons hide them.
     return below.sum(2) / targets.shape[-1] - levels + (0 * targets).sum(-1, keepdim=True)
 
 
@@ -114,14 +110,12 @@ def aleatoric_variance(quantiles: Array) -> Array:
     """Compute an unbiased estimate of the variance over quantiles averaged across networks.
 
     The networks' quantiles are averaged, and Eq. 5 of Clements et al., "Estimating Risk and
-    Uncertainty in Deep Reinforcement Learning", 2019, is the variance over these averages. This
-    variance is estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over
-    all pairs of networks. Errors of independent networks cancel in the covariance (Prop. 2.3), but
-    the variance over one network's quantiles counts such errors as risk (Prop. 2.1). The covariance
-    is computed for each action separately.
+    Uncertainty in Deep Reinforcement Learning", 2019, is the variance over these averages. It is
+    estimated by the covariance, over quantiles, of two networks (Eq. 7), averaged over all pairs.
+    Errors of independent networks cancel in the covariance (Prop. 2.3), but the variance over one
+    network's quantiles counts such errors as risk (Prop. 2.1).
 
-    Arguments and result are as in `epistemic_variance`, but an unbiased estimate of a variance near
-    0 can be negative.
+    Arguments and result are as in `epistemic_variance`, but the estimate can be negative.
 
     Examples
     --------
@@ -131,8 +125,8 @@ def aleatoric_variance(quantiles: Array) -> Array:
     1.0
     """
     n_members = _n_members(quantiles)
-    # Eq. 7, averaged over the pairs of the n networks. The sum of all covariances between networks,
-    # including the n variances, is n^2 times the variance of the mean.
+    # Eq. 7, averaged over pairs of the n networks: the sum of all covariances, including the n
+    # variances, is n^2 times the variance of the mean.
     of_mean = quantile_variance(quantiles.mean(0))
     own = quantile_variance(quantiles).mean(0)
     return (n_members * of_mean - own) / (n_members - 1)

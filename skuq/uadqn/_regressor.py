@@ -24,8 +24,7 @@ from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quanti
 from skuq.validation import checked_widths, refuse_ineffective, training_weights, validate_data
 
 # Inputs of the networks are scaled to the standard deviation INPUT_SCALE / (number of varying
-# features). With more features, samples lie further apart, so that only a smoother function can be
-# learned from them.
+# features): with more features, samples lie further apart and only smoother functions are learned.
 INPUT_SCALE = 2.0
 
 
@@ -33,16 +32,14 @@ INPUT_SCALE = 2.0
 class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Quantile regression with anchored networks that separates noise from lack of data.
 
-    Several networks are trained to predict the same quantiles of the target. Each network is
-    regularised towards its own random initial weights, which makes it an approximate sample from
-    the posterior: networks agree close to training data and differ elsewhere. The difference
-    between networks is the epistemic part. The spread of quantiles that the networks have in common
-    is the aleatoric part.
+    Several networks are trained to predict the same quantiles of the target. Each is regularised
+    towards its own random initial weights, which makes it an approximate sample from the posterior.
+    The difference between networks, which agree close to training data, is the epistemic part. The
+    spread of quantiles that the networks have in common is the aleatoric part.
 
-    Features and targets are standardised internally; hyperparameters therefore do not depend on
-    units. Features are then divided by half the number of features. A column that is constant in
-    training has no effect on training; another value in a new sample increases the epistemic part,
-    depending on the unit, because the column has no standard deviation by which to divide it.
+    Features and targets are standardised internally; features are then divided by half their
+    number. A column that is constant in training has no effect on training; another value in a new
+    sample increases the epistemic part, depending on the unit of the column.
 
     Parameters
     ----------
@@ -92,10 +89,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     References
     ----------
     Clements, Van Delft, Robaglia, Bahi Slaoui, Toth, "Estimating Risk and Uncertainty in Deep
-    Reinforcement Learning", 2019, Sec. 2 and Fig. 1.
-
-    Pearce, Leibfried, Brintrup, Zaki, Neely, "Uncertainty in Neural Networks: Approximately
-    Bayesian Ensembling", AISTATS 2020.
+    Reinforcement Learning", 2019, Sec. 2 and Fig. 1. Pearce, Leibfried, Brintrup, Zaki, Neely,
+    "Uncertainty in Neural Networks: Approximately Bayesian Ensembling", AISTATS 2020.
 
     Examples
     --------
@@ -184,9 +179,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             max_epochs=self.max_epochs,
             batch_size=self.batch_size,
             optimizer=partial(torch.optim.Adam, fused=True),
-            # With a constant learning rate, the training of each network would end at a random
-            # point near its optimum. The variance of these points would add to the epistemic
-            # variance.
+            # With a constant learning rate, training would end at random points near the optimum,
+            # whose variance would add to the epistemic variance.
             cosine=True,
             device=device,
             verbose=self.verbose,

@@ -40,17 +40,13 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        # Check before stable-baselines3 wraps the environment, because wrapping fails for spaces
-        # without a shape.
+        # Before stable-baselines3 wraps the environment, which fails for spaces without a shape.
         check_spaces(env.observation_space, env.action_space)
         return OffPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load a saved agent; arguments are as in stable-baselines3, and `trust`.
-
-        Any argument of the constructor can be overridden.
-        """
+        """Load a saved agent; arguments as in stable-baselines3 or the constructor, and `trust`."""
         known = {"trust", *signature(OffPolicyAlgorithm.load).parameters}
         for owner in cls.__mro__:  # stable-baselines3 would set a misspelt name as an attribute
             known |= set(signature(owner.__init__).parameters)  # type: ignore[misc]
@@ -214,10 +210,9 @@ def move(algorithm: Any, device: str | torch.device) -> None:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Restore the states of Python's, numpy's and torch's global generators after a block.
+    """Restore the global random generators, from which stable-baselines3 draws, after a block.
 
-    stable-baselines3 draws from these generators. Because threads share them, a lock admits one
-    block at a time.
+    A lock admits one block at a time, as threads share Python's, numpy's and torch's generators.
     """
     with _GENERATORS:
         python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
