@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.utils.validation import _num_samples
 
 from skuq._information import array_namespace, log_softmax
 from skuq.base import FloatArray
@@ -160,7 +162,9 @@ class LearnerModel(Model):
 
     def inputs(self, X: Any) -> Any:
         """Preprocess inputs into an array or table that the estimator accepts."""
-        X = X if self.transform is None else self.transform(X)
+        if self.transform is not None and issparse(transformed := self.transform(X)):
+            return transformed  # as the learner received it in training
+        X = X if self.transform is None else transformed
         return for_learner(self.estimator, X, preprocesses=look_at(self.estimator).preprocesses)
 
     def refit(
@@ -176,7 +180,7 @@ class LearnerModel(Model):
         # A decision threshold or costs decide against the most probable class.
         if self.classes is None or not hasattr(self.estimator, "predict"):
             return super().decisions(inputs, device)
-        labels = np.asarray(self.estimator.predict(inputs)).reshape(len(inputs))
+        labels = np.asarray(self.estimator.predict(inputs)).reshape(_num_samples(inputs))
         codes = positions_of(labels, self.classes)
         return labels if (codes < 0).any() else self.classes[codes]
 

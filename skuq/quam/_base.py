@@ -302,7 +302,8 @@ class QUAMBase(ModelMixin, ABC):
         # would be too large if there are few new inputs, and the weight of a few unusual inputs
         # among many would be too small. Therefore, inputs of the pool of `fit` are added: at least
         # as many as there are new inputs, and enough for at least `_FEWEST` inputs in total.
-        n_new, order = _num_samples(inputs), check_random_state(0).permutation(len(self._pool))
+        n_new, n_pool = _num_samples(inputs), _num_samples(self._pool)
+        order = check_random_state(0).permutation(n_pool)
         made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
         both_of = array_namespace(inputs)
         if both_of is not np and inputs.shape[1:] != made.shape[1:]:

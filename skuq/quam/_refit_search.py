@@ -15,7 +15,9 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
+from scipy.sparse import issparse, vstack
 from sklearn.base import clone, is_classifier
+from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
@@ -25,6 +27,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
+from sklearn.utils.validation import _num_samples
 from tqdm.auto import tqdm
 
 from skuq.base import FloatArray, IntArray
@@ -54,6 +57,7 @@ _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
 _LEAST_PROBABILITY = 1e-6
 # Number of random planes that divide the pool if the learner is linear (see `split_signs`).
 _N_SPLITS = 16
+_N_DIRECTIONS = 100  # of sparse inputs, among which the planes are drawn
 # Pool inputs are dropped if their predictions lie outside the range of the training targets by more
 # than this many times the width of the range.
 _REACH = 10.0
@@ -373,7 +377,8 @@ def _refit_data(
     Without weights, yield training rows and some pool rows: a share of their number, at least 1.
     All searches use the same pool rows; rows are repeated if the pool has too few.
     """
-    n_rows = len(pool) + (0 if weight is None else len(y))
+    n_pool = _num_samples(pool)
+    n_rows = n_pool + (0 if weight is None else len(y))
     order = np.random.default_rng(seed).permutation(n_rows)  # the same for all refits
     joined = None if weight is None else _safe_indexing(stacked_rows(X, pool), order)
     for targets in pool_targets:
@@ -383,7 +388,7 @@ def _refit_data(
                 rows = stacked_rows(X, _safe_indexing(pool, some))
                 yield _shuffled(rows, np.concatenate([y, targets[some]]), None, seed=seed)
             else:
-                of_pool = np.full(len(pool), share * weight.sum() / len(pool))
+                of_pool = np.full(n_pool, share * weight.sum() / n_pool)
                 labels = np.concatenate([y, targets])
                 yield joined, labels[order], np.concatenate([weight, of_pool])[order]
 
@@ -396,6 +401,8 @@ def stacked_rows(X: Any, pool: Any) -> Any:
         rows = pool if hasattr(pool, "columns") else pd.DataFrame(pool, columns=table.columns)
         rows = with_categories_of(table, as_pandas(rows))
         return as_table_of(X, pd.concat([table, rows], ignore_index=True))
+    if issparse(X):
+        return vstack([X, pool], format="csr")
     return np.concatenate([np.asarray(X), np.asarray(pool)])
 
 
@@ -426,10 +433,14 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
     Returns an array of shape (n_variants, n_pool) with the values 1, -1 or, on a plane, 0; the
     first row is 1.
     """
-    together = np.ones((1, len(pool)))
+    together = np.ones((1, _num_samples(pool)))
     if not hasattr(problem.model.estimator, "coef_"):
         return together
-    rows, X = (np.asarray(part, dtype=np.float64) for part in (pool, problem.X))
+    rows, X = pool, problem.X
+    if issparse(X):
+        reduce = TruncatedSVD(min(_N_DIRECTIONS, X.shape[1] - 1), random_state=problem.seed).fit(X)
+        rows, X = reduce.transform(rows), reduce.transform(X)
+    rows, X = (np.asarray(part, dtype=np.float64) for part in (rows, X))
     _, singular, axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
     kept = singular > 1e-6 * singular[0]
     random = np.random.default_rng(problem.seed)

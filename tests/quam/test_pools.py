@@ -1,19 +1,21 @@
 """Pools made from training inputs, and texts as inputs."""
 
 import pickle
+from unittest.mock import patch
 
 import joblib
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.sparse import issparse
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import skuq
 from skuq import QUAMClassifier
@@ -280,6 +282,31 @@ def test_every_search_takes_texts(learner, search):
         if isinstance(search, PoolSearch):  # no training text goes to another process
             here, there = (quam.set_params(n_jobs=n)._rows(NEW) for n in (1, 2))
             assert len(pickle.dumps(there)) < len(pickle.dumps(here))
+
+
+@pytest.mark.parametrize("learner", [MultinomialNB(), DecisionTreeClassifier(max_depth=2), Ridge()])
+def test_rows_that_a_step_makes_sparse_stay_sparse(learner):
+    regression, seen = isinstance(learner, Ridge), []
+    quam = skuq.QUAMRegressor(noise=0.1) if regression else QUAMClassifier(search=RefitSearch())
+    y = np.arange(len(TEXTS)) / 7 if regression else Y
+    dense = FunctionTransformer(lambda rows: rows.toarray(), accept_sparse=True)
+    fit = type(learner).fit
+
+    def watched(self, X, *args, **kwargs):
+        seen.append(issparse(X))
+        return fit(self, X, *args, **kwargs)
+
+    found = []
+    for steps in ([], [dense]):
+        estimator = make_pipeline(TfidfVectorizer(), *steps, learner)
+        quam = clone(quam).set_params(estimator=estimator, random_state=0)
+        with patch.object(type(learner), "fit", watched):
+            fitted = quam.fit(TEXTS, y).search_pool(TEXTS[:9])
+        found.append(fitted.predict_uncertainty(NEW).parts)
+        assert {*seen} == {not steps}
+        seen.clear()
+    if not regression:  # whose planes are drawn among the main directions of sparse rows
+        np.testing.assert_allclose(*found, atol=1e-9)
 
 
 def test_words_are_explained_one_by_one(reader):
