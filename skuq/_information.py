@@ -35,8 +35,7 @@ def _expectation(log_p: Any, values: Any) -> Any:
 
 def _weighted(weights: Any, values: Any) -> Any:
     """Products of weights and values, where ``0 * inf`` is 0."""
-    # Entries are masked before the product. If they were masked after the product, their gradients
-    # would be infinite.
+    # Masked before the product: gradients would be infinite otherwise.
     return weights * array_namespace(weights).where(weights > 0, values, 0 * weights)
 
 

@@ -43,10 +43,9 @@ class UncertaintyRow(NamedTuple):
 class Uncertainty:
     """Predictive uncertainty of a batch of inputs, split by its source.
 
-    It is a sequence with one row per input. ``len(u)`` is the number of rows. Iteration and
-    ``u[3]`` return a row as a named tuple of three numbers; indexing with a mask, an array of
-    positions or a slice returns a new `Uncertainty` with the selected rows. The attributes contain
-    each part for all rows. Two results are equal if their parts are equal.
+    A sequence with one row per input: iteration and ``u[3]`` return a row as a named tuple of three
+    numbers; a mask, an array of positions or a slice selects rows as a new `Uncertainty`. Two
+    results are equal if their parts are equal.
 
     Attributes
     ----------
@@ -109,8 +108,8 @@ class Uncertainty:
     def from_models(cls, proba: ArrayLike) -> Uncertainty:
         """Build from probabilities that several models predict, (n_samples, n_models, n_classes).
 
-        The models are equally plausible. In nats: the aleatoric part is their mean entropy; the
-        epistemic part is their disagreement, the mutual information of class and model.
+        The models are equally plausible. In nats: the aleatoric part is their mean entropy, the
+        epistemic part the mutual information of class and model.
         """
         with np.errstate(divide="ignore"):  # log 0 = -inf is intended
             log_proba = np.log(np.asarray(proba, np.float64))
@@ -164,10 +163,9 @@ class Uncertainty:
     __hash__ = None  # type: ignore[assignment]  # arrays are mutable
 
     def to_frame(self, index: Any = None) -> pd.DataFrame:
-        """Return a pandas DataFrame with columns total, aleatoric, epistemic; one row per input.
+        """Return a DataFrame with columns total, aleatoric, epistemic; one row per input.
 
-        Default of `index`, the labels of the rows: the attribute `index`, or 0, 1, ... if it is
-        None.
+        `index` are the labels of the rows, by default the attribute `index` (None: 0, 1, ...).
         """
         import pandas as pd
 
@@ -239,8 +237,8 @@ class UncertaintyMixin(DeviceMixin):
     def score_samples(self: Any, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
 
-        If the estimator does not measure the epistemic part, the score is minus the total. Scores,
-        (n_samples,), are lower for inputs that are more likely out-of-distribution.
+        If that is not measured, it is minus the total. Inputs with lower scores, (n_samples,), are
+        more likely out-of-distribution.
         """
         scores: FloatArray = -self.predict_uncertainty(X).part_or_total("epistemic")
         return scores
@@ -261,14 +259,12 @@ def with_index_of(X: Any, result: Result) -> Result:
 def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     """Predict uncertainty with any fitted estimator that wraps an estimator of skuq.
 
-    Wrappers are removed until the estimator inside implements ``predict_uncertainty``; the
-    transformers before this estimator are applied to `X`. Supported wrappers are scikit-learn's
-    `Pipeline`, search objects (such as `GridSearchCV`, with ``refit``), `FrozenEstimator`,
-    `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
-    `SelfTrainingClassifier`, `RFE`/`RFECV`, and `CalibratedClassifierCV` around a
-    single model. For `CalibratedClassifierCV`, the result is the uncertainty of the model before
-    recalibration. `TransformedTargetRegressor` is supported if it scales its target; the
-    result is then in the unit of the original target.
+    Wrappers are removed, and transformers before the estimator inside are applied to `X`. Supported
+    are scikit-learn's `Pipeline`, search objects (such as `GridSearchCV`, with ``refit``),
+    `FrozenEstimator`, `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
+    `SelfTrainingClassifier`, `RFE`/`RFECV`, `CalibratedClassifierCV` around a single model (the
+    result is that before recalibration), and `TransformedTargetRegressor` if it scales its target
+    (the result is in the unit of the original target).
 
     Parameters
     ----------
@@ -285,9 +281,8 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     Raises
     ------
     TypeError
-        If unwrapping ends at an estimator without ``predict_uncertainty``, at an estimator that
-        averages several models, or at a `TransformedTargetRegressor` whose transformation is not
-        a scaling.
+        If unwrapping ends at several models, at a `TransformedTargetRegressor` that does not scale,
+        or at an estimator without ``predict_uncertainty``.
 
     Examples
     --------

@@ -96,8 +96,7 @@ def on_cpu(value: Any) -> Any:
         return value if all(map(operator.is_, changed.values(), value.values())) else changed
     if not hasattr(value, "get_params") or isinstance(value, type | DeviceMixin):
         return value
-    # When a skorch net is pickled, it moves its trained modules to the CPU itself. Only the
-    # parameters of the net are moved here.
+    # A skorch net that is pickled moves its trained modules to the CPU itself.
     is_net = is_instance_of(value, "skorch", "NeuralNet")
     held = value.get_params(deep=False) if is_net else vars(value)
     moved = {name: on_cpu(item) for name, item in held.items()}

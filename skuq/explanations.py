@@ -161,9 +161,8 @@ def explain_rows(
 def _explain_table(
     X: pd.DataFrame, typical: Any, epistemic: Statistic
 ) -> tuple[FloatArray, FloatArray]:
-    # The type of a column may depend on all of its values, so each column is evaluated alone. The
-    # original rows are evaluated in a batch of the same size as the modified rows. Both batches
-    # then have the same rounding errors, and a column without effect contributes exactly 0.
+    # Each column is evaluated alone, since its type may depend on all of its values, and beside the
+    # original rows in a batch of the same size: a column without effect then contributes exactly 0.
     repeated = X.iloc[np.repeat(np.arange(len(X)), len(typical))].reset_index(drop=True)
     values = np.tile(np.arange(len(typical)), len(X))
     before, contribution = epistemic(repeated), np.empty(X.shape)
@@ -279,8 +278,8 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
     Raises
     ------
     ValueError
-        If the inputs are neither rows of a table nor texts, if `X_train` lacks a column of `X`,
-        or if the estimator does not measure epistemic uncertainty.
+        If the estimator does not measure epistemic uncertainty, the inputs are neither rows nor
+        texts, or `X_train` lacks a column.
 
     Examples
     --------

@@ -87,8 +87,7 @@ def encoded(encoder: Any, X: Any) -> Any:
     return encoder.transform(rows) if np.isnan(rows).any() else rows
 
 
-# Names of the parameters for categorical columns in scikit-learn's boosting, in LightGBM (with
-# aliases) and in CatBoost.
+# Parameters for categorical columns of scikit-learn's boosting, LightGBM (aliases) and CatBoost.
 _PARAMETERS = (
     "categorical_features",
     "categorical_feature",
@@ -102,10 +101,9 @@ _MOVING = (ColumnTransformer, FeatureUnion, SelectorMixin)  # steps that reorder
 
 
 def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
-    """Find the numeric columns that an estimator uses as codes of categories.
+    """Find the numeric columns that a learner, or an encoder before it, uses as categories.
 
-    The estimator, fitted or not, is a learner with a parameter for categorical columns, or a
-    pipeline that encodes some columns. `names` are positions if the columns have no names.
+    `names` are positions if the columns have no names.
     """
     found: set[int] = set()
     in_place = True  # whether all steps so far keep the positions of columns
@@ -242,12 +240,10 @@ def fit_whitening(
 ) -> tuple[FloatArray, Whitening]:
     """Fit one normal distribution per class, all with the same covariance.
 
-    Each feature is scaled to variance 1 within classes (features that do not vary within classes
-    stay unscaled). With fewer than five samples per feature, or nearly dependent features, the
-    covariance around the class means is then shrunk as Ledoit and Wolf proposed.
-
-    Shapes: `features` (n_samples, n_features), `codes` (n_samples,), `weight` (n_samples,).
-    Sample weights default to 1. Returns the class means, (n_classes, n_features), and the map.
+    Features are scaled to variance 1 within classes (constant ones stay unscaled). With fewer than
+    five samples per feature, or nearly dependent features, the covariance around the class means is
+    then shrunk as Ledoit and Wolf proposed. Shapes: `features` (n_samples, n_features), `codes`
+    and `weight` (n_samples,). Returns the class means, (n_classes, n_features), and the map.
     """
     weight = np.ones(len(codes)) if weight is None else weight
     present, of_sample = np.unique(codes, return_inverse=True)

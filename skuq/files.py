@@ -1,14 +1,12 @@
 """Files that are written completely or not at all, and objects in files.
 
 A file that names classes by their modules becomes unreadable when a class moves. Therefore each
-class in saved models has a fixed name in the format, given by the decorator `stored`. An object is
-saved as a dictionary of its fields, in which the key "skuq" holds this name. The names of this
+class in saved models has a fixed name in the format, given by the decorator `stored`, and an object
+is saved as a dictionary of its fields, with this name under the key "skuq". The names of this
 module are ``torch.tensor``, ``torch.chain`` (a sequence of named layers), ``torch.linear``,
 ``torch.relu``, ``torch.tanh``, ``torch.sigmoid``, ``torch.identity``, ``pandas.frame`` (a table as
 its columns), ``sklearn.trees`` (boosted trees as one array of nodes), and ``dict`` (a dictionary
-that itself has a key "skuq").
-
-Names and fields define the format: to change one, increase ``FORMAT`` in
+that itself has a key "skuq"). To change the format, increase ``FORMAT`` in
 ``skuq/tables/_storage.py``. Because a file may be forged, unknown names, missing or unknown fields,
 and values of the wrong type are rejected.
 """

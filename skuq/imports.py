@@ -20,10 +20,9 @@ from typing import Any
 
 
 def shown(value: object, length: int | None = 300) -> str:
-    """Text of a value that others chose, as a part of one line; at most `length` characters.
+    """One line of at most `length` characters for a value that others chose.
 
-    Line breaks, and control, invisible and directional characters are escaped: they could start a
-    line that imitates a verdict of ours.
+    Controls and directional characters are escaped: a line could imitate a verdict of ours.
     """
     text = str(value)
     text = text if length is None or len(text) <= length else f"{text[:length]}..."
@@ -31,11 +30,7 @@ def shown(value: object, length: int | None = 300) -> str:
 
 
 def import_optional(module: str, extra: str | None) -> ModuleType:
-    """Import a module; if it is missing, raise an error that says how to install it.
-
-    `extra` is the extra of skuq that installs the package, or None for a core dependency, which may
-    still be missing after an installation without dependencies.
-    """
+    """Import a module, or raise an error that names the `extra` (None: of the core) to install."""
     package = module.partition(".")[0]
     try:
         return import_module(module)
@@ -56,10 +51,9 @@ def lazy_names(
     *,
     load: Callable[[str], Any] = import_module,
 ) -> Callable[[str], Any]:
-    """Make a ``__getattr__`` that imports the names of a package on first use.
+    """Make a ``__getattr__`` that imports the names in `modules` (by module) on first use.
 
-    `modules` maps modules to the names that they define. Type checkers also need the imports of
-    these names under ``if TYPE_CHECKING``. `load` imports a module by name.
+    Type checkers also need the imports of these names under ``if TYPE_CHECKING``.
     """
     homes = {name: module for module, names in modules.items() for name in names}
 

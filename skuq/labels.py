@@ -134,9 +134,8 @@ def proportional_order(
 ) -> NDArray[np.int64]:
     """Reorder rows so that the first k rows are stratified by class, for every k.
 
-    The number of rows per class is rounded at random, so that each row is equally likely to be
-    among the first k; otherwise, held-out rows would never include a rare class. `order` is a
-    random permutation.
+    The rows per class are rounded at random, so that a rare class is sometimes held out. `order` is
+    a random permutation.
     """
     codes = np.unique(labels, return_inverse=True)[1][order]
     place = np.empty(len(order))

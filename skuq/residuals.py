@@ -49,8 +49,8 @@ class ResidualForest:
     """Quantile regression forest of residuals.
 
     `residuals` of training rows are in ascending order, with their `weight`, their `leaves`
-    (n_rows, n_trees), numbered consecutively over all trees, and whether they are `in_bag` of each
-    tree. `rows` are their positions in the arguments of `fit`, `codes` their groups.
+    (n_rows, n_trees), numbered over all trees, and whether they are `in_bag` of each tree. `rows`
+    are their positions in the arguments of `fit`, `codes` their groups.
     """
 
     forest: RandomForestRegressor
@@ -191,10 +191,7 @@ def _indicators(leaves: IntArray, n_leaves: int, kept: Any = None) -> csr_array:
 @stored("residuals.row-noise")
 @dataclass(frozen=True, eq=False)
 class RowNoise:
-    """Conditional distribution of the noise, given the inputs and the prediction of a model.
-
-    Without `encoder`, for inputs that are not rows of a table, it depends on the prediction only.
-    """
+    """Conditional distribution of the noise, given the prediction and, if encoded, the inputs."""
 
     encoder: Any
     forest: ResidualForest

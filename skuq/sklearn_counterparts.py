@@ -26,8 +26,7 @@ from skuq.wrappers import unwrap
 class Pipeline(sklearn_pipeline.Pipeline):
     """scikit-learn's `Pipeline` with `predict_uncertainty` as a method.
 
-    Parameters are those of the parent class. `skuq.predict_uncertainty` also accepts a plain
-    `sklearn.pipeline.Pipeline`.
+    `skuq.predict_uncertainty` also accepts a plain `sklearn.pipeline.Pipeline`.
 
     Examples
     --------
@@ -52,10 +51,7 @@ class Pipeline(sklearn_pipeline.Pipeline):
 def make_pipeline(
     *steps: Any, memory: Any = None, transform_input: Any = None, verbose: bool = False
 ) -> Pipeline:
-    """Build a `skuq.Pipeline` from estimators; steps are named after their classes.
-
-    Arguments are those of `sklearn.pipeline.make_pipeline`.
-    """
+    """Build a `skuq.Pipeline`, as `sklearn.pipeline.make_pipeline` does its own."""
     named = sklearn_pipeline.make_pipeline(*steps).steps
     return Pipeline(named, memory=memory, transform_input=transform_input, verbose=verbose)
 
@@ -74,12 +70,10 @@ def cross_val_predict_uncertainty(
 ) -> Uncertainty:
     """Predict the uncertainty of each row with a model that was not trained on it.
 
-    Counterpart of `sklearn.model_selection.cross_val_predict` for uncertainty: for each fold, a
-    clone of the estimator is fitted to the other folds. With the same `cv` and a fixed
-    ``random_state``, both functions evaluate the same models.
-
-    A prefit model (in a ``FrozenEstimator``, or a ``torch.nn.Module``) is not trained again. If
-    it was trained on these rows, its uncertainty is not out-of-fold.
+    Counterpart of `sklearn.model_selection.cross_val_predict`: with the same `cv` and a fixed
+    ``random_state``, both evaluate the same models. A prefit model (in a ``FrozenEstimator``, or a
+    ``torch.nn.Module``) is not trained again: if it was trained on these rows, its uncertainty is
+    not out-of-fold.
 
     Parameters
     ----------
@@ -132,9 +126,8 @@ def cross_val_predict_proba(
 ) -> tuple[FloatArray, NDArray[np.int64]]:
     """Out-of-fold probabilities and decisions of each row, in the order of `labels`.
 
-    scikit-learn's ``cross_val_predict(method="predict_proba")`` encodes the labels as 0, 1, ...,
-    and thus loses class weights keyed by label. `cv` lists the training and test rows; `params` are
-    arguments of `fit`, one value per row.
+    scikit-learn's ``cross_val_predict(method="predict_proba")`` encodes the labels, and thus loses
+    class weights keyed by label. `cv` lists rows; `params` are arguments of `fit`, one per row.
     """
     model = _PredictsProbabilities(estimator, labels)
     if not params:

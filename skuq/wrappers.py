@@ -13,8 +13,7 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
-# Wrappers that delegate to their parameter ``estimator``, as pairs of module and class name. Names
-# avoid the import of the modules, which would be slow.
+# Wrappers that delegate to their parameter ``estimator``, by name: importing them would be slow.
 CALIBRATED = ("sklearn.calibration", "CalibratedClassifierCV")
 FIXED = ("sklearn.model_selection", "FixedThresholdClassifier")
 TUNED = ("sklearn.model_selection", "TunedThresholdClassifierCV")
@@ -29,8 +28,7 @@ _WRAPPERS = (
     ("sklearn.semi_supervised", "SelfTrainingClassifier"),
 )
 
-# Classes that wrap a torch module: the Python module and the name of the class, and the attribute
-# that contains the wrapped torch module.
+# Wrappers of torch modules: Python module, name of the class, attribute with the wrapped module.
 _MODULES = (
     ("torch._dynamo.eval_frame", "OptimizedModule", "_orig_mod"),
     ("torch.nn", "DataParallel", "module"),
@@ -48,10 +46,8 @@ class Unwrapped(NamedTuple):
 def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
     """Remove one level of a wrapper that delegates to a single model; None for other estimators.
 
-    Supported wrappers are `Pipeline`, search objects such as `GridSearchCV`, those of `_WRAPPERS`
-    and their subclasses, and the wrappers of torch modules that `module_inside` supports. With
-    `fitted` false, returns the estimator that was passed as a parameter, without a transformation;
-    the wrapper need not be fitted.
+    With `fitted` false, returns the estimator that was passed as a parameter, without a
+    transformation; the wrapper need not be fitted.
     """
     if is_module(estimator):
         module = module_inside(estimator)
@@ -70,8 +66,7 @@ def walk_to(
 ) -> tuple[Any, Any]:
     """Unwrap a fitted estimator until `has` is true for the estimator inside; transform `X` for it.
 
-    `missing` returns the message of the error if there is none, given the names of the classes that
-    were visited.
+    `missing` makes the message of the error from the names of the classes that were visited.
     """
     if isinstance(estimator, type):
         raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")
@@ -101,8 +96,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
     if is_instance_of(estimator, *FIXED):
-        # `estimator_` is missing before `fit`. Even then, a FixedThresholdClassifier can predict if
-        # it wraps a fitted model.
+        # `estimator_` is missing before `fit`, when one around a fitted model can predict already.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
     if _is_wrapper(estimator):
         check_is_fitted(estimator)
@@ -151,8 +145,7 @@ def transform_of(steps: list[tuple[str, Any]]) -> Callable[[Any], Any] | None:
     except NotFittedError:
         from sklearn.preprocessing import FunctionTransformer  # slow import
 
-        # A pipeline checks whether its last step is fitted. This check fails for a step that has no
-        # fitted attributes; therefore, a further step is appended.
+        # A pipeline checks whether its last step is fitted, which fails without fitted attributes.
         steps.append(("_unchanged", FunctionTransformer()))
     from sklearn.pipeline import Pipeline
 
@@ -241,11 +234,7 @@ def is_instance_of(estimator: Any, module: str, name: str) -> bool:
 
 
 def weight_params(estimator: Any, sample_weight: Any) -> dict[str, Any]:
-    """Arguments of `fit` that pass sample weights on to the learner inside a wrapper.
-
-    With metadata routing, the argument is `sample_weight`. Without metadata routing, its name
-    includes the path to the learner, such as "svc__sample_weight".
-    """
+    """Arguments of `fit` that pass weights on: "sample_weight" if routed, else by path."""
     routes = get_config()["enable_metadata_routing"]
     return {f"{'' if routes else _path_to_learner(estimator)}sample_weight": sample_weight}
 

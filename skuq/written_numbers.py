@@ -20,8 +20,7 @@ from skuq.labels import as_text
 
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
-# A column with at most this many distinct numbers is categorical if a text that is neither a number
-# nor a range of numbers occurs more than once.
+# A column with at most so many numbers is categorical if another text occurs more than once.
 CATEGORIES = 20
 # Largest fraction of texts that are not numbers among the non-missing cells of a column of numbers.
 FEW = 0.05
@@ -134,9 +133,8 @@ class NumberFormat:
 def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat | None:
     """Detect the number format of a column of text; None if too few texts are numbers.
 
-    `decimal` is the decimal mark of the file, for ambiguous numbers such as 1,234. Pass "" if the
-    file is ambiguous too. For a pandas table, pass None, which means ".". Columns whose texts all
-    consist of digits count as codes, because they were deliberately read as text.
+    `decimal` is the decimal mark of the file, for ambiguous numbers such as 1,234: "" if the file
+    is ambiguous too; None, for a table, means ".". Texts that all consist of digits are codes.
     """
     values = column.dropna()
     if not may_be_read(values):

@@ -391,7 +391,7 @@ class Combination:
     all scores computed from logits. A large surprise in one group outweighs small ones in all.
 
     An input is compared with the held-out inputs of each fold by tails that were fitted without
-    this fold, so that both are new to the tails (CV+). One score is compared itself.
+    this fold, so that both are new to the tails (CV+). A single score is compared directly.
     """
 
     groups: dict[str, str]  # group of each score

@@ -215,8 +215,7 @@ class RefitProblem(Problem):
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
     """Pool rows whose predictions leave the targets' range by at most `_REACH` times its width.
 
-    Targets derived from the huge predictions of models with powers or exponentials would outweigh
-    all other samples in a refit.
+    In a refit, huge predictions of powers or exponentials would outweigh all other samples.
     """
     y = problem.y
     beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
@@ -235,13 +234,11 @@ def refit_on_pool(
 ) -> Refitted:
     """Refit a learner on the training data and the pool, for each search.
 
-    The total weight of the pool is a small share of the total weight of the training data. The
-    learner itself thus minimises the objective of Algorithm 1, ``c L_train + mean L_adv`` over the
-    pool, where c is the number of searches divided by the share.
-
-    `pool_targets` contains the labels or targets of the pool in each search, (n_variants, n_pool)
-    each; one model is fitted for each variant and share. ``loss(outputs, y)`` returns the losses
-    of a model in nats; models are compared on training samples held out from all models.
+    The total weight of the pool is a small share of that of the training data. The learner itself
+    thus minimises the objective of Algorithm 1, ``c L_train + mean L_adv`` over the pool, where c
+    is the number of searches divided by the share. `pool_targets` are those of the pool in each
+    search, (n_variants, n_pool) each. ``loss(outputs, y)`` returns the losses of a model in nats;
+    models are compared on training samples held out from all models.
     """
     learner, memorises = _limited(problem.model.estimator)
     rows, held_out = _hold_out(problem)
@@ -295,11 +292,7 @@ def refit_on_pool(
 def _refit_on_bins(
     model: LearnerModel, X: Any, y: NDArray[Any], weight: FloatArray, *, seed: int
 ) -> LearnerModel:
-    """Refit boosted trees on the numbers of their bins; then, give the trees the bins' edges.
-
-    The trees are those of a refit on `X`, for which scikit-learn would sort a column for each edge
-    of its bins.
-    """
+    """Refit boosted trees on the numbers of their bins, faster than on `X`; then set the edges."""
     trees, rows = clone(model.estimator), np.arange(len(y))
     if trees.early_stopping and trees.validation_fraction is not None:
         # Rows that decide when to stop, drawn as by scikit-learn, do not determine the edges.
@@ -407,10 +400,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Convert categorical columns of `rows` to the categories of `X`; other values become missing.
-
-    Columns with different categories would lose their category type when tables are concatenated.
-    """
+    """Convert to the categories of `X`, else lost in concatenation; others become missing."""
     if not isinstance(X, pd.DataFrame):
         return rows
     rows = rows.copy(deep=False)
@@ -422,16 +412,13 @@ def with_categories_of(X: Any, rows: Any) -> Any:
 
 
 def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
-    """Signs of the displacements on a pool: all equal, or for linear regressors, split by planes.
+    """Signs, (n_variants, n_pool), of displacements on a pool: first 1, then split by planes.
 
     If the targets of the whole pool move in the same direction, a linear model changes along a
-    single direction of its weights. Further variants therefore divide the pool by planes through
-    its median, and move the two sides in opposite ways. The planes' normals are drawn uniformly
-    after whitening the training inputs, which makes directions with little data as likely as all
-    others.
-
-    Returns an array of shape (n_variants, n_pool) with the values 1, -1 or, on a plane, 0; the
-    first row is 1.
+    single direction of its weights. Further variants of linear regressors therefore move the two
+    sides of planes through the pool's median in opposite ways (0: on a plane). Their normals are
+    drawn uniformly after whitening the training inputs, which makes directions with little data as
+    likely as all others.
     """
     together = np.ones((1, _num_samples(pool)))
     if not hasattr(problem.model.estimator, "coef_"):
@@ -484,10 +471,7 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
-    """Unfitted copy whose trees cannot memorise single samples, and whether the original could.
-
-    Fully grown trees put each pool input into a separate leaf, even if its weight is tiny.
-    """
+    """Unfitted copy whose trees cannot memorise single samples, and whether the original could."""
     learner = unfitted(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(
         estimator, "do_early_stopping_"
