@@ -295,9 +295,9 @@ class Rows(Inputs):
                 "one sample, pass X[None]."
             )
         X = self._stacked(X)
-        if self.are_tokens and X.shape[1:2] != self.shape:
-            fields = [TEXT_FIELDS[: n or 0] for n in ((self.shape or (0,))[0], X.shape[1])]
-            raise ValueError("X must have the fields {} of `fit`, got {}.".format(*fields))
+        if self.are_tokens and X.ndim == 3 and self._shape_of(X) != self.shape:
+            fields = list(TEXT_FIELDS[: (self.shape or (0,))[0]])
+            raise ValueError(f"X must have the fields {fields} of `fit`, got {X.shape[1]} of them.")
         X = validate_data(owner, X, reset=False, allow_nd=True, **self._numbers)
         if self._shape_of(X) != self.shape:
             raise ValueError(f"X must have shape {expected}, got {X.shape}.")
@@ -427,8 +427,8 @@ def as_rows(estimator: Any, X: Any) -> Any:
     estimator : object
         The model.
     X : mapping of str to array-like, or array-like
-        Output of a tokeniser or an image processor, with one row per sample in each field; or an
-        array returned by this function.
+        Output of a tokeniser or an image processor, with one row per sample in each field; a list
+        with such a mapping for each sample; or an array returned by this function.
 
     Returns
     -------

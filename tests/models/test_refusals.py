@@ -215,7 +215,6 @@ HOT, MASKS, OWN = np.eye(3)[Y], np.zeros((12, 8, 8)), NET(torch.tensor(X)).argma
         (skuq.OODDetector, LOGISTIC, (TEXTS, TWO), "TfidfVectorizer", VECTORISED, (TEXTS, TWO)),
         (skuq.OODDetector, NET, (X, HOT), "y.argmax", NET, (X, HOT.argmax(axis=1))),
         (skuq.CalibrationAuditor, NET, (X, HOT), "y.argmax", NET, (X, HOT.argmax(axis=1))),
-        (skuq.LaplaceClassifier, NET, (X, HOT), "y.argmax", NET, (X, HOT.argmax(axis=1))),
         (skuq.OODDetector, NET, (X, MASKS), "embeddings as X, without y", None, (X,)),
         (skuq.OODDetector, NET, (X,), "module(X).argmax(1)", NET, (X, OWN)),
         (skuq.ReferenceClassifier, SCRIPTED, (X, Y), "pass the torch.nn.Module", NET, (X, Y)),

@@ -189,7 +189,7 @@ def test_features_are_the_mean_over_the_rows_of_an_input(network, forward, kind)
     views = X.reshape(20, 3, 4)
     fitted = around(kind, Written(forward, net=network)).fit(views, Y[:20])
     new = views[::-1] + 1
-    scores = (lambda X: fitted.p_values(X)) if kind == "detector" else fitted.score_samples
+    scores = fitted.p_values if kind == "detector" else fitted.score_samples
     by_one = np.concatenate([scores(each[None]) for each in new])
     np.testing.assert_allclose(scores(new), by_one, rtol=1e-4)
     # The order of the rows of an input is without effect, unlike that of the inputs.
@@ -198,20 +198,18 @@ def test_features_are_the_mean_over_the_rows_of_an_input(network, forward, kind)
 
 
 @pytest.mark.filterwarnings("ignore:torch.ao.quantization:DeprecationWarning")
-@pytest.mark.parametrize("search", ["pool", "pointwise", "quadratic"])
-def test_quantised_layers_are_not_searched(network, search):
-    quantised = torch.ao.quantization.quantize_dynamic(
-        nn.Sequential(nn.BatchNorm1d(4), network).eval(), {nn.Linear}
-    )
-    with pytest.raises(ValueError, match="pass the float model"):
-        skuq.QUAMClassifier(quantised, search=search).fit(X, Y)
-
-
-def of_relative_positions(self, ids):
-    return self.head((self.words(ids.long()) + self.places.weight).mean(1))
+def test_quantised_layers_are_not_searched(network):
+    float_model = nn.Sequential(nn.BatchNorm1d(4), network).eval()
+    quantised = torch.ao.quantization.quantize_dynamic(float_model, {nn.Linear})
+    for search in ("pool", "pointwise", "quadratic"):
+        with pytest.raises(ValueError, match="pass the float model"):
+            skuq.QUAMClassifier(quantised, search=search).fit(X, Y)
 
 
 def test_embeddings_used_as_matrices_have_no_ids_to_check():
+    def of_relative_positions(self, ids):
+        return self.head((self.words(ids.long()) + self.places.weight).mean(1))
+
     parts = {"places": nn.Embedding(5, 4), "words": nn.Embedding(20, 4), "head": nn.Linear(4, 3)}
     net = Written(of_relative_positions, **parts).eval()
     quam = skuq.QUAMClassifier(net, search=PoolSearch(n_steps=2), random_state=0).fit(IDS, Y)
