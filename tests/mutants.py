@@ -94,7 +94,6 @@ class Fault(NamedTuple):
 
 
 def changes_of(node: ast.AST) -> Iterator[tuple[str, object]]:
-    """Yield attributes of a node with their faulty values."""
     match node:
         case ast.BinOp(op=op) | ast.BoolOp(op=op) if type(op) in OPERATORS:
             yield "op", OPERATORS[type(op)]()
@@ -118,7 +117,6 @@ def changes_of(node: ast.AST) -> Iterator[tuple[str, object]]:
 
 
 def faults_of(path: Path) -> Iterator[Fault]:
-    """Yield all faults of a module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
 
     def visit(node: ast.AST, names: tuple[str, ...], old: str) -> Iterator[Fault]:
@@ -151,8 +149,6 @@ def tests_of(path: Path) -> list[str]:
 
 
 class Changed(SourceFileLoader):
-    """Loads a module from a changed tree."""
-
     def __init__(self, path: Path, tree: ast.Module) -> None:
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
         super().__init__(name, str(path))

@@ -14,7 +14,6 @@ NAME = re.compile(r"^   (\w+)$")
 
 
 def listed():
-    """Names in the reference by package."""
     names, package = {}, None
     for line in API.read_text(encoding="utf-8").splitlines():
         if found := MODULE.match(line):

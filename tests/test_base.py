@@ -330,8 +330,6 @@ def test_the_index_of_the_inputs_is_kept_by_function_and_methods():
 
 
 class Pickled(UncertaintyMixin):
-    """An estimator with a state, or without any."""
-
     def predict_uncertainty(self, X):
         return Uncertainty.from_parts(np.zeros(len(X)), np.zeros(len(X)))
 

@@ -17,7 +17,6 @@ X = scale(X)
 
 @pytest.fixture(scope="module")
 def on_cluster():
-    """Context in which work goes to the cluster."""
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster):
         yield lambda: joblib.parallel_config(backend="dask")

@@ -116,8 +116,6 @@ def test_words_of_texts_and_quantities_are_explained():
 
 
 class Unmeasured(UncertaintyMixin):
-    """An estimator that measures the total alone."""
-
     def predict_uncertainty(self, X):
         return Uncertainty.from_total(np.ones(len(X)))
 

@@ -20,7 +20,6 @@ def contents(folder):
 
 @pytest.fixture
 def old(tmp_path):
-    """A file in a folder of its own."""
     (tmp_path / "a.txt").write_text("old", encoding="utf-8")
     return tmp_path / "a.txt"
 

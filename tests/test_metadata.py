@@ -21,7 +21,6 @@ NO_RUN = {"pyod"}  # only a benchmark takes it
 
 @pytest.fixture(scope="module")
 def metadata():
-    """What setup.py hands to setuptools."""
     given = {}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(setuptools, "setup", lambda **settings: given.update(settings))

@@ -17,7 +17,6 @@ HERE = Path(__file__).parent
 
 
 def run(code, folder, *paths):
-    """What a fresh interpreter prints, with `paths` to import from, as JSON."""
     given = os.environ.get("PYTHONPATH")
     search = os.pathsep.join([*map(str, paths), *([given] if given else [])])
     environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}

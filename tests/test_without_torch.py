@@ -93,7 +93,6 @@ def folder(tmp_path):
 
 
 def run(code, folder):
-    """Run code in a fresh interpreter."""
     search = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-W", "ignore", "-c", code]

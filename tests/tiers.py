@@ -53,7 +53,6 @@ def pytest_report_header(config):
 
 
 def function_of(nodeid):
-    """Name of an item without its case."""
     return nodeid.partition("[")[0]
 
 
@@ -102,7 +101,6 @@ def key_of(definition):
 
 
 def cpu_seconds():
-    """CPU seconds of this process and of its ended children."""
     return sum(os.times()[:4])
 
 
@@ -122,7 +120,6 @@ class Tiers:
         return self.recorded["items"].get(item.nodeid, 0.0)
 
     def by_day(self, items):
-        """Return the items of the daily tier."""
         self.in_full = changed_packages()
         dear_fixtures = {k for k, v in self.recorded["fixtures"].items() if v > CHEAP_FIXTURE}
         functions = defaultdict(list)

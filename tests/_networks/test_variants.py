@@ -108,7 +108,6 @@ def test_head_on_cached_features_equals_the_network(name):
 
 
 def after_layer(compute, n_outputs=2):
-    """A layer, and something that is computed of its output."""
     return Written(lambda self, X: compute(self.layer(X)), layer=nn.Linear(2, n_outputs))
 
 

@@ -21,7 +21,6 @@ SEX, AGE = ["sex=m", "sex=f", "sex=m"], ["age=30", "age=60", "age=30"]
 
 
 def names_of_rows(groupings):
-    """Name of the group of each sample, one list per column."""
     return [[grouping.names[code] for code in grouping.codes] for grouping in groupings]
 
 
@@ -229,7 +228,6 @@ def test_columns_with_their_label_in_their_name_are_found(tmp_path, labels):
 
 
 def mapped(labels, proba, classes=None):
-    """Predictions of a table of equal probabilities."""
     share = 1 / len(proba) if len(proba) > 1 else 0.25
     table = pd.DataFrame({"y": labels, **dict.fromkeys(proba, share)})
     return recorded_predictions(table, "y", proba, classes)

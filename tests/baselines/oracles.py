@@ -8,8 +8,6 @@ from torch import nn
 
 
 class WithoutLinear(nn.Module):
-    """A network without a linear layer."""
-
     def __init__(self):
         super().__init__()
         self.layer = nn.Conv1d(1, 3, 4)
@@ -44,7 +42,6 @@ def by_hand(reference, samples, setting):
 
 
 def seeded_module(build, seed=0):
-    """A network with the initial weights of a seed, in evaluation mode."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build().eval()

@@ -43,7 +43,6 @@ def chunk(request, monkeypatch):
 
 
 def softmax_hessian(features, weights, sample_weight, targets, bias):
-    """Second derivatives of the summed loss, in the documented order of the parameters."""
     inputs = torch.cat([features, torch.ones(len(features), 1)], 1) if bias else features
 
     def loss(flat):

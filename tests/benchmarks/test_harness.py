@@ -26,7 +26,6 @@ def test_a_benchmark_with_parts_of_its_own_is_recorded(tmp_path, monkeypatch, ca
 
 
 def recorded(folder, *options, code, **settings):
-    """What `finish` records under the name x for a run of some code."""
     args = harness.parser("Doc.").parse_args(["--record", "x", *options])
     args.code = code
     harness.finish("x", args, [harness.record("m", "d", "auroc", 0.5, 1)], **settings)

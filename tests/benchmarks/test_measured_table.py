@@ -21,7 +21,6 @@ RECORDS = [
 
 
 def rows(records=RECORDS, **options):
-    """Cells of each line of the table."""
     given = {
         "metrics": {"auroc": "-"},
         "columns": {"fashion": "Fashion", "omniglot": "Omniglot"},

@@ -19,7 +19,6 @@ def recorded(n, wrong_by=0.0):
 
 
 def share_passed(y, proba, size, level, tolerance):
-    """Share of 50 fresh draws without a finding."""
     rng, answers = np.random.default_rng(1), top_label_predictions(y, proba, classes=[0, 1])
     edges = calibration.bin_edges(answers.confidence, 5, "uniform")
     drawn = (answers.at(rng.integers(len(y), size=size)) for _ in range(50))

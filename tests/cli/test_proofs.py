@@ -54,7 +54,6 @@ def verify(*arguments, audit="bundle", data="ref.csv", commitment="published", q
 
 
 def rejected(result, words):
-    """Reason of a failed verification, which is one line."""
     assert (result.exit_code, result.stdout) == (2, ""), result.output
     (line,) = result.stderr.splitlines()
     assert line.startswith("Verification failed: ")
@@ -63,7 +62,6 @@ def rejected(result, words):
 
 
 def unusable(result, words):
-    """What is wrong with an input, in one line."""
     assert result.exit_code == 2, result.output
     *usage, line = result.stderr.splitlines()
     assert not usage or usage[0].startswith("Usage: ")

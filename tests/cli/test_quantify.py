@@ -53,7 +53,6 @@ def needy(graph):
 
 @pytest.fixture
 def flowers():
-    """Iris with names of species, a column of text, and holes in two columns."""
     frame = load_iris(as_frame=True).frame
     frame.columns = ["sepal length", "sepal width", *PETALS, "species"]
     frame["species"] = load_iris().target_names[frame["species"]]

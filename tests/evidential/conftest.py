@@ -50,7 +50,6 @@ def dgl_graph(dgl, data):
 
 @pytest.fixture(scope="session")
 def plain_graph(data):
-    """The graph in the form of PyG, without this library."""
     edges = torch.tensor(np.array(data.adjacency.nonzero()))
     return SimpleNamespace(x=torch.tensor(data.features), edge_index=edges)
 
@@ -62,7 +61,6 @@ def pyg_graph(pyg, plain_graph):
 
 @pytest.fixture(scope="session")
 def on_disk(data, tmp_path_factory):
-    """The graph with its features in a file."""
     path = tmp_path_factory.mktemp("graph") / "features.npy"
     np.save(path, data.features)
     return data.adjacency, np.load(path, mmap_mode="r")
@@ -70,7 +68,6 @@ def on_disk(data, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def nodes():
-    """Nodes with known labels."""
     return np.arange(N_LABELLED)
 
 

@@ -66,7 +66,6 @@ def edges(request, monkeypatch):
 
 
 def check_with_gradients(ours, theirs, *inputs):
-    """Compare outputs and gradients of two functions."""
     results = []
     for function in (ours, theirs):
         leaves = [x.clone().requires_grad_() for x in inputs]

@@ -49,8 +49,6 @@ def test_hooks_are_removed_even_after_an_error(layer):
 
 
 class Two(nn.Module):
-    """Two layers that `call` uses."""
-
     def __init__(self, call, width=2):
         super().__init__()
         self.call, self.first, self.last = call, nn.Linear(4, width), nn.Linear(width, 3)

@@ -47,7 +47,6 @@ CLASSIFIER = {
 
 
 def without_effect(cases, estimator, graph, known, new):
-    """Cases whose values give the same uncertainty."""
     same = []
     for settings, name, values in cases:
         settings = {"max_epochs": 2, "random_state": 0, "graph": graph, **settings}

@@ -26,8 +26,6 @@ EVERYONE = np.arange(150)
 
 
 class Convolutions(nn.Module):
-    """Two convolutions of a library, called as it calls its networks."""
-
     def __init__(self, kind, is_dgl):
         super().__init__()
         torch.manual_seed(0)
@@ -223,8 +221,6 @@ def test_caches_of_layers_do_not_answer_for_another_graph(
 
 
 class Altering(Linear):
-    """A network that alters what it is called with."""
-
     def forward(self, first, second):
         features, graph = (first, None) if isinstance(first, torch.Tensor) else (second, first)
         features -= 1

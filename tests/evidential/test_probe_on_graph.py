@@ -189,8 +189,6 @@ def test_level_of_evidence_starts_as_the_asked_one(gcn, nodes, y):
 
 
 class Shuffled(nn.Module):
-    """A graph classifier's logits in another order of classes."""
-
     takes_node_graph = True
 
     def __init__(self, network, order):

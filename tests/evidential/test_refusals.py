@@ -121,8 +121,6 @@ def test_what_are_not_features_is_refused(chunk, tmp_path, monkeypatch):
 
 
 class Network(Linear):
-    """Calls a function with the features, on a graph of PyG's form."""
-
     def __init__(self, function):
         super().__init__()
         self.function = function

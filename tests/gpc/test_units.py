@@ -43,7 +43,6 @@ def fitted(kernel, kind, unit, **search):
 
 
 def answers(gpc, norm, unit):
-    """All that is asked of two points, lengths in units of the features."""
     points, request = X[:2] * unit, {"radius": np.array([0.1, 0.4]) * unit[0], "norm": norm}
     if norm == "box":
         request = {"region": ((X[:2] - 0.2) * unit, (X[:2] + [0.3, 0.1]) * unit)}

@@ -23,7 +23,6 @@ def random_selection(seed, n=60, n_levels=7):
 
 
 def random_quantities(seed, n=60):
-    """True values, and means and standard deviations that fit them, as money with its offset."""
     rng = np.random.default_rng(seed)
     mean, std = rng.normal(1000, 300, size=n), rng.exponential(50, size=n) + 5
     return rng.normal(mean, std), mean, std

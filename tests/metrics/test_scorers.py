@@ -33,7 +33,6 @@ MEASURED = NUMBERS[:, :3], NUMBERS @ [3, 1, 0, 1]
 
 
 def expected_scores(model, X, y, **weight):
-    """Value of each scorer of the model by the metrics themselves."""
     if isinstance(model, GaussianRidge):
         gaussian, limits = model.predict(X, return_std=True), model.predict_interval(X, 0.8)
         quantiles, squared = model.predict_quantiles(X, LEVELS), {"loss": "squared_error", **weight}

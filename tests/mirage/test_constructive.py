@@ -26,7 +26,6 @@ def relu_network(n_features, dtype=torch.float32):
 
 
 def corners(low, high):
-    """All corners of a box, the edges of its sides, and its middle."""
     ends = [
         [x for x in (a, b) if np.isfinite(x)] + [0.5 * (max(a, -2e3) + min(b, 2e3))]
         for a, b in zip(low, high, strict=True)

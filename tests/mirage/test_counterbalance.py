@@ -42,7 +42,6 @@ def honest():
 
 @pytest.fixture(scope="module")
 def attacked(honest):
-    """The paper's attack, and the counterbalanced one."""
     settings = {"max_epochs": 30, "batch_size": 256, "learning_rate": 0.02, "random_state": 0}
     settings |= {"counterbalance": "auto", "epsilon": 0.475}
     attack = MirageFineTuner(honest, NORTH, **settings).fit(*DATA)

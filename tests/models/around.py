@@ -30,7 +30,6 @@ AROUND = {
 
 
 def around(kind, model):
-    """An estimator of a kind around a model."""
     if kind == "chains":
         pytest.importorskip("posteriors")
     given = {"members": [model, model]} if kind == "ensemble" else {"estimator": model}

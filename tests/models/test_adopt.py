@@ -51,8 +51,6 @@ def net(module, cls=NeuralNetClassifier, X=SINGLE, y=LABELS, **kw):
 
 
 class OfProbabilities(nn.Module):
-    """A criterion of the user's own."""
-
     def forward(self, proba, y):
         return nn.functional.nll_loss(proba.log(), y)
 

@@ -65,8 +65,6 @@ def test_what_is_fitted_is_trained_again_with_a_warning_except_after_the_fact(na
 
 
 class Client:
-    """A model that is served elsewhere."""
-
     def predict_proba(self, X):
         return X
 

@@ -94,7 +94,6 @@ def test_reversed_arrays_and_large_sparse_ones_are_read_as_others():
 
 
 def table_of(library, columns):
-    """A table of a library, which is skipped where it is not installed."""
     imported = pytest.importorskip(library)
     return (imported.table if library == "pyarrow" else imported.DataFrame)(columns)
 

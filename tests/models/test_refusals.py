@@ -64,7 +64,6 @@ def poisson():
 
 
 def returns(more):
-    """A network that returns more than its outputs."""
     return Written(lambda self, x: more(self.layer(x)), layer=nn.Linear(4, 3))
 
 

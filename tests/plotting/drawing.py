@@ -25,7 +25,6 @@ def audit_of(lowered, n=900, **params):
 
 
 def quantities(n=400, seed=0):
-    """True values, and means and standard deviations that fit them."""
     rng = np.random.default_rng(seed)
     mean = rng.lognormal(5, 0.6, n)
     return rng.normal(mean, 0.25 * mean), mean, 0.25 * mean
@@ -36,7 +35,6 @@ LEVELS = [0.05, 0.5, 0.9]
 
 
 def makes(kind, *given, way="from_predictions", **settings):
-    """A function of axes, and of other settings, that makes such a display."""
     return partial(getattr(getattr(plotting, f"{kind}Display"), way), *given, **settings)
 
 

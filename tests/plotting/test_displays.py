@@ -176,7 +176,6 @@ def test_the_display_of_a_detector_holds_its_p_values_and_what_it_flags(form):
 
 
 def refused():
-    """Calls, each with a word of its message."""
     low, high, nan = MEAN - STD, MEAN + STD, np.nan
     grid = np.meshgrid(*np.arange(6.0).reshape(2, 3))
     intervals, coverage = IntervalsByWidthDisplay, CoverageBySizeDisplay

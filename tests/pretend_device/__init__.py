@@ -65,7 +65,6 @@ def installed() -> set[str]:
 
 
 def used(kind: str = "cuda") -> int:
-    """Bytes in use on the device."""
     return _libraries[kind].pretend_memory(0, 0)
 
 

@@ -23,7 +23,6 @@ from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch
 
 
 def quick(**search):
-    """Parameters of a short search."""
     return {"search": PointwiseSearch(**{"n_steps": 6, **search}), "random_state": 0}
 
 

@@ -35,7 +35,6 @@ def fitted(net: nn.Module, X=X, y=Y, **params) -> QUAMClassifier:
 
 
 def solutions(quam, rows):
-    """Solutions and uses of some rows."""
     (job,) = quam._points(rows)
     ((_, targets, solution, uses),) = job.solved()
     return job, targets, solution, uses

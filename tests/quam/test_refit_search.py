@@ -97,8 +97,6 @@ def test_linear_models_are_weighted_least_squares_of_data_and_pool(plane, alpha)
 
 
 class Recorder(RegressorMixin, BaseEstimator):
-    """A mean that remembers what it was fitted on."""
-
     def fit(self, X, y, sample_weight=None):
         self.X_, self.weight_, self.y_ = X, sample_weight, y
         return self

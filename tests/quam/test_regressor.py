@@ -51,7 +51,6 @@ LEARNERS = {
 
 
 def quick(**search):
-    """Parameters of a short search."""
     search = PointwiseSearch(**{"n_steps": 6, **search})
     return {"search": search, "setting": "selected", "random_state": 0}
 

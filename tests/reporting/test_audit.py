@@ -233,7 +233,6 @@ def recorded(bins, **options):
 
 
 def calibrated(n, seed=0, low=0.5):
-    """Labels and confidences of a calibrated model."""
     rng = np.random.default_rng(seed)
     confidence = rng.uniform(low, 1, n)
     return (rng.random(n) > confidence).astype(int), confidence, rng

@@ -29,7 +29,6 @@ def report():
 
 
 def table_of(frame):
-    """Rows of texts, and for each column whether all its cells are right-aligned."""
     report = Report("t", "s", created=MOMENT)
     report.table("Heading", frame, "Caption.")
     page = Page(report.html())

@@ -18,7 +18,6 @@ def table(train):
 
 @pytest.fixture(scope="session")
 def plain():
-    """What the model of the unaltered `train` says about the unaltered `table`."""
     return of_unaltered()
 
 

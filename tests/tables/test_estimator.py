@@ -50,7 +50,6 @@ def model(people):
 
 @pytest.fixture(scope="module")
 def numbered(model, people):
-    """Results for the same rows, numbered from 0."""
     return model.predict(people.reset_index(drop=True), n_explained=3)
 
 

@@ -42,7 +42,6 @@ def patients():
 
 @pytest.fixture(scope="module")
 def line(flowers):
-    """A linear model of flowers that have a name each, and of days."""
     named = flowers.assign(plant=[f"plant {i}" for i in range(len(flowers))])
     named["day"] = pd.date_range("2020-01-01", periods=150).strftime("%d.%m.%Y")
     named["weight"] = [f"{k % 7} kg" for k in range(150)]

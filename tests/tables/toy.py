@@ -52,8 +52,6 @@ class ToyRegressor(RegressorMixin, BaseEstimator):
 
 
 class Told:
-    """A model, and what it says about a table."""
-
     def __init__(self, model, table):
         self.model, self.table, self.held_out = model, table, model.held_out_
         self.rows = model.predict(table)
@@ -70,7 +68,6 @@ class Told:
 
 
 def quantify(train, table, target="kind", estimator=None, **options):
-    """What a model of one table says about another."""
     fitting = {name: options.pop(name) for name in [*options] if name in ("drop", "held_out")}
     model = TableModel(Toy() if estimator is None else estimator, **options)
     return Told(model.fit(train, target, **fitting), table)

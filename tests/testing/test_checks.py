@@ -47,7 +47,6 @@ class Conforming(ClassifierMixin, UncertaintyMixin, BaseEstimator):
         return validate_data(self, X, reset=False)
 
     def _parts(self, X):
-        """Aleatoric and epistemic part for valid input."""
         distances = self.scale * ((X[:, None] - self.means_) ** 2).sum(axis=-1)
         weights = np.exp(distances.min(axis=1, keepdims=True) - distances)
         return 1 - weights.max(axis=1) / weights.sum(axis=1), distances.min(axis=1)

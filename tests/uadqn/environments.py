@@ -101,7 +101,6 @@ class SeedTeller(gym.Env):
 
 
 def sampled(space, n_samples=5, seed=0):
-    """A batch of observations."""
     space = deepcopy(space)
     space.seed(seed)
     samples = [space.sample() for _ in range(n_samples)]

@@ -87,7 +87,6 @@ def moments(quantiles, aleatoric="covariance"):
 
 
 def bellman(target, batch, n_actions, gamma):
-    """Targets of QR-DQN, row by row."""
     with torch.no_grad():
         quantiles = target(batch.ahead).view(len(batch.ahead), n_actions, -1)
         rows = []
@@ -98,7 +97,6 @@ def bellman(target, batch, n_actions, gamma):
 
 
 def squared_distance(network, anchors):
-    """``|theta - theta_0|**2``."""
     pairs = zip(network.parameters(), anchors, strict=True)
     return sum((p - a).square().sum() for p, a in pairs)
 
@@ -113,7 +111,6 @@ def backward(loss, parameters):
 
 
 def assert_stack_matches(trained, plain):
-    """The stack's parameters and gradients are those of the plain networks."""
     n_doubtful = n_all = 0
     for k, parameters in enumerate(plain):
         stacked = stacked_parameters(trained, k)

@@ -44,8 +44,6 @@ def uadqn(env, **options):
 
 
 class Decisions(BaseCallback):
-    """Keeps the decision behind each step."""
-
     def __init__(self):
         super().__init__()
         self.all = []

@@ -65,7 +65,6 @@ class WideCNN(GridCNN):
 
 
 def copied(stacked, k, single):
-    """Give an extractor the weights of network k of a stack; return pairs of parameters."""
     own = {n.replace("__", ".").removeprefix("stacked."): p for n, p in stacked.named_parameters()}
     pairs = [(parameter, own[name]) for name, parameter in single.named_parameters()]
     for parameter, stack in pairs:

@@ -105,7 +105,6 @@ def reuse_keys(patch, private):
 
 
 def prove_and_verify(made, levels):
-    """Prove audits and verify them, whereby the auditor's keys are made, too."""
     for level in levels:
         bundle, asked = made.folder / level, {**made.question, **made.settings[level]}
         answer = asked.pop("challenge", None)

@@ -112,7 +112,6 @@ def flip(path, position):
 
 
 def changed(path, **entries):
-    """Change entries of a JSON object."""
     record = read_json(path)
     assert any(record.get(name) != value for name, value in entries.items())
     path.write_text(json.dumps({**record, **entries}), encoding="utf-8")

@@ -150,7 +150,6 @@ class Setting:
             write_manifest(folder)
 
     def first(self):
-        """Have the package verify."""
         made, path = self.made, self.bundle / "attestation.json"
         if self.kind == "commitment":
             return load_commitment(made.public)
@@ -159,7 +158,6 @@ class Setting:
         return t.verified(made, self.kind, **self.asked)
 
     def second(self):
-        """Have the second verifier verify."""
         made, path = self.made, self.bundle / "attestation.json"
         if self.kind in made.settings:
             return t.verified_again(made, self.kind, **self.asked)

@@ -22,8 +22,6 @@ N_PADS, POINTS = 3, 6
 
 
 class Circuits:
-    """The circuits of one network, which can be run."""
-
     def __init__(self, folder, network, limits, *, n_bins=10, n_pads=N_PADS):
         rng = np.random.default_rng(0)
         self.folder, self.network = folder, network
@@ -184,7 +182,6 @@ def by_the_rule(bins, alphas, chance):
 
 
 def sums_of(bins, most):
-    """Outputs that chunks with these bins add up to."""
     n, c, r = zip(*bins, *[(0, 0, 0)] * (most - len(bins)), strict=True)
     surplus = [2 * right - number for right, number in zip(r, n, strict=True)]
     return [sum(part[b:]) - sum(part[:b]) for part in (n, c, surplus) for b in range(most)]

@@ -145,7 +145,6 @@ def test_without_the_proof_system_the_extra_is_named(run, tmp_path, monkeypatch)
 
 
 def filled(folder, shape, circuit):
-    """Blocks of columns that a circuit fills."""
     rows = committing._circuit_rows(folder, circuit, shape, shape.rows_of(circuit))
     return rows / (2**shape.log_rows - backend.BLINDING_ROWS)
 

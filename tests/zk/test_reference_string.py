@@ -18,7 +18,6 @@ G = curve.jacobian(G1_GENERATOR)
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A small string that the proof system generated."""
     path = tmp_path_factory.mktemp("strings") / "srs"
     backend.make_reference_string(path, LOG_ROWS)
     return path

@@ -71,7 +71,6 @@ def test_regions_that_cannot_be_chosen_are_refused(tmp_path, change, message):
 
 
 def chain(n):
-    """A tree of so many regions."""
     return None if n == 1 else [0, float(n), None, chain(n - 1)]
 
 

@@ -17,7 +17,6 @@ def model(data, entropy_weight=1e-4, propagation=None, **settings):
 
 
 def divergence_from_uniform(alpha):
-    """Kullback-Leibler divergence of a Dirichlet distribution from the uniform one."""
     total = alpha.sum()
     moments = (alpha - 1) @ (digamma(alpha) - digamma(total))
     return gammaln(total) - gammaln(alpha).sum() - gammaln(len(alpha)) + moments

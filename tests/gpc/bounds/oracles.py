@@ -29,7 +29,6 @@ def tensor(array):
 
 
 def within(lower, values, upper, slack=0.0):
-    """Whether all values lie between their bounds."""
     lower, values, upper = (np.asarray(part) for part in (lower, values, upper))
     return bool(((lower - slack <= values) & (values <= upper + slack)).all())
 
@@ -40,7 +39,6 @@ def pairs_of(matrix):
 
 
 def full(pairs):
-    """Symmetric matrices from these entries."""
     n = int(np.sqrt(2 * pairs.shape[-1]))
     matrix, (rows, columns) = np.zeros((*pairs.shape[:-1], n, n)), np.triu_indices(n)
     matrix[..., rows, columns] = matrix[..., columns, rows] = pairs
@@ -74,7 +72,6 @@ def moments(posterior, X):
 
 
 def probabilities(model, X):
-    """Class probabilities of a fitted model at points."""
     return average(model.likelihood_, *moments(model.posterior_, X))
 
 
@@ -154,6 +151,5 @@ def inside(x, points, radius=None, norm="linf"):
 
 
 def grid(lower, upper, n):
-    """A grid over a box, of n points along each feature that varies."""
     axes = [np.linspace(a, b, n if a < b else 1) for a, b in zip(lower, upper, strict=True)]
     return np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, len(lower))

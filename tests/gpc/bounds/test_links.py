@@ -73,7 +73,6 @@ def problem(rng, case, *shape, **more):
 
 
 def outputs_at(link, objective, mean, covariance):
-    """Outputs of one objective at many moments."""
     weights = np.tile(objective, (len(mean), 1))
     return link.evaluate(tensor(weights), tensor(mean), tensor(pairs_of(covariance)))
 

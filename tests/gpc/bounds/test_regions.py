@@ -26,7 +26,6 @@ def ball_of(center, radius, norm):
 
 
 def random_points(rng, norm, n, f, center, radius):
-    """Points of a ball, many of them on its border or on an axis."""
     direction = rng.normal(size=(n, f)) * (rng.random((n, f)) < 0.7)
     direction[np.arange(n), rng.integers(0, f, n)] += 0.1
     direction /= length(direction, norm)[:, None]

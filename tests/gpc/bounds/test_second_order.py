@@ -25,7 +25,6 @@ CONTRAST, LINK = np.array([[1.0, 0, -1], [0, 1, -1]]), SoftmaxLink(3, 2000.0)
 
 
 def halved(expansion, times):
-    """The same functions over boxes that are smaller."""
     share = 0.5**times
     return Expansion(
         *(
@@ -47,7 +46,6 @@ def problem(seed, *shape):
 
 
 def independent_moments(seed, *arguments, **parameters):
-    """Moments of three classes that are independent at the centres."""
     expansion = random_moments(np.random.default_rng(seed), THREE, *arguments, **parameters)
     variances = tensor([1.0, 0, 0, 1, 0, 1]) * expansion.covariance.value
     return expansion._replace(covariance=expansion.covariance._replace(value=variances))
@@ -59,13 +57,11 @@ def contrasts(mean, covariance):
 
 
 def changes(expansion, b, t, sign=0.0):
-    """Changes of the five moments from the centre of a box."""
     start = contrasts(*moments_at(expansion, b, np.zeros((1, 2))))
     return contrasts(*moments_at(expansion, b, t, sign)) - start
 
 
 def modelled(second, b, z):
-    """Values of the quadratic model."""
     bent = np.einsum("...i,ij,...j->...", z, second.Q[b].numpy(), z) / 2
     return float(second.value[b]) + z @ second.slope[b].numpy() + bent
 

@@ -32,7 +32,6 @@ SOFTMAX, REGRESSION = Method(SoftmaxLaplace), Method(Regression)
 
 
 def differences(function, theta, step=1e-4):
-    """Central differences of fourth order."""
     weights = {1: 8, -1: -8, 2: -1, -2: 1}
     return [
         sum(weight * function(theta + k * shift) for k, weight in weights.items()) / (12 * step)
