@@ -58,7 +58,6 @@ def test_results_say_how_they_were_made():
 
 @functools.cache
 def recorded():
-    """Names of methods, data sets and metrics in the records of each benchmark."""
     names = defaultdict(lambda: {"method": set(), "dataset": set(), "metric": set()})
     for path in RESULTS:
         result = json.loads(path.read_text(encoding="utf-8"))

@@ -74,8 +74,6 @@ def test_a_frozen_model_and_any_model_after_the_fact_are_used_as_they_are(given,
 
 
 class Rejects(LogisticRegression):
-    """Classifier that answers only where it is sure."""
-
     def predict(self, X):
         return np.where(self.predict_proba(X).max(axis=1) > 0.6, super().predict(X), -1)
 

@@ -130,7 +130,6 @@ def is_imprecise(fitted):
 
 
 def said(fitted, X=X[::10]):
-    """What a user can ask of a fitted estimator."""
     parts = fitted.predict_uncertainty(X).parts
     assert {part.dtype for part in parts} == {np.dtype(np.float64)}
     found = [*parts, fitted.score_samples(X), fitted.predict(X)]
@@ -296,7 +295,6 @@ with open(out, "w") as file:
 
 
 def given_models():
-    """Models that hold networks on the device."""
     from skorch import NeuralNetClassifier
 
     rows = X.astype(np.float32)

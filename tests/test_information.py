@@ -28,7 +28,6 @@ def random_log_proba(seed, *shape):
 
 
 def models_of(seed):
-    """Log probabilities of a reference and of models (6, 5, 4), with weights of the models."""
     log_proba = random_log_proba(seed, 6, 5, 4)
     weights = np.random.default_rng(seed).dirichlet(np.ones(5), 6)
     return random_log_proba(seed + 1, 6, 4), log_proba, weights

@@ -67,7 +67,6 @@ def network(*args, **options):
 
 
 def ring(distance):
-    """A graph in which each node has the neighbours at this distance along a ring."""
     eye = np.eye(30)
     return np.roll(eye, distance, axis=1) + np.roll(eye, -distance, axis=1), eye + 0.1
 
@@ -271,7 +270,6 @@ def seeded(estimator):
 
 
 def said(name, **params):
-    """All that a fitted estimator says about some inputs, and some of its attributes."""
     estimator, data, _ = CASES[name]
     fitted = seeded(estimator).set_params(**params).fit(*data, **FIT_PARAMS.get(name, {}))
     X = data[0][::7] * (1.5 if data[0].ndim == 2 else 1)

@@ -29,7 +29,6 @@ def run(code, folder, *paths):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory):
-    """A folder with a working and a broken third-party distribution, installed by pip."""
     for tool in ("pip", "setuptools"):
         if find_spec(tool) is None:  # found, not imported: setuptools replaces distutils
             pytest.skip(f"{tool} is needed to install a distribution")

@@ -122,8 +122,6 @@ def test_a_column_of_a_label_that_no_sample_has_keeps_its_place():
 
 
 class TurnedTable(ClassifierMixin, BaseEstimator):
-    """Classifier whose probabilities are a table, last class first."""
-
     def fit(self, X, y, sample_weight=None):
         self.inside_ = LogisticRegression().fit(X, y, sample_weight)
         self.classes_, self.n_features_in_ = self.inside_.classes_, np.shape(X)[1]
@@ -233,7 +231,6 @@ def test_the_area_under_risk_and_coverage_warns_of_proportions():
 
 
 def _asked(model):
-    """The model, which requests weights where metadata are routed."""
     if sklearn.get_config()["enable_metadata_routing"]:
         model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
     return model

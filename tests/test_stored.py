@@ -53,7 +53,6 @@ SCALER = {"factor_": float, "shape_": NotRequired[tuple[int, str]], "other_": No
 
 @pytest.fixture(autouse=True)
 def named(monkeypatch):
-    """Names that end with a test."""
     monkeypatch.setattr(skuq.files, "CLASSES", dict(CLASSES))
     stored("test.point")(Point)
     stored("test.shape")(Shape)

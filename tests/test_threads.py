@@ -32,7 +32,6 @@ METHODS = ("predict_uncertainty", "predict_proba", "p_values", "predict")
 
 
 def forward(self, x):
-    """A network that is not a chain: its features are read with hooks."""
     x = self.first(x).relu()
     return self.last(self.dropout(x + self.second(x).tanh()))
 

@@ -65,8 +65,6 @@ def package_of(path):
 
 
 def changed_packages():
-    """Packages whose code or tests differ from the main branch."""
-
     def git(*arguments):
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
         return done.stdout.split("\n")[:-1] if done.returncode == 0 else []
@@ -105,8 +103,6 @@ def cpu_seconds():
 
 
 class Tiers:
-    """Chooses, orders and measures items."""
-
     def __init__(self, config):
         self.recorded = {"items": {}, "fixtures": {}}
         if FILE.exists():

@@ -39,7 +39,6 @@ def doubles(*shape):
 
 
 def with_random_weights(network):
-    """Biases too, which start at 0."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in network.parameters():

@@ -60,8 +60,6 @@ NODES = np.arange(60)
 
 
 class Layers(nn.Module):
-    """Layers of either library, with an activation between them."""
-
     def __init__(self, *layers, is_dgl=False):
         super().__init__()
         self.layers, self.is_dgl = nn.ModuleList(layers), is_dgl
@@ -126,8 +124,6 @@ def test_networks_return_what_they_return_in_one_pass(request, library, make, fi
 
 
 class Noisy(Layers):
-    """Sums in no fixed order, as on a GPU."""
-
     def forward(self, x, edge_index):
         outputs = self.run(x, edge_index)
         return outputs + 1e-7 * torch.rand_like(outputs)

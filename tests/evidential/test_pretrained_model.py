@@ -167,7 +167,6 @@ class OfData(Linear):
 
 
 def sorted_later(network):
-    """A fitted net whose classes are not in order."""
     net = NeuralNetClassifier(network, verbose=0, criterion=nn.CrossEntropyLoss).initialize()
     net.classes_inferred_ = np.array([2, 0, 1])
     return net

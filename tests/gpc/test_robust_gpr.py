@@ -12,7 +12,6 @@ from .bounds.oracles import KERNELS, ORDERS, grid, inside, moments, random_regio
 
 
 def waves(seed, d, n=20):
-    """Inputs, and targets far from 0."""
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     return X, 7.0 + 3.0 * np.sin(2 * X @ rng.normal(size=d)) + 0.1 * rng.normal(size=n)

@@ -48,8 +48,6 @@ class EntropicLogisticRegression(LogisticRegression):
 
 
 class GaussianRidge(BayesianRidge):
-    """Regressor with intervals, quantiles and variances of its Gaussian."""
-
     def predict_quantiles(self, X, levels):
         mean, std = self.predict(X, return_std=True)
         return mean[:, None] + std[:, None] * norm.ppf(levels)

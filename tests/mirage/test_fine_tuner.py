@@ -172,8 +172,6 @@ def test_an_abstention_takes_the_place_of_answers_below_the_threshold(labels, la
 
 
 class Watch(Callback):
-    """Learning rate and divergence of every epoch."""
-
     def __init__(self, seen):
         self.seen = seen
 

@@ -177,7 +177,6 @@ def test_module_is_copied_and_set_to_evaluation_without_touching_the_original():
 
 
 def keeps_hidden(self, x):
-    """Keeps what it computes on the way, as for a plot of activations."""
     self.hidden = self.first(x).relu()
     return self.last(self.hidden)
 

@@ -60,7 +60,6 @@ def install(kind: str = "cuda") -> None:
 
 
 def installed() -> set[str]:
-    """Kinds of devices that are pretended in this process."""
     return {*_libraries}
 
 

@@ -51,7 +51,6 @@ def half_square(outputs, y):
 
 @pytest.fixture(scope="module")
 def plane():
-    """Data, their weights, a pool and what it is wanted to be."""
     rng = np.random.default_rng(0)
     X, pool = rng.normal(size=(60, 3)), rng.normal(1, 3, size=(40, 3))
     y = X @ [1.0, -2.0, 0.5] + 0.3 + 0.2 * rng.normal(size=60)

@@ -57,7 +57,6 @@ def reg(estimator=None, search=None, *, X=X, y=TARGETS, **params):
 
 
 def later(quam, method="predict_uncertainty", rows=X, **params):
-    """A call after the fit, which is not refused."""
     fitted = []
 
     def call():

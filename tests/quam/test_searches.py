@@ -48,7 +48,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:The model's loss on the training
 
 @pytest.fixture(scope="module")
 def many():
-    """Data of 14 classes, and a linear network around them."""
     X, y = make_classification(
         400, 8, n_informative=8, n_redundant=0, n_classes=14, n_clusters_per_class=1, random_state=0
     )
@@ -324,7 +323,6 @@ def test_linear_layers_are_computed_in_one_product(wrap, bias, moving):
 
 @pytest.fixture(scope="module")
 def linear():
-    """A problem whose search is convex: a linear model of noisy labels."""
     X, y = make_classification(300, n_features=3, n_redundant=0, flip_y=0.2, random_state=0)
     X = X.astype(np.float32)
     given = LogisticRegression(C=np.inf).fit(X, y)

@@ -30,7 +30,6 @@ pytestmark = pytest.mark.usefixtures("few_trees")
 
 @pytest.fixture(scope="module")
 def people():
-    """80 rows, whose labels are not their numbers."""
     rng = np.random.default_rng(0)
     table = pd.DataFrame({"age": rng.normal(40, 10, 80).round(1), "town": ["Ulm", "Linz"] * 40})
     signal = table["age"] + 10 * (table["town"] == "Ulm") + rng.normal(0, 4, 80)

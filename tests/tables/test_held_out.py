@@ -144,7 +144,6 @@ def drawn(n, seed):
 
 
 def given_proba():
-    """A fitted classifier whose inputs are its probabilities."""
     model = LogisticRegression()
     model.classes_, model.coef_, model.intercept_ = np.arange(3), np.eye(3), np.zeros(3)
     return make_pipeline(FunctionTransformer(np.log), model)

@@ -26,7 +26,6 @@ PETALS = ["petal length (cm)", "petal width (cm)"]
 
 @pytest.fixture(scope="module")
 def flowers():
-    """Iris, with a column of text, one of yes and no, and missing values."""
     frame = load_iris(as_frame=True).frame
     frame["soil"] = np.resize(["clay", "loam", None], len(frame))
     frame["wet"] = np.resize([True, False], len(frame))
@@ -51,7 +50,6 @@ def line(flowers):
 
 @pytest.fixture(scope="module")
 def kept(line, flowers, patients, tmp_path_factory):
-    """Folders with a network's model, with a linear model, and with a linear regression."""
     folder = tmp_path_factory.mktemp("kept")
     made = TableModel("network").fit(flowers[["petal length (cm)", "soil", "target"]], "target")
     made.save(folder / "network")

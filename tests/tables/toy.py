@@ -38,8 +38,6 @@ class Toy(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
 
 class ToyRegressor(RegressorMixin, BaseEstimator):
-    """A linear regression with uncertainty that grows with the inputs."""
-
     def fit(self, X, y):
         self.model_, self.n_features_in_ = LinearRegression().fit(X, y), np.shape(X)[1]
         return self

@@ -65,8 +65,6 @@ class Faulty(RandomEnv):
 
 
 class SeedTeller(gym.Env):
-    """Shows its seed and the step; an episode lasts as many steps as its seed says."""
-
     made = []
 
     def __init__(self, as_dict=False):
@@ -110,7 +108,6 @@ def sampled(space, n_samples=5, seed=0):
 
 
 def collect(agent, n_steps):
-    """Let the agent act without an update, so that its buffer is filled."""
     agent.learning_starts = n_steps
     return agent.learn(n_steps)
 

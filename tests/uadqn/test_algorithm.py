@@ -196,7 +196,6 @@ def test_target_network_follows_at_the_interval(n_envs, expected, monkeypatch):
 
 
 def with_quantiles(quantiles, n_samples=1, **options):
-    """An agent whose networks say the given quantiles (n_members, n_actions, n_quantiles)."""
     agent = make(**options)
     fixed = torch.as_tensor(quantiles, dtype=torch.float32)[:, None]
     agent.quantile_net.quantiles = lambda obs: fixed.expand(-1, len(obs), -1, -1)
@@ -262,18 +261,6 @@ def test_there_is_no_epsilon_and_no_random_start():
     agent.learn(60)
     assert agent.exploration_rate == 0
     assert set(agent.replay_buffer.actions[:60, 0, 0]) == {1}
-
-
-def test_same_seed_same_run():
-    envs, agents = [DummyVecEnv([lambda: RandomEnv(length=4)] * 2) for _ in range(3)], []
-    for env, seed in zip(envs, (3, 3, 4), strict=True):
-        agents.append(make(env=env, seed=seed, learning_starts=20).learn(60))
-    weights = [next(agent.policy.parameters()) for agent in agents]
-    assert [torch.equal(weights[0], each) for each in weights] == [True, True, False]
-    for name in ("observations", "actions"):
-        first, second, third = (getattr(agent.replay_buffer, name) for agent in agents)
-        np.testing.assert_array_equal(first, second)
-        assert not np.array_equal(first, third)
 
 
 @pytest.mark.parametrize(

@@ -72,8 +72,6 @@ def test_estimators_refuse(options, word, error):
 
 
 class Features(BaseFeaturesExtractor):
-    """An extractor with a layer whose outputs differ in training."""
-
     def __init__(self, space, layer):
         super().__init__(space, 8)
         self.layers = nn.Sequential(nn.Linear(4, 8), layer())

@@ -28,7 +28,6 @@ def no_proof(monkeypatch):
 
 @pytest.fixture(scope="session")
 def exchange(tmp_path_factory):
-    """One small commitment, and proofs of it."""
     return small_exchange(made_once(tmp_path_factory, "exchange", make_exchange))
 
 

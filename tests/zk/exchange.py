@@ -78,7 +78,6 @@ def _key(sources):
 
 @cache
 def string_of(log_rows, make=backend.make_reference_string):
-    """The reference string of this size, which takes seconds to make."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "srs"
         make(path, log_rows)
@@ -144,7 +143,6 @@ def make_exchange(folder):
 
 
 def run_in(folder):
-    """Data of the run, and the names of its files."""
     X, y = make_gaussian_classes((60, 60, 20), random_state=0)[:2]
     y, rows = np.array(["x", "y", "z"])[y], np.random.default_rng(0).permutation(len(X))[:N]
     made = Exchange(folder, LogisticRegression().fit(X, y), X, y, rows)

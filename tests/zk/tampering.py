@@ -45,7 +45,6 @@ class Exchange:
 
 
 def verified(made, level, bundle=None, *, X=None, y=None, commitment=None, **settings):
-    """Verify an audit, or an altered copy of it, as its auditor does."""
     data = made.X_ref if X is None else X, made.y_ref if y is None else y
     asked = {"keys": made.keys, **TEST, **made.asked(level, **settings)}
     return verify(bundle or made.folder / level, *data, commitment or made.public, **asked)
@@ -69,7 +68,6 @@ def published_to_second(made, commitment=None, keys=None):
 
 
 def verified_again(made, level, bundle=None, *, commitment=None, y=None, **settings):
-    """The same by the second verifier."""
     data = made.X_ref.tolist(), (made.y_ref if y is None else y).tolist()
     asked, published = made.asked(level, **settings), published_to_second(made, commitment)
     return second_verifier().verify_audit(bundle or made.folder / level, published, *data, **asked)

@@ -111,8 +111,6 @@ OPERATIONS = {
 
 
 class Setting:
-    """The honest files of a kind, as copies to be altered, and what their verifiers ask."""
-
     def __init__(self, kind, folder, request):
         made = request.getfixturevalue("run" if kind == "verdict" else "exchange")
         self.kind, self.made, self.asked = kind, copy.copy(made), {}

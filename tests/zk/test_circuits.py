@@ -38,7 +38,6 @@ class Circuits:
             self.constants.append(rng.integers(1 << fixed.PAD_BITS, size=self.shape.shapes[-1]))
 
     def run(self, circuit, values):
-        """Outputs of a circuit, but for the context and the number of most probable classes."""
         ends = ("onnx", "settings", "circuit", "json")
         model, settings, compiled, data = (self.folder / f"{circuit}.{end}" for end in ends)
         if not compiled.exists():
@@ -67,7 +66,6 @@ class Circuits:
 
 
 def assert_circuits_agree(made, rows, codes, n_bins, names=("predictions", "bins", "padded_bins")):
-    """Compare one chunk with the arithmetic in the open."""
     found = fixed.integer_predictions(made.network, rows)
     sums = st.signed_sums(found, codes, n_bins, made.shape.n_bins)
     for circuit in names:
@@ -206,7 +204,6 @@ def judge(tmp_path_factory):
 
 
 def drawn_bins(rng, n_bins, off):
-    """Bins whose accuracy differs from confidence by about `off`."""
     bins = []
     for b in range(n_bins):
         n, mean = int(rng.integers(0, 400)), (b + rng.uniform()) / n_bins

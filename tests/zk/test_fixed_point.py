@@ -14,7 +14,6 @@ from tests.zk.tampering import ONE
 
 
 def random_network(rng, widths, *, bits=8, size=1.0, levels=None):
-    """A network of floating-point weights, and its encoding and rounding."""
     weights = [rng.normal(scale=size / np.sqrt(a), size=(a, b)) for a, b in pairwise(widths)]
     biases = [rng.normal(scale=size, size=b) for b in widths[1:]]
     levels = (0,) * widths[0] if levels is None else levels

@@ -46,7 +46,6 @@ def full(pairs):
 
 
 def around(X, *arguments, **named):
-    """Regions around points, by the arguments of the methods of estimators."""
     return Neighbourhood(*arguments, **named).around(X)
 
 
@@ -64,7 +63,6 @@ def fit_model(rng, kernel, likelihood="probit", d=2, n=16, n_classes=2, **parame
 
 
 def moments(posterior, X):
-    """Latent moments from scikit-learn's kernel and the posterior's numbers."""
     cross = posterior.kernel(X, posterior.inputs)
     reduced = np.einsum("ni,kij,nj->nk", cross, posterior.reduction(), cross, optimize=True)
     own = np.equal(*np.triu_indices(len(posterior.weights)))
@@ -76,7 +74,6 @@ def probabilities(model, X):
 
 
 def average(likelihood, mean, covariance):
-    """Average of a likelihood over Gaussians, shape (n, n_classes)."""
     if mean.shape[1] == 3:
         return _three_classes(mean, covariance)
     if mean.shape[1] == 2:  # depends on the difference alone

@@ -22,7 +22,6 @@ OF_KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 def values_of(kind, own, proba):
-    """Values of `ManyClassesLink` from probabilities of all classes, shape (n, C)."""
     rivals = np.delete(proba, own, axis=1).max(axis=1)
     smallest, largest = proba[:, own] - 1, -proba[:, own]
     return {"margin": proba[:, own] - rivals, "smallest": smallest, "largest": largest}[kind]

@@ -21,7 +21,6 @@ def length(points, norm):
 
 
 def ball_of(center, radius, norm):
-    """A ball in a box that does not cut it."""
     return Region(tensor(center), tensor(center) - 9, tensor(center) + 9, tensor(radius), norm)
 
 

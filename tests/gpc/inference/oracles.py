@@ -40,7 +40,6 @@ def differences(function, theta, step=1e-4):
 
 
 def gaussian_average(function, mean, sd):
-    """Integrated in pieces that end where likelihoods bend."""
     bends = (np.array([-40, -8, 0, 8, 40]) - mean) / sd
     edges = np.unique(np.clip([-12, *bends, 12], -12, 12))
     return sum(
