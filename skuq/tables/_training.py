@@ -433,12 +433,35 @@ def trained(
             options["X_pool"] = (
                 _pool_of_stored(given, known, seed)
                 if encoder is None
-                else encoder.transform(make_pool(X, random_state=seed))
+                else _pool_inputs(encoder, X, known, make_pool(X, random_state=seed), seed)
             )
     with table_errors(name, X), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="A sampler")  # one of the notes says it
         estimator.fit(known, y, **{n: e for n, e in options.items() if n not in lacking})
     return Trained(encoder, estimator, name, comparison, scale)
+
+
+def _pool_inputs(
+    encoder: Encoder, X: pd.DataFrame, inputs: FloatArray, pool: pd.DataFrame, seed: int
+) -> FloatArray:
+    """Encode a pool like the training rows.
+
+    A training row has the target means of other folds. Pool rows get the means of random training
+    rows of the same category: by means of all rows, each learner could tell them apart.
+    """
+    random, found, plain = (
+        np.random.default_rng(seed),
+        encoder.transform(pool),
+        encoder.transform(X),
+    )
+    for name, positions in zip(X, encoder.inputs_of([*X]), strict=True):
+        if name in encoder.categories and (plain != inputs)[:, positions].any():
+            texts, of_pool = (np.array(filled_texts(each[name])) for each in (X, pool))
+            for category in encoder.categories[name]:
+                rows, own = np.flatnonzero(texts == category), np.flatnonzero(of_pool == category)
+                drawn = inputs[random.choice(rows, len(own))]
+                found[own[:, None], positions] = drawn[:, positions]
+    return found
 
 
 def _pool_of_stored(estimator: Any, rows: Any, seed: int) -> pd.DataFrame:

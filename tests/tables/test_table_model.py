@@ -591,6 +591,20 @@ def test_what_is_too_rare_to_be_measured_is_said(plain, table):
     assert plain.of(empty).rows["reasons"][2] == "not scored: row 2: no values"
 
 
+def test_ordinary_rows_are_not_told_from_training_rows_by_the_folds_of_their_means():
+    random = np.random.default_rng(0)
+    code = np.where(random.random(700) < 0.85, 0, random.integers(40, size=700))
+    table = pd.DataFrame({"code": [f"L{k}" for k in code], "x": random.normal(size=700)})
+    table["y"] = np.where(table["x"] + code % 5 + random.normal(size=700) > 1, "a", "b")
+    model = TableModel("hgb", random_state=0).fit(table[:500], "y")
+    new = table[500:].drop(columns="y")
+    ordinary, far = (
+        model.predict(rows, n_explained=0).epistemic.mean()
+        for rows in (new, new.assign(x=9 * new["x"]))
+    )
+    assert ordinary < 0.1 < far
+
+
 def test_texts_of_many_levels_are_encoded_by_the_target_of_other_rows():
     random = np.random.default_rng(0)
     level, effect = random.integers(100, size=800), random.normal(size=100)
