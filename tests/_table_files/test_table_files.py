@@ -88,6 +88,7 @@ def test_compressed_files_are_decompressed_by_their_ending(tmp_path):
         ("a,b\n", {}, "has no rows"),
         ("a,b\n1,2\n\n1,2,3\n", {}, "3 values in line 4, but 2 names.*`skip=3`"),
         ("a,b\n1,2,3\n4,5,6\n", {}, "3 values in line 2, but 2 names"),
+        ("a,b\n1,2,\n3,4\n", {}, "3 values in line 2, but 2 names"),
         ("Sales, 2020\n\na,b,c\n1,2,3\n", {}, "3 values in line 3, .*`skip=2`"),
         ("a,b\n1,x\n2,'y\n3,z\n".replace("'", '"'), {}, "quotation mark in line 3"),
         ("a,b\n1,2\n", {"skip": 5}, "has no rows"),
