@@ -117,11 +117,11 @@ def test_the_mark_of_the_file_decides_where_the_column_does_not():
         if expected is None:
             assert "write plain numbers" in columns.warnings_[0]
         else:
-            assert columns.transform(table)["c"].tolist() == expected
+            assert columns.read(table, "table").X["c"].tolist() == expected
     columns = CleanColumns().fit(pd.DataFrame({"c": ["84,219", "5"], "n": [1.5, 2.5]}))
     table = pd.DataFrame({"c": ["84.219"], "n": ["1.000,5"]})  # as another file writes them
     table.attrs["decimal"] = ","
-    assert columns.transform(table).to_numpy().tolist() == [[84219.0, 1000.5]]
+    assert columns.read(table, "table").X.to_numpy().tolist() == [[84219.0, 1000.5]]
 
 
 FORTY = [str(k / 2) for k in range(40)]
@@ -251,7 +251,7 @@ STORED = [
 
 def restored(train, new):
     columns = CleanColumns(read_text=False).fit(pd.DataFrame({"c": train}))
-    return columns.inverse_transform(columns.transform(pd.DataFrame({"c": new})))
+    return columns.inverse_transform(columns.read(pd.DataFrame({"c": new}), "table").X)
 
 
 def test_columns_come_back_as_a_given_model_saw_them_or_a_reader_of_files():

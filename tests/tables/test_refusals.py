@@ -39,7 +39,7 @@ def clean(*values, read_text=True, **others):
 
 def restore(train, new):
     columns = clean(*train, read_text=False)
-    columns.inverse_transform(columns.transform(pd.DataFrame({"c": new})))
+    columns.inverse_transform(columns.read(pd.DataFrame({"c": new}), "table").X)
 
 
 def ids_of_training():
