@@ -53,8 +53,11 @@ def feature_encoder(X: Any) -> Any:
         )
         parts = [("numbers", scaled, numbers), ("texts", indicators, texts)]
         return TableEncoder(ColumnTransformer(parts).fit(table))
-    some = X[:: 1 + 8 * len(X) // BATCH_SIZE]  # medians take several copies
-    return imputer.fit(some.reshape(len(some), -1))
+    rows = X.reshape(len(X), -1)
+    # Medians take several copies: those of random rows, if these have values in all columns.
+    some = rows[np.random.default_rng(0).permutation(len(rows))[: BATCH_SIZE // 4]]
+    lacking = rows.dtype.kind == "f" and np.isnan(some).all(axis=0).any()
+    return imputer.fit(rows if lacking else some)
 
 
 @stored("features.table-encoder")

@@ -232,7 +232,7 @@ def from_stored(value: Any) -> Any:
         return _restored(value)
     except StoredError:
         raise
-    except (AttributeError, TypeError, ValueError, KeyError, RuntimeError) as error:
+    except (AttributeError, TypeError, ValueError, LookupError, RuntimeError) as error:
         raise StoredError(str(error)) from error
 
 
@@ -296,8 +296,19 @@ def _linear(weight: NDArray[Any], bias: NDArray[Any] | None) -> Any:
 
 
 def _trees(estimator: Any, nodes: NDArray[Any], sizes: NDArray[Any]) -> Any:
+    from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTYPE
     from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
 
+    if nodes.dtype != PREDICTOR_RECORD_DTYPE or (sizes < 1).any() or sizes.sum() != len(nodes):
+        raise StoredError("The nodes of the trees do not have the stated sizes.")
+    # scikit-learn follows nodes without looking where they lead.
+    own = np.arange(len(nodes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    size = np.repeat(sizes, sizes)
+    leads = [(nodes[side] > own) & (nodes[side] < size) for side in ("left", "right")]
+    known = (nodes["feature_idx"] >= 0) & (nodes["feature_idx"] < estimator.n_features_in_)
+    valid = leads[0] & leads[1] & known & (nodes["is_categorical"] == 0)
+    if not (valid | (nodes["is_leaf"] == 1)).all():
+        raise StoredError("A node of a tree leads out of the tree, or reads no known column.")
     no_categories = np.zeros((0, 8), dtype=np.uint32)
     of_trees = np.split(nodes, np.cumsum(sizes)[:-1])
     trees = [TreePredictor(each, no_categories, no_categories) for each in of_trees]

@@ -145,6 +145,17 @@ def test_boosted_trees_are_one_array():
     for each in (trees, again):
         np.testing.assert_array_equal(each.predict_proba(X), before)
     assert [*map(len, again._predictors)] == [3, 3, 3]
+    forged = [({"sizes": np.array([0, len(made[0]["nodes"])])}, "sizes")]
+    for name, value in (("left", 0), ("right", 10**7), ("feature_idx", 4), ("is_categorical", 1)):
+        nodes = made[0]["nodes"].copy()
+        nodes[name][0] = value
+        forged.append(({"nodes": nodes}, "leads out of the tree, or reads"))
+    for other, words in forged:
+        with pytest.raises(StoredError, match=words):
+            from_stored(made[0] | other)
+    made[0]["estimator"]._predictors = []
+    with pytest.raises(StoredError):
+        from_stored(made)
     of_categories = HistGradientBoostingClassifier(max_iter=3, categorical_features=[3])
     assert to_stored(of_categories.fit(X, y)) is of_categories
 

@@ -256,7 +256,9 @@ def group_sums(
     found = []
     for edges in several_edges:
         bins = np.searchsorted(edges[1:-1], np.append(edges[0] - 1, inner), side="right")
-        sums = counted @ (bins[:, None] == np.arange(len(edges) - 1))
+        sums = np.zeros((len(edges) - 1, *counted.shape[:2]), dtype)
+        np.add.at(sums, bins, np.moveaxis(counted, -1, 0))
+        sums = np.moveaxis(sums, 0, -1)
         parts = [BinSums(edges, *part[:3]) for part in sums.swapaxes(0, 1)]
         squares = [None] * len(parts) if weight is None else sums[3]
         pairs = zip(parts, squares, strict=True)

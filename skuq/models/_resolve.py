@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 import numpy as np
@@ -12,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier, is_regressor
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import Pipeline
-from sklearn.utils import _safe_indexing, check_array, gen_batches
+from sklearn.utils import _safe_indexing, check_array, check_scalar, gen_batches
 from sklearn.utils.validation import _num_samples, check_is_fitted
 
 from skuq.base import FloatArray, IntArray
@@ -31,7 +32,13 @@ from skuq.models._given import (
     refuse_fit_params,
 )
 from skuq.models._model import N_EXAMPLES, LearnerModel, Model, fit_clone, for_learner, in_float64
-from skuq.validation import check_targets_are_classes, checked_labels, is_texts, training_weights
+from skuq.validation import (
+    check_some_samples,
+    check_targets_are_classes,
+    checked_labels,
+    is_texts,
+    training_weights,
+)
 from skuq.wrappers import copied, first_sampler, transform_of, unwrap
 
 if TYPE_CHECKING:
@@ -370,6 +377,7 @@ class FunctionClassifier(ClassifierMixin, BaseEstimator):
         raise TypeError("A function cannot be trained; use it in a FrozenEstimator.")
 
     def predict_proba(self, X: Any) -> NDArray[Any]:
+        check_some_samples(X, self)
         parts = []
         for rows in gen_batches(_num_samples(X), self.batch_size):
             proba = checked_proba(self.function(_safe_indexing(X, rows)))
@@ -419,10 +427,8 @@ def from_function(
     >>> model.predict(np.array([[0.2], [0.9]])).tolist()
     ['no', 'yes']
     """
-    labels = checked_labels(classes, "classes")
-    if len(np.unique(labels)) < max(2, len(labels)) or batch_size < 1:
-        raise ValueError(
-            "`classes` must have at least 2 different labels, and `batch_size` must be at least 1, "
-            f"got {labels.tolist()} and {batch_size}."
-        )
+    labels = checked_labels(classes, "classes").copy()
+    check_scalar(batch_size, "batch_size", Integral, min_val=1)
+    if len(np.unique(labels)) < max(2, len(labels)):
+        raise ValueError(f"`classes` must have at least 2 different labels, got {labels.tolist()}.")
     return FrozenEstimator(FunctionClassifier(predict_proba, labels, batch_size))

@@ -59,7 +59,7 @@ class Evaluator:
         found: dict[str, Any] = {"X": X, "log_loss": loss / _num_samples(X)}
         if issparse(arrays[0]):
             found["features"] = vstack(arrays, format="csr")
-        elif isinstance(X, np.ndarray) and all(np.may_share_memory(X, each) for each in arrays):
+        elif isinstance(X, np.ndarray) and all(map(_is_same, arrays, batches_of(X))):
             found["features"] = X.reshape(len(X), -1)  # without a copy
         elif arrays[0] is not None:
             found["features"] = np.concatenate(arrays)
@@ -68,6 +68,14 @@ class Evaluator:
             columns = zip(*results, strict=True)
             found["uncertainty"] = Uncertainty(*map(np.concatenate, columns))
         return replace(parts[0], **found)
+
+
+def _is_same(features: Any, batch: NDArray[Any]) -> bool:
+    """Whether features are the inputs themselves, at the same place in memory."""
+    rows = batch.reshape(len(batch), -1)
+    names = ("dtype", "shape", "strides")
+    same = all(getattr(features, name, None) == getattr(rows, name) for name in names)
+    return same and features.ctypes.data == rows.ctypes.data
 
 
 def batches_of(X: Any) -> Iterator[Any]:

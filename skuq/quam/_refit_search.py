@@ -19,6 +19,7 @@ from scipy.sparse import issparse, vstack
 from sklearn.base import clone, is_classifier
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
+from sklearn.ensemble._hist_gradient_boosting.common import ALMOST_INF
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import Pipeline
@@ -327,11 +328,11 @@ def weighted_edges(column: FloatArray, weight: FloatArray, n_bins: int) -> Float
     column, up_to = column[order], np.cumsum(weight[order])
     values = np.unique(column)
     if len(values) <= n_bins:
-        return (values[1:] + values[:-1]) / 2
+        return np.minimum((values[1:] + values[:-1]) / 2, ALMOST_INF)
     wanted, last = np.linspace(0, 100, n_bins + 1)[1:-1] / 100 * up_to[-1], len(column) - 1
     at = np.minimum(np.searchsorted(up_to, wanted), last)
     after = np.where(up_to[at] - wanted > np.finfo(float).eps, at, np.minimum(at + 1, last))
-    return np.unique((column[at] + column[after]) / 2)
+    return np.unique(np.minimum((column[at] + column[after]) / 2, ALMOST_INF))
 
 
 def _differ(models: Sequence[LearnerModel], X: Any) -> bool:

@@ -20,7 +20,7 @@ from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler, normalize
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler, normalize
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skuq import EvidentialProbe, OODDetector, QUAMClassifier
@@ -330,6 +330,20 @@ def test_labels_without_a_model_are_those_of_a_model(embedded):
     assert alone.scores_ == ["neighbors", "mahalanobis", "length"]
     found, expected = (each.single_scores(embedded["new"]) for each in (alone, around))
     pd.testing.assert_frame_equal(found, expected[alone.scores_])
+
+
+def test_columns_that_a_step_reverses_or_leaves_out_are_those_of_the_step():
+    X = np.random.default_rng(0).normal(size=(200, 40)) * np.linspace(1, 50, 40)
+    for part in (slice(None, None, -1), slice(35)):
+        step = FunctionTransformer(lambda rows, part=part: rows[:, part])  # a view
+        detector = OODDetector(make_pipeline(step, LINEAR), scores=["neighbors"], random_state=0)
+        plain = OODDetector(LINEAR, scores=["neighbors"], random_state=0)
+        y = np.arange(200) % 2
+        found = detector.fit(X, y, X_held_out=X[:50]).single_scores(X + 1)
+        expected = plain.fit(X[:, part].copy(), y, X_held_out=X[:50, part]).single_scores(
+            X[:, part] + 1
+        )
+        pd.testing.assert_frame_equal(found, expected)
 
 
 @pytest.mark.parametrize("y", [None, np.arange(16_000) % 3])
