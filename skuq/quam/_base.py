@@ -240,13 +240,13 @@ class QUAMBase(ModelMixin, ABC):
         limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
         names = getattr(self, "feature_names_in_", range(X.shape[-1]))
         codes = category_columns(self.estimator, names) if is_table else ()
-        refusals: list[ValueError] = []
+        refusals: list[Exception] = []
         for kinds in (None, SEEN, KNOWN) if limits_kinds else (None,):
             try:
                 made = make_pool(X, kinds=kinds, categories=codes, random_state=random)
                 self._search_first(self._named(self._checked_rows(with_names(self, made))))
                 return
-            except ValueError as error:
+            except Exception as error:  # libraries of boosted trees have errors of their own
                 refusals.append(error)
         refusals[0].add_note(
             "The error occurred in the search on a pool that was generated from the training "

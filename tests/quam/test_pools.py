@@ -284,6 +284,29 @@ def test_every_search_takes_texts(learner, search):
             assert len(pickle.dumps(there)) < len(pickle.dumps(here))
 
 
+class OfKnownColours(LogisticRegression):
+    """Refuses unknown categories by an error of no common class, as CatBoost does."""
+
+    def _numbers(self, X):
+        if not X["colour"].isin(["red", "blue"]).all():
+            raise ArithmeticError("unknown colour")
+        return np.c_[X["x"], X["colour"] == "red"]
+
+    def fit(self, X, y, sample_weight=None):
+        return super().fit(self._numbers(X), y, sample_weight)
+
+    def predict_proba(self, X):
+        return super().predict_proba(self._numbers(X))
+
+
+def test_a_pool_without_unseen_categories_is_tried_whatever_error_refuses_them():
+    X = pd.DataFrame(
+        {"x": np.arange(40) % 7, "colour": np.array(["red", "blue"])[np.arange(40) % 2]}
+    )
+    quam = QUAMClassifier(OfKnownColours(), search=RefitSearch(), random_state=0)
+    assert (quam.fit(X, np.arange(40) % 7 > 2).predict_uncertainty(X).epistemic > 0).all()
+
+
 @pytest.mark.parametrize("learner", [MultinomialNB(), DecisionTreeClassifier(max_depth=2), Ridge()])
 def test_rows_that_a_step_makes_sparse_stay_sparse(learner):
     regression, seen = isinstance(learner, Ridge), []
