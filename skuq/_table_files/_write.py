@@ -69,7 +69,10 @@ def rewritten(
         if is_numeric_dtype(dtype) or dtype.kind in "mM":
             continue
         values = frame.iloc[:, position].astype(object).to_numpy(copy=True)
-        hits = [k for k, v in enumerate(values) if isinstance(v, str) and pattern.search(v)]
+        found = {v for v in {v for v in values if isinstance(v, str)} if pattern.search(v)}
+        hits = (
+            [k for k, v in enumerate(values) if isinstance(v, str) and v in found] if found else []
+        )
         before = values[hits].tolist()
         values[hits] = after = [rewrite(text) for text in before]
         if after != before:

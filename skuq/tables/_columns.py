@@ -453,10 +453,12 @@ class CleanColumns(BaseEstimator):
             if self.read_text and too_large.any():
                 values = np.where(too_large, np.nan, values)
             return {name: values}
-        known_as: dict[Any, str] = BOOLEAN_TEXTS if name in self.booleans_ else {}
-        cells_and_gaps = zip(column.to_numpy(object), column.isna(), strict=True)
-        texts = [np.nan if gap else as_text(value) for value, gap in cells_and_gaps]
-        return {name: pd.Series([known_as.get(text, text) for text in texts], dtype=object)}
+        texts, gaps = column.to_numpy(object, copy=True), column.isna().to_numpy()
+        if name in self.booleans_ or types.infer_dtype(texts, skipna=True) != "string":
+            known_as: dict[Any, str] = BOOLEAN_TEXTS if name in self.booleans_ else {}
+            texts[~gaps] = [known_as.get(text, text) for text in map(as_text, texts[~gaps])]
+        texts[gaps] = np.nan
+        return {name: pd.Series(texts, dtype=object)}
 
 
 def _plain(column: pd.Series) -> pd.Series:
