@@ -82,8 +82,9 @@ class MeasuredTable(Directive):
     """Rows and columns of ``benchmarks/results/NAME.json``, with the command that printed them.
 
     One line for each row and column: what it is called in the file, and its heading. Rows are
-    methods and columns data sets; with several metrics, one column for each of both. With
-    ``turned``, rows are data sets and columns methods. A cell that has no figure shows a dash.
+    methods and columns data sets; with several metrics, one column for each of both, and a single
+    metric or data set needs no heading. With ``turned``, rows are data sets and columns methods. A
+    cell that has no figure shows a dash.
 
     .. code-block:: rst
 
@@ -137,7 +138,8 @@ class MeasuredTable(Directive):
 
 def table(records: list[dict], options: dict) -> Iterator[str]:
     """List-table of figures, the paper's beside them; an error if it knows nothing of a row."""
-    metrics, columns, rows = (options[key] for key in ("metrics", "columns", "rows"))
+    rows = options["rows"]
+    metrics, columns = (_alone(options[key]) for key in ("metrics", "columns"))
     keys = ["dataset", "method"] if "turned" in options else ["method", "dataset"]
     figures = {tuple(r[key] for key in (*keys, "metric")): r for r in records}
     cells = [(column, metric) for column in columns for metric in metrics]
@@ -156,6 +158,12 @@ def table(records: list[dict], options: dict) -> Iterator[str]:
         ours = (figures.get((name, *cell)) for cell in cells)
         shown = (_cell(*each, options) for each in zip(ours, theirs, strict=True))
         yield from _line([heading, *shown])
+
+
+def _alone(headings: dict[str, str]) -> dict[str, str]:
+    """Headings of metrics or columns; the only one needs none, so its bare name is not shown."""
+    first = next(iter(headings))
+    return {first: "-"} if headings == {first: first} else headings
 
 
 def _counts(records: list[dict], options: dict) -> Iterator[str]:
