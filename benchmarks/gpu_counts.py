@@ -76,6 +76,11 @@ def quam() -> Iterator[tuple[str, Counter[str]]]:
     pointwise.predict_uncertainty(X[:8])
     counts = per_turn(lambda n: pointwise.predict_uncertainty(X[: 8 * n]), 1, 8)
     yield "QUAM, search for each point: 8 points more, of 10 steps", counts
+    closed = fit("quadratic")
+    closed.predict_uncertainty(X[:8])
+    for n in (8, 600):
+        counts, _ = counted(lambda n=n: closed.predict_uncertainty(X[:n]))
+        yield f"QUAM, closed form, prediction of {n} rows", counts
 
 
 def others() -> Iterator[tuple[str, Counter[str]]]:
