@@ -20,8 +20,9 @@ and "auroc_selected" uses the epistemic part by the paper's Eq. 2, relative to t
 batches that are half OOD. "sg-mcmc" is one chain of cyclical Hamiltonian Monte Carlo: five cycles,
 each a pass over the training images, with four models each. Batches with small shares are repeated
 until a hundred OOD images have been scored. "quam-pointwise" searches for each image separately, at
-.7 seconds each, and "quam-quadratic" in closed form; both run only on request. ``mean_rank`` is
-over runs, data sets and shares, without quam-pool-NAME; ``n`` is the number of values in a mean.
+.7 seconds each, "quam-pointwise-equal" likewise with equal effort, steps that shrink and the
+default temperature, and "quam-quadratic" in closed form; these run only on request. ``mean_rank``
+is over runs, data sets and shares, without quam-pool-NAME; ``n`` is the number of values in a mean.
 With ``--out`` the result for each base model is stored.
 
 At share 0 the batch has no OOD images: ``false_alarms`` is the share of the batch whose score
@@ -94,6 +95,9 @@ def make(method: str, nets: list, seed: int, setting: str = "expected"):
         "quam-pool": lambda: QUAMClassifier(given, search="pool", **sampled),
         "quam-pointwise": lambda: QUAMClassifier(
             given, search=POINTWISE, temperature=1 / 128, **sampled
+        ),
+        "quam-pointwise-equal": lambda: QUAMClassifier(
+            given, search=PointwiseSearch(parameters=in_linear_layers, effort="equal"), **sampled
         ),
         "quam-quadratic": lambda: QUAMClassifier(given, search="quadratic", **sampled),
         "entropy": lambda: ReferenceClassifier(given),
@@ -259,7 +263,7 @@ def main() -> None:
         "--methods",
         nargs="+",
         default=METHODS,
-        choices=[*METHODS, "quam-pointwise", "quam-quadratic"],
+        choices=[*METHODS, "quam-pointwise", "quam-pointwise-equal", "quam-quadratic"],
     )
     args = arguments.parse_args()
     set_threads(args)
