@@ -95,10 +95,12 @@ def run(path: Path) -> str:
         program.write_text(script(path), encoding="utf-8")
         scripts = str(Path(sys.executable).parent)  # the commands that belong to this Python
         search = os.pathsep.join([scripts, os.environ.get("PATH", "")])
+        # The page's files can be imported, as where a reader starts Python in that folder.
+        modules = os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])
         done = subprocess.run(
             [sys.executable, "-u", "-W", "ignore", str(program)],
             cwd=folder,
-            env={**os.environ, "MPLBACKEND": "agg", "PATH": search},
+            env={**os.environ, "MPLBACKEND": "agg", "PATH": search, "PYTHONPATH": modules},
             capture_output=True,
             text=True,
         )
