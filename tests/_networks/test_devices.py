@@ -12,7 +12,7 @@ from torch import nn
 from skuq._networks import HeldOnDevice, on_device, resolve_device, seeded, within_memory
 
 
-def test_a_seed_holds_inside_the_block_and_leaves_the_state_as_it_was():
+def test_a_seed_holds_inside_the_block_alone_and_starts_no_gpu_that_nobody_uses(monkeypatch):
     state, drawn = torch.get_rng_state(), []
     for _ in range(2):
         with seeded(1):
@@ -20,8 +20,6 @@ def test_a_seed_holds_inside_the_block_and_leaves_the_state_as_it_was():
         assert torch.equal(torch.get_rng_state(), state)
     assert torch.equal(*drawn)
 
-
-def test_seeds_do_not_start_a_gpu_that_nobody_uses(monkeypatch):
     def start(*_):
         raise AssertionError("CUDA was started")
 
@@ -47,11 +45,18 @@ def test_auto_depends_on_the_size_of_a_network(monkeypatch, n_hidden, expected):
     assert (resolve_device("auto").type == "cuda") == torch.cuda.is_available()
 
 
-def test_a_tensor_of_an_array_has_its_own_memory():
+def test_what_is_held_on_a_device_is_made_once_has_its_own_memory_and_is_not_copied_along():
     values = np.zeros(3)
     tensor = on_device(values, "cpu")
     values[:] = 1
     assert not tensor.any()
+    held = Held((1.0, 2.0))
+    assert held.on("cpu") is held.on(torch.device("cpu"))
+    for other in (copy(held), deepcopy(held), pickle.loads(pickle.dumps(held))):
+        assert other.values == held.values
+        assert other.on("cpu") is not held.on("cpu")
+    assert replace(held, values=(3.0,)).on("cpu").tolist() == [3.0]
+    assert vars(held) == {"values": (1.0, 2.0)}
 
 
 def test_work_starts_again_with_half_the_memory_until_it_fits():
@@ -77,9 +82,7 @@ ALLOCATION = "CUDA error: CUBLAS_STATUS_ALLOC_FAILED"
     ("said", "error", "n_tries"),
     [(ALLOCATION, torch.OutOfMemoryError, 5), ("shapes", RuntimeError, 1)],
 )
-def test_work_that_never_fits_names_what_to_set_and_other_errors_are_not_tried_again(
-    said, error, n_tries
-):
+def test_work_that_never_fits_names_what_to_set_and_other_errors_are_raised(said, error, n_tries):
     def work(n_bytes):
         tried.append(n_bytes)
         raise RuntimeError(said)
@@ -97,13 +100,3 @@ class Held(HeldOnDevice):
 
     def _copy_to(self, device):
         return torch.tensor(self.values, device=device)
-
-
-def test_what_is_held_on_a_device_is_made_once_and_not_copied_along():
-    held = Held((1.0, 2.0))
-    assert held.on("cpu") is held.on(torch.device("cpu"))
-    for other in (copy(held), deepcopy(held), pickle.loads(pickle.dumps(held))):
-        assert other.values == held.values
-        assert other.on("cpu") is not held.on("cpu")
-    assert replace(held, values=(3.0,)).on("cpu").tolist() == [3.0]
-    assert vars(held) == {"values": (1.0, 2.0)}

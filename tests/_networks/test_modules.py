@@ -11,9 +11,7 @@ from skuq._networks import MLP, BinaryLogits, LeNet, TabularNet, linear_layer, r
     ("hidden_sizes", "dropout", "batch_norm"),
     [((), 0.4, True), ((5,), 0.0, False), ((5,), 0.4, False), ((5, 4), 0.4, True)],
 )
-def test_each_hidden_layer_is_normalised_activated_and_dropped_in_this_order(
-    hidden_sizes, dropout, batch_norm
-):
+def test_layers_are_normalised_activated_and_dropped_in_turn(hidden_sizes, dropout, batch_norm):
     layer = [nn.Linear, *[nn.BatchNorm1d] * batch_norm, nn.ReLU, *[nn.Dropout] * (dropout > 0)]
     net = MLP(3, 2, hidden_sizes, dropout, batch_norm)
     assert [type(each) for each in net] == [*layer * len(hidden_sizes), nn.Linear]
@@ -35,13 +33,6 @@ def test_batch_norm_removes_shift_and_scale_of_a_batch():
     torch.testing.assert_close(net(1000 * X + 7), net(X), rtol=1e-3, atol=1e-3)
 
 
-def test_embedding_is_half_as_wide_as_it_has_levels_and_at_most_50():
-    for levels, width in ((1, 1), (2, 2), (3, 2), (9, 5), (10, 6), (98, 50), (1000, 50)):
-        net = TabularNet(2, 2, categories={0: levels})
-        assert net.embeddings[0].weight.shape == (levels + 1, width)
-        assert net(torch.tensor([[levels - 1.0, 0.5], [-1.0, 0.5]])).shape == (2, 2)
-
-
 def test_lenet_takes_flat_rows_and_images_alike_and_has_the_layers_of_the_paper():
     for shape in ((1, 28, 28), (3, 32, 20), (1, 16, 16)):
         net, images = LeNet(10, image_shape=shape).eval(), torch.rand(2, *shape)
@@ -50,11 +41,15 @@ def test_lenet_takes_flat_rows_and_images_alike_and_has_the_layers_of_the_paper(
     assert sizes == [(6, 1, 5, 5), (16, 6, 5, 5), (120, 256), (84, 120), (10, 84)]
 
 
-def test_tabular_net_depends_on_categories_only_through_their_code():
+def test_tabular_net_depends_on_codes_alone_and_embeddings_are_half_as_wide_as_they_have_levels():
     net = TabularNet(3, 2, categories={2: 4})
     one, other, *unseen = net(torch.tensor([[0.1, 0.2, code] for code in (1, 3, -1, 4, 99)]))
     assert not torch.equal(one, other)
     torch.testing.assert_close(unseen, [unseen[0]] * 3)
+    for levels, width in ((1, 1), (2, 2), (3, 2), (9, 5), (10, 6), (98, 50), (1000, 50)):
+        net = TabularNet(2, 2, categories={0: levels})
+        assert net.embeddings[0].weight.shape == (levels + 1, width)
+        assert net(torch.tensor([[levels - 1.0, 0.5], [-1.0, 0.5]])).shape == (2, 2)
 
 
 @pytest.mark.parametrize("device", ["quantum", "cuda:99"])

@@ -14,22 +14,12 @@ from skorch.callbacks import Callback
 from skorch.dataset import Dataset
 from torch import nn
 
-from skuq._networks import (
-    MLP,
-    TrainingSettings,
-    WeightedLoss,
-    fit_net,
-    float64_mlp,
-    train,
-    train_default_classifier,
-    train_default_regressor,
-)
+from skuq import _networks as networks
+from skuq._networks import MLP, TrainingSettings, float64_mlp, train, train_default_regressor
 from skuq._networks._skorch import BatchLoader
 
 QUICK = TrainingSettings(learning_rate=5e-3, max_epochs=5, batch_size=256, weight_decay=1e-4)
 BUILD = partial(float64_mlp, 4, 3)
-
-
 X, Y = load_iris(return_X_y=True)
 X, Y = scale(X)[::3], Y[::3]
 X.flags.writeable = Y.flags.writeable = False
@@ -37,7 +27,7 @@ X.flags.writeable = Y.flags.writeable = False
 
 def trained(X=X, y=Y, *, module=BUILD, settings=QUICK, weight=None, seed=0, **options):
     data = {"inputs": X, "weight": np.ones(len(X)) if weight is None else weight}
-    loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
+    loss = networks.WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
     return train(module, loss, data, y, settings=settings, seed=seed, **options)
 
 
@@ -59,7 +49,7 @@ def test_a_seed_determines_the_weights_and_leaves_no_trace():
     assert not torch.allclose(first[0].weight, other[0].weight)
 
 
-def test_it_is_what_a_plain_skorch_net_learns():
+def test_it_is_what_a_plain_skorch_net_learns_and_ready_to_be_evaluated():
     settings = TrainingSettings(learning_rate=0.01, max_epochs=4, batch_size=-1)
     ours = trained(settings=settings, seed=1).module
     options = {"criterion": nn.CrossEntropyLoss, "optimizer": torch.optim.Adam, "lr": 0.01}
@@ -68,9 +58,6 @@ def test_it_is_what_a_plain_skorch_net_learns():
         torch.manual_seed(1)
         net = NeuralNetClassifier(BUILD, **options).fit(X, Y)
     assert_same(ours, net.module_, rtol=1e-9)
-
-
-def test_the_network_comes_back_ready_to_be_evaluated():
     module, history = trained(module=MLP(4, 3, dropout=0.5).double())
     assert not module.training
     assert not any(p.requires_grad for p in module.parameters())
@@ -100,18 +87,17 @@ def test_early_stopping_keeps_the_weights_of_the_best_epoch():
     assert float(loss) == pytest.approx(min(losses))
 
 
-def test_weights_equal_repetition_in_one_batch():
+def test_weights_equal_repetition_may_be_zero_and_are_refused_if_a_net_cannot_use_them():
     weight = np.random.default_rng(0).integers(0, 4, 50)
     weighted = X, Y, weight.astype(float)
     repeated = X.repeat(weight, axis=0), Y.repeat(weight), None
     modules = [trained(X, y, weight=each).module for X, y, each in (weighted, repeated)]
     assert_same(*modules, rtol=1e-7, atol=1e-9)
-
-
-def test_batches_of_zero_weight_do_not_spoil_training():
     settings = TrainingSettings(learning_rate=5e-3, max_epochs=2, batch_size=10)
     module = trained(settings=settings, weight=np.eye(50)[0]).module
     assert all(torch.isfinite(p).all() for p in module.parameters())
+    with pytest.raises(ValueError, match="`sample_weight` needs"):
+        networks.fit_net(NeuralNetClassifier(MLP(4, 3)), X, Y, seed=0, sample_weight=np.ones(50))
 
 
 @pytest.mark.parametrize("rate", [1e200, 30.0])
@@ -121,13 +107,11 @@ def test_divergence_is_an_error_that_names_the_learning_rate(rate):
         trained(100 * X, settings=settings)
 
 
-@pytest.mark.parametrize(
-    ("train_default", "outputs"),
-    [(train_default_classifier, {"n_classes": 3}), (train_default_regressor, {"n_outputs": 1})],
-)
-def test_divergence_of_a_default_network_advises_what_its_user_can_do(train_default, outputs):
-    with pytest.raises(ValueError, match=r"diverged: [^`]*StandardScaler\.$"):
-        train_default(np.full_like(X, np.inf), Y, **outputs, seed=0, device="cpu")
+def test_divergence_of_a_default_network_advises_what_its_user_can_do():
+    for kind, outputs in (("classifier", {"n_classes": 3}), ("regressor", {"n_outputs": 1})):
+        train_default = getattr(networks, f"train_default_{kind}")
+        with pytest.raises(ValueError, match=r"diverged: [^`]*StandardScaler\.$"):
+            train_default(np.full_like(X, np.inf), Y, **outputs, seed=0, device="cpu")
 
 
 def test_heavy_samples_count_in_full_in_batches_of_others():
@@ -140,11 +124,6 @@ def test_heavy_samples_count_in_full_in_batches_of_others():
     module = train_default_regressor(X, y, sample_weight=weight, **options)
     outputs = module(torch.tensor(X))[:, 0].numpy()
     assert abs(np.average(outputs, weights=weight) - np.average(y, weights=weight)) < 0.25
-
-
-def test_weights_that_a_net_cannot_use_are_refused():
-    with pytest.raises(ValueError, match="`sample_weight` needs"):
-        fit_net(NeuralNetClassifier(MLP(4, 3)), X, Y, seed=0, sample_weight=np.ones(50))
 
 
 def test_an_interrupt_before_anything_is_learnt_is_passed_on():
@@ -201,14 +180,7 @@ def test_every_sample_comes_once_with_its_target_in_batches_of_at_least_two(batc
             assert max(sizes) <= batch_size + 1
 
 
-def test_inputs_may_be_a_dict():
-    data = {"X": np.eye(4), "sample_weight": np.arange(4.0)}
-    first, second = BatchLoader(Dataset(data, np.arange(4)), 2)
-    assert second[0]["X"].equal(torch.eye(4, dtype=torch.float64)[2:])
-    assert first[0]["sample_weight"].tolist() == [0, 1]
-
-
-def test_it_trains_what_the_loader_of_torch_trains():
+def test_it_trains_what_the_loader_of_torch_trains_and_takes_a_dict():
     options = {"criterion": nn.CrossEntropyLoss, "max_epochs": 5, "lr": 0.1, "batch_size": 8}
     nets = []
     for iterator in ({}, {"iterator_train": BatchLoader}):
@@ -216,3 +188,7 @@ def test_it_trains_what_the_loader_of_torch_trains():
         net = NeuralNetClassifier(BUILD, train_split=None, verbose=0, **options, **iterator)
         nets.append(net.fit(X[:40], Y[:40]))
     np.testing.assert_allclose(nets[0].predict_proba(X), nets[1].predict_proba(X), rtol=1e-6)
+    data = {"X": np.eye(4), "sample_weight": np.arange(4.0)}
+    first, second = BatchLoader(Dataset(data, np.arange(4)), 2)
+    assert second[0]["X"].equal(torch.eye(4, dtype=torch.float64)[2:])
+    assert first[0]["sample_weight"].tolist() == [0, 1]

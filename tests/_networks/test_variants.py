@@ -7,16 +7,8 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
-from skuq._networks import (
-    MLP,
-    BinaryLogits,
-    LayerInput,
-    LeNet,
-    TabularNet,
-    cut_network,
-    stack_parameters,
-    stacked_forward,
-)
+from skuq import _networks as networks
+from skuq._networks import MLP, LayerInput, cut_network, stack_parameters, stacked_forward
 from tests.written import Written
 
 
@@ -52,9 +44,9 @@ IN_TURN = {
 }
 NETWORKS = {
     "mlp": (MLP(4, 3, hidden_sizes=(6,)), (4,)),
-    "lenet": (LeNet(3, image_shape=(1, 16, 16)), (256,)),
-    "tabular": (TabularNet(3, 2, categories={0: 5}), (3,)),
-    "wrapped": (nn.Sequential(MLP(4, 1), BinaryLogits()), (4,)),
+    "lenet": (networks.LeNet(3, image_shape=(1, 16, 16)), (256,)),
+    "tabular": (networks.TabularNet(3, 2, categories={0: 5}), (3,)),
+    "wrapped": (nn.Sequential(MLP(4, 1), networks.BinaryLogits()), (4,)),
 }
 
 
@@ -207,12 +199,8 @@ def test_chain_that_starts_with_a_linear_layer_stays_whole(network, kind, monkey
 
 
 # Layers in a forward pass of its own, as many networks have them.
-FUNCTIONAL = Written(
-    lambda self, X: self.b(self.a(self.c(X).relu().flatten(1)).relu()),
-    c=nn.Conv1d(1, 3, 2),
-    a=nn.Linear(9, 5),
-    b=nn.Linear(5, 4),
-)
+CALLED = {"c": nn.Conv1d(1, 3, 2), "a": nn.Linear(9, 5), "b": nn.Linear(5, 4)}
+FUNCTIONAL = Written(lambda self, X: self.b(self.a(self.c(X).relu().flatten(1)).relu()), **CALLED)
 
 
 def with_linear_layers_inside(block):
@@ -246,9 +234,8 @@ def test_all_weights_move_where_the_last_layer_is_all_or_a_small_network_begins_
     alone = nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten()).eval()
     assert cut_network(alone, "auto", torch.randn(3, 2, 2, 2)).parameters == ("0.weight", "0.bias")
     # Linear layers alone, the first on inputs that a function reshapes.
-    rows = Written(
-        lambda self, X: self.b(self.a(X.flatten(1)).relu()), a=nn.Linear(4, 5), b=nn.Linear(5, 3)
-    ).eval()
+    parts = {"a": nn.Linear(4, 5), "b": nn.Linear(5, 3)}
+    rows = Written(lambda self, X: self.b(self.a(X.flatten(1)).relu()), **parts).eval()
     assert len(cut_network(rows, "auto", torch.randn(3, 2, 2)).parameters) == 4
     # Its outputs have the shape that its last layers alone would return.
     residual = Written(lambda self, X: X + self.a(X.relu()), a=nn.Linear(4, 4)).eval()
