@@ -66,10 +66,8 @@ def test_columns_are_chosen_by_name_position_or_function():
 
 def test_groups_may_be_attributes_that_the_model_never_saw(model, reference):
     (X, y), sex = reference, np.arange(400) // 2 % 2
-    attribute = pd.Series(sex, name="sex")
-    audit = CalibrationAuditor(model, sensitive_columns=0).fit(
-        X.round(), y, sensitive_features=attribute
-    )
+    audit = CalibrationAuditor(model, sensitive_columns=0)
+    audit.fit(X.round(), y, sensitive_features=pd.Series(sex, name="sex"))
     assert list(audit.group_bins_)[-3:] == ["0=3", "sex=0", "sex=1"]
     assert audit.n_families_ == 1 + len(audit.group_bins_)
     for value in (0, 1):
@@ -251,9 +249,7 @@ def mapped(labels, proba, classes=None):
         (["no", "yes"], ["p_no"], ["yes", "no"], ["yes", "no"]),
     ],
 )
-def test_columns_are_in_the_order_of_the_sorted_labels_or_of_the_classes(
-    labels, proba, classes, expected
-):
+def test_columns_are_in_the_order_of_labels_or_of_classes(labels, proba, classes, expected):
     recorded = mapped(labels, proba, classes)
     assert recorded.classes == expected
     if len(proba) == 1:  # the probability of the last of two labels

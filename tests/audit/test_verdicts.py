@@ -13,7 +13,7 @@ from_predictions = CalibrationAuditor.from_predictions
 
 
 @pytest.mark.parametrize(
-    ("blocks", "settings", "within_tolerance", "passed"),
+    ("blocks", "settings", "within", "passed"),
     [
         ([(200, 0.75, 150), (3, 0.95, 2)], {}, False, True),  # explained by chance
         ([(200, 0.75, 150), (300, 0.95, 200)], {}, False, False),
@@ -26,11 +26,9 @@ from_predictions = CalibrationAuditor.from_predictions
         ([(60, 0.65, 48), (60, 0.75, 54)], {}, False, False),  # neither would be found alone
     ],
 )
-def test_only_what_neither_chance_nor_tolerance_explains_fails(
-    blocks, settings, within_tolerance, passed
-):
+def test_only_what_neither_chance_nor_tolerance_explains_fails(blocks, settings, within, passed):
     audit = audit_of(*blocks, **settings)
-    assert (audit.within_tolerance_, audit.passed_) == (within_tolerance, passed)
+    assert (audit.within_tolerance_, audit.passed_) == (within, passed)
     bins = {(60, 0.65): [6, 7], (200, 0.75): [9], (100, 0.55): [5], (100, 0.7): [7]}
     assert audit.suspicious_bins().tolist() == ([] if passed else bins[blocks[0][:2]])
     suspicious = audit.suspicious_samples()

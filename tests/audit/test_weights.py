@@ -58,10 +58,8 @@ def test_regions_count_whole_numbers_as_rows():
     y, proba = draw(np.random.default_rng(0), 400)
     wrong = X[:400, 0] > 1.2
     y[wrong] = 1 - y[wrong]
-    once, twice = (
-        from_predictions(y, proba, X=X[:400], search_regions=True, sample_weight=weight)
-        for weight in (None, np.full(400, 2))
-    )
+    given, weights = {"X": X[:400], "search_regions": True}, (None, np.full(400, 2))
+    once, twice = (from_predictions(y, proba, sample_weight=w, **given) for w in weights)
     region, heavier = once.regions_[0], twice.regions_[0]
     assert heavier.conditions == region.conditions
     assert heavier.count == 2 * region.count
@@ -69,7 +67,7 @@ def test_regions_count_whole_numbers_as_rows():
     assert heavier.gap_high - heavier.gap_low < region.gap_high - region.gap_low
 
 
-def test_others_count_as_the_effective_number_of_samples():
+def test_others_count_as_the_effective_number_of_samples_and_their_sums_add_up():
     audit = audited(SHARES)
     assert audit.n_samples_ == pytest.approx(SHARES.sum())
     assert audit.n_effective_ == pytest.approx(SHARES.sum() ** 2 / (SHARES**2).sum())
@@ -86,6 +84,12 @@ def test_others_count_as_the_effective_number_of_samples():
     np.testing.assert_allclose(halves.ece_chance_, whole.ece_chance_)
     assert single.sums_.effective_count[0] == 2
     assert single.passed_
+    first, second = (audited(SHARES, rows) for rows in (slice(0, None, 2), slice(1, None, 2)))
+    audit = CalibrationAuditor.from_sums(merged_sums([first.sums_, second.sums_]))
+    assert audit.n_effective_ == pytest.approx(SHARES.sum() ** 2 / (SHARES**2).sum())
+    mixed = merged_sums([first.sums_, audited(None).sums_])  # counts are weights of as many samples
+    expected = (SHARES[::2].sum() + 500) ** 2 / ((SHARES[::2] ** 2).sum() + 500)
+    assert mixed.n_effective == pytest.approx(expected)
 
 
 WEIGHTS = {
@@ -105,9 +109,8 @@ def test_a_calibrated_model_seldom_fails_whatever_its_weights(kind, monkeypatch)
         weight = WEIGHTS[kind](random, 200)
         given = {"classes": [0, 1], "sample_weight": weight / weight.mean()}
         regions = {"X": random.normal(size=(200, 1)), "search_regions": True}
-        failed += not from_predictions(
-            *draw(random, 200), tolerance=0.0, **regions, **given
-        ).passed_
+        calibrated = from_predictions(*draw(random, 200), tolerance=0.0, **regions, **given)
+        failed += not calibrated.passed_
         y, unsure = np.where(random.random(200) < 0.98, 0, 1), np.tile([0.6, 0.4], (200, 1))
         found += not from_predictions(y, unsure, **given).passed_
     assert failed <= 3  # of 24 at a level of 0.05, which is 1 in 33 with exactly that
@@ -158,15 +161,6 @@ def test_weights_that_cannot_be_audited_are_refused():
         audited(np.zeros(500))
     with pytest.raises(ValueError, match=r"n_samples=1\.0"):
         audited(np.where(np.arange(500) < 1, 9.9, 1e-4))
-
-
-def test_sums_of_weights_add_up():
-    first, second = (audited(SHARES, rows) for rows in (slice(0, None, 2), slice(1, None, 2)))
-    audit = CalibrationAuditor.from_sums(merged_sums([first.sums_, second.sums_]))
-    assert audit.n_effective_ == pytest.approx(SHARES.sum() ** 2 / (SHARES**2).sum())
-    mixed = merged_sums([first.sums_, audited(None).sums_])  # counts are weights of as many samples
-    expected = (SHARES[::2].sum() + 500) ** 2 / ((SHARES[::2] ** 2).sum() + 500)
-    assert mixed.n_effective == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("routes", [False, True])
