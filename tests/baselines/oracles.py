@@ -4,16 +4,6 @@ import pickle
 
 import numpy as np
 import torch
-from torch import nn
-
-
-class WithoutLinear(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Conv1d(1, 3, 4)
-
-    def forward(self, X):
-        return self.layer(X[:, None]).flatten(1)
 
 
 def assert_as_by_hand(u, reference, samples, setting, **tolerances):

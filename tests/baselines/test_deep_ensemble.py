@@ -120,15 +120,12 @@ def test_members_without_randomness_see_resamples_of_the_rows(iris, learner, set
     np.testing.assert_array_equal(again.predict_uncertainty(iris[0]), u)
 
 
-def test_members_with_randomness_see_all_rows(iris):
+def test_members_with_randomness_see_all_rows_and_equal_ones_are_a_warning(iris):
     forest = RandomForestClassifier(5, bootstrap=False, max_features=1, min_samples_leaf=5)
     ensemble = DeepEnsembleClassifier(forest, n_members=2, random_state=0).fit(*iris)
     for member in ensemble.members_:
         assert all(tree.tree_.n_node_samples[0] == 150 for tree in member.estimator)
     assert ensemble.predict_uncertainty(iris[0]).epistemic.max() > 1e-3
-
-
-def test_members_that_are_the_same_whatever_they_see_are_a_warning(iris):
     with pytest.warns(UserWarning, match="2 of 3"):
         DeepEnsembleClassifier(DummyClassifier(), n_members=3).fit(*iris)
 

@@ -16,12 +16,9 @@ from torch.nn.functional import cross_entropy, linear
 from skuq._networks import BinaryLogits, Columns, LogProbabilities
 from skuq.baselines import LaplaceClassifier
 from skuq.baselines import _laplace as curvature_module
-from skuq.baselines._laplace import (
-    evidence_prior_precision,
-    last_layer_curvature,
-    last_layer_posterior,
-)
+from skuq.baselines._laplace import last_layer_curvature, last_layer_posterior
 from tests.baselines.oracles import seeded_module
+from tests.written import Written
 
 
 def rand(*shape, seed=0):
@@ -77,7 +74,7 @@ def test_nearly_certain_class_keeps_its_curvature():
 )
 def test_prior_precision_maximises_the_evidence(scale, squared_norm):
     eigenvalues = np.random.default_rng(0).gamma(0.5, scale, size=20)
-    found = evidence_prior_precision(torch.tensor(eigenvalues), squared_norm)
+    found = curvature_module.evidence_prior_precision(torch.tensor(eigenvalues), squared_norm)
 
     def minus_log_evidence(log_precision):
         a = math.exp(log_precision)
@@ -90,8 +87,8 @@ def test_prior_precision_maximises_the_evidence(scale, squared_norm):
 
 
 def test_prior_precision_is_bounded_where_the_evidence_has_no_maximum():
-    assert evidence_prior_precision(torch.ones(3), 0.0) == pytest.approx(1e8)
-    assert evidence_prior_precision(torch.zeros(3), 1.0) == pytest.approx(1e-8)
+    assert curvature_module.evidence_prior_precision(torch.ones(3), 0.0) == pytest.approx(1e8)
+    assert curvature_module.evidence_prior_precision(torch.zeros(3), 1.0) == pytest.approx(1e-8)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -111,7 +108,7 @@ def test_distribution_of_outputs_follows_from_that_of_the_weights(bias):
         torch.testing.assert_close(root @ root.mT, J @ covariance @ J.mT)
 
 
-def test_posterior_of_logistic_regression_has_the_closed_form_variance():
+def test_posterior_of_logistic_regression_has_the_closed_form_variance_and_no_negative_one():
     # One parameter: curvature sum p (1 - p) x^2 by hand.
     x, w, prior = np.array([-1.0, 0.5, 2.0]), 0.3, 2.0
     p = 1 / (1 + np.exp(-w * x))
@@ -121,9 +118,6 @@ def test_posterior_of_logistic_regression_has_the_closed_form_variance():
     mean, factor = posterior.outputs(torch.tensor([[4.0]]))
     assert mean.item() == pytest.approx(4 * w)
     assert factor.item() == pytest.approx(4 * math.sqrt(variance))
-
-
-def test_precision_that_rounding_made_indefinite_is_refused_with_a_way_out():
     with pytest.raises(ValueError, match="positive definite"):
         last_layer_posterior(torch.zeros(2, 1), None, -torch.eye(2), 0.5)
 
@@ -195,24 +189,22 @@ def with_tail(*tail, n_outputs=3, bias=True):
     return seeded_module(lambda: nn.Sequential(*layers()).double())
 
 
-def test_what_follows_the_last_layer_may_not_matter(iris):
-    plain, wrapped = (
-        LaplaceClassifier(FrozenEstimator(with_tail(*tail)), random_state=0)
-        .fit(*iris)
-        .predict_uncertainty(iris[0][:5])
-        for tail in ((), (nn.Softmax(dim=-1), LogProbabilities()))
-    )
+def test_what_follows_the_last_layer_may_not_matter_nor_need_it_a_bias(iris):
+    networks = with_tail(), with_tail(nn.Softmax(dim=-1), LogProbabilities())
+    models = (LaplaceClassifier(FrozenEstimator(each), random_state=0) for each in networks)
+    plain, wrapped = (each.fit(*iris).predict_uncertainty(iris[0][:5]) for each in models)
     np.testing.assert_allclose(wrapped, plain, rtol=1e-6)
-
-
-class Doubled(nn.Module):
-    def forward(self, X):
-        return 2 * X + torch.arange(3.0)
+    rows = iris[1] < 2
+    module = with_tail(BinaryLogits(), n_outputs=1, bias=False)
+    model = LaplaceClassifier(FrozenEstimator(module), random_state=0)
+    model.fit(iris[0][rows], iris[1][rows])
+    assert model.posterior_.mean.shape == (1, 5)
+    assert (model.predict_uncertainty(iris[0][:5]).epistemic > 0).all()
 
 
 def test_linear_tail_is_the_same_as_other_weights_in_the_last_layer(iris):
     order = [2, 0, 1]
-    tailed = with_tail(Doubled(), Columns(order))
+    tailed = with_tail(Written(lambda self, X: 2 * X + torch.arange(3.0)), Columns(order))
     direct = with_tail()
     with torch.no_grad():
         for p, q in zip(direct[2].parameters(), tailed[2].parameters(), strict=True):
@@ -232,12 +224,3 @@ def test_linear_tail_is_the_same_as_other_weights_in_the_last_layer(iris):
     mean = direct(torch.as_tensor(iris[0][:4])).detach()
     by_hand = mean[:, None] + torch.einsum("nkl,sl->nsk", logit_factor, noise)
     torch.testing.assert_close(drawn, by_hand.log_softmax(-1))
-
-
-def test_last_layer_may_have_no_bias_and_one_output(iris):
-    rows = iris[1] < 2
-    module = with_tail(BinaryLogits(), n_outputs=1, bias=False)
-    model = LaplaceClassifier(FrozenEstimator(module), random_state=0)
-    model.fit(iris[0][rows], iris[1][rows])
-    assert model.posterior_.mean.shape == (1, 5)
-    assert (model.predict_uncertainty(iris[0][:5]).epistemic > 0).all()

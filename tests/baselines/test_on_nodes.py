@@ -20,8 +20,6 @@ from skuq.models import adopt
 from tests.baselines.oracles import PickledJobs, assert_as_by_hand
 
 NODES, OTHERS = np.arange(60), np.arange(60, 150)
-
-
 DATA = make_node_classes(150, n_classes=3, n_features=6, random_state=0)
 Y = DATA.labels[NODES]
 CLASSIFIER = GraphClassifier(DATA.graph, hidden_sizes=(8,), max_epochs=15, random_state=0)

@@ -16,6 +16,7 @@ import skuq
 from skuq import DeepEnsembleClassifier, FeatureDistanceClassifier, LaplaceClassifier
 from skuq._networks import MLP
 from tests.baselines.oracles import seeded_module
+from tests.written import Written
 
 
 class Bent(nn.Linear):
@@ -23,23 +24,14 @@ class Bent(nn.Linear):
         return super().forward(X).tanh()
 
 
-class Functional(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer = nn.Linear(4, 3)
-
-    def forward(self, X):
-        return self.layer(X).tanh()
+def functional():
+    return Written(lambda self, X: self.layer(X).tanh(), layer=nn.Linear(4, 3))
 
 
-class Pooled(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body = nn.Linear(2, 6)
-        self.head = nn.Sequential(nn.Linear(6, 3), nn.Flatten(), nn.AvgPool1d(2))
-
-    def forward(self, X):
-        return self.head(self.body(X.reshape(-1, 2, 2)))
+def pooled():
+    body, layers = nn.Linear(2, 6), (nn.Linear(6, 3), nn.Flatten(), nn.AvgPool1d(2))
+    head = nn.Sequential(*layers)
+    return Written(lambda self, X: self.head(self.body(X.reshape(-1, 2, 2))), body=body, head=head)
 
 
 def frozen(build):
@@ -68,9 +60,9 @@ REFUSED = [
     (skuq.MCDropoutClassifier(frozen(lambda: MLP(4, 3, dropout=0.0))), {}, "dropout"),
     (LaplaceClassifier(tail(nn.Tanh())), {}, "linear"),
     (LaplaceClassifier(tail(nn.BatchNorm1d(3))), {}, "BatchNorm1d"),
-    (LaplaceClassifier(frozen(Functional)), {}, "Linear"),
+    (LaplaceClassifier(frozen(functional)), {}, "Linear"),
     (LaplaceClassifier(frozen(lambda: Bent(4, 3))), {}, "Bent"),
-    (LaplaceClassifier(frozen(Pooled)), {}, "several times"),
+    (LaplaceClassifier(frozen(pooled)), {}, "several times"),
     (FeatureDistanceClassifier(DecisionTreeClassifier()), {}, "DecisionTreeClassifier", TypeError),
     (FeatureDistanceClassifier(distance="energy"), {}, "distance"),
     (FeatureDistanceClassifier(n_neighbors=0), {}, "n_neighbors"),
@@ -89,10 +81,11 @@ if importlib.util.find_spec("posteriors"):
     ]
 
 
+REFUSED = [(*row, ValueError)[:4] for row in REFUSED]
+
+
 @pytest.mark.usefixtures("short_training")
-@pytest.mark.parametrize(
-    ("model", "data", "word", "error"), [(*row, ValueError)[:4] for row in REFUSED]
-)
+@pytest.mark.parametrize(("model", "data", "word", "error"), REFUSED)
 def test_what_cannot_be_is_refused(iris, model, data, word, error):
     with pytest.raises(error, match=word):
         model.fit(**{"X": iris[0], "y": iris[1], **data})

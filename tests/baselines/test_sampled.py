@@ -18,30 +18,21 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from skuq import QUAMClassifier
-from skuq.baselines import (
-    DeepEnsembleClassifier,
-    FeatureDistanceClassifier,
-    LaplaceClassifier,
-    MCDropoutClassifier,
-    ReferenceClassifier,
-    SGMCMCClassifier,
-)
+import skuq
 from skuq.quam import PoolSearch
 from tests.baselines.oracles import assert_as_by_hand
 
 SAMPLED = {
-    "ensemble": DeepEnsembleClassifier(n_members=2, random_state=0),
-    "dropout": MCDropoutClassifier(n_samples=7, random_state=0),
-    "laplace": LaplaceClassifier(n_samples=7, random_state=0),
+    "ensemble": skuq.DeepEnsembleClassifier(n_members=2, random_state=0),
+    "dropout": skuq.MCDropoutClassifier(n_samples=7, random_state=0),
+    "laplace": skuq.LaplaceClassifier(n_samples=7, random_state=0),
 }
 if importlib.util.find_spec("posteriors"):
-    SAMPLED["sgmcmc"] = SGMCMCClassifier(
-        n_chains=3, n_samples=2, steps_per_sample=10, random_state=0
-    )
+    chains = {"n_chains": 3, "n_samples": 2, "steps_per_sample": 10, "random_state": 0}
+    SAMPLED["sgmcmc"] = skuq.SGMCMCClassifier(**chains)
 ALL = {
-    "reference": ReferenceClassifier(random_state=0),
-    "distance": FeatureDistanceClassifier(random_state=0),
+    "reference": skuq.ReferenceClassifier(random_state=0),
+    "distance": skuq.FeatureDistanceClassifier(random_state=0),
     **SAMPLED,
 }
 
@@ -54,7 +45,7 @@ def selected(name):
 
 @pytest.mark.usefixtures("short_training")
 def test_same_seed_questions_the_model_that_quam_questions(iris):
-    quam = QUAMClassifier(search=PoolSearch(n_steps=1), random_state=0).fit(*iris)
+    quam = skuq.QUAMClassifier(search=PoolSearch(n_steps=1), random_state=0).fit(*iris)
     expected = quam.predict_proba(iris[0])
     for name in sorted(set(ALL) - {"dropout"}):  # its network is another
         proba = selected(name).fit(*iris).predict_proba(iris[0])
@@ -108,18 +99,16 @@ def test_text_columns_reach_a_model_that_preprocesses():
     y = np.array(["yes", "no", "no", "no"] * 5)
     table = make_column_transformer((StandardScaler(), ["size"]), (OneHotEncoder(), ["colour"]))
     pipe = make_pipeline(table, LogisticRegression())
-    ensemble = DeepEnsembleClassifier(pipe.fit(frame, y), n_members=2, random_state=0)
+    ensemble = skuq.DeepEnsembleClassifier(pipe.fit(frame, y), n_members=2, random_state=0)
     with pytest.warns(UserWarning, match="FrozenEstimator"):  # it is trained again
         ensemble.fit(frame, y)
-    for model in (LaplaceClassifier(clone(pipe), random_state=0).fit(frame, y), ensemble):
+    for model in (skuq.LaplaceClassifier(clone(pipe), random_state=0).fit(frame, y), ensemble):
         u = model.set_params(batch_size=2).predict_uncertainty(frame[:3])
         assert (u.epistemic > 0).all()
 
 
 LEARNERS = [
-    LogisticRegression(),
-    KNeighborsClassifier(),
-    LinearDiscriminantAnalysis(),
+    *(LogisticRegression(), KNeighborsClassifier(), LinearDiscriminantAnalysis()),
     DecisionTreeClassifier(max_depth=2, random_state=0),
     CalibratedClassifierCV(LogisticRegression(), cv=2),
 ]
@@ -131,7 +120,7 @@ def test_every_classifier_with_probabilities_has_an_entropy(iris, learner):
     p = fitted.predict_proba(iris[0])
     entropy = -(p * np.log(np.maximum(p, 1e-300))).sum(1)
     for estimator in (learner, FrozenEstimator(fitted)):
-        reference = ReferenceClassifier(estimator, random_state=0).fit(*iris)
+        reference = skuq.ReferenceClassifier(estimator, random_state=0).fit(*iris)
         np.testing.assert_allclose(reference.predict_proba(iris[0]), p, atol=1e-9)
         u = reference.predict_uncertainty(iris[0])
         np.testing.assert_allclose(u.total, entropy, atol=1e-9)

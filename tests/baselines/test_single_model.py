@@ -17,7 +17,8 @@ from skuq.baselines import FeatureDistanceClassifier, MCDropoutClassifier
 from skuq.baselines import _single_model as module_under_test
 from skuq.baselines._single_model import MaskedNetworks, _dropout_modules
 from skuq.models import NetworkModel, adopt
-from tests.baselines.oracles import WithoutLinear, assert_as_by_hand, seeded_module
+from tests.baselines.oracles import assert_as_by_hand, seeded_module
+from tests.written import Written
 
 
 def _masked_outputs(module, X, *, n_samples, seed=0):
@@ -39,16 +40,14 @@ def test_default_network_has_dropout_of_the_rate_asked_for(iris):
     assert [module.p for module in _dropout_modules(model.model_.module)] == [0.4]
 
 
-def tiny(rate=0.3):
-    def layers():
-        return nn.Linear(2, 3), nn.Tanh(), nn.Dropout(rate), nn.Linear(3, 2)
-
-    return seeded_module(lambda: nn.Sequential(*layers()).double())
+def tiny():
+    layers = nn.Linear(2, 3), nn.Tanh(), nn.Dropout(0.3), nn.Linear(3, 2)
+    return nn.Sequential(*layers).double()
 
 
-def test_masked_networks_are_those_of_a_network_in_training_mode():
+def test_masked_networks_are_those_of_a_network_in_training_mode_and_more_extend_fewer():
     # Three hidden units: the eight networks can be listed, each with its probability.
-    network, rate = tiny(), 0.3
+    network, rate = seeded_module(tiny), 0.3
     X = torch.tensor([[1.0, -0.5], [0.3, 2.0]], dtype=torch.float64)
     found = _masked_outputs(network, X, n_samples=2000)
     hidden = torch.tanh(network[0](X)).detach()
@@ -59,21 +58,22 @@ def test_masked_networks_are_those_of_a_network_in_training_mode():
         assert torch.equal(share[0], share[1])  # the same networks for both points
         p = rate ** kept.count(0.0) * (1 - rate) ** kept.count(1.0)
         assert float(share[0].double().mean()) == pytest.approx(p, abs=5 * (p / 2000) ** 0.5)
+    few, many = (_masked_outputs(network, X, n_samples=n) for n in (3, 8))
+    assert torch.equal(few, many[:, :3])
 
 
-def test_whole_channels_are_dropped_where_the_layer_drops_channels():
+def test_masks_are_of_whole_channels_where_the_layer_drops_them_and_of_each_call():
     network = nn.Sequential(nn.Dropout2d(0.5), nn.Flatten()).eval()
     X = torch.ones(2, 8, 3, 3)
     found = MaskedNetworks(NetworkModel(module=network), 20, 0).outputs(X)
     by_channel = found.reshape(2, 20, 8, 9)
     assert torch.equal(by_channel, by_channel[..., :1].expand_as(by_channel))
     assert set(found.unique().tolist()) == {0.0, 2.0}
-
-
-def test_more_samples_extend_fewer():
-    network, X = tiny(), torch.ones(1, 2, dtype=torch.float64)
-    few, many = (_masked_outputs(network, X, n_samples=n) for n in (3, 8))
-    assert torch.equal(few, many[:, :3])
+    dropout = nn.Dropout(0.5)
+    network = nn.Sequential(dropout, dropout).eval()
+    found = MaskedNetworks(NetworkModel(module=network), 1, 0).outputs(torch.ones(1, 4000))
+    share = float((found > 0).float().mean())
+    assert share == pytest.approx(0.25, abs=5 * (0.25 * 0.75 / 4000) ** 0.5)
 
 
 def test_outputs_do_not_depend_on_company():
@@ -83,14 +83,6 @@ def test_outputs_do_not_depend_on_company():
     together = _masked_outputs(network, X, n_samples=3)  # several batches
     for rows in (slice(0, 5), slice(-5, None), slice(1022, 1026)):
         torch.testing.assert_close(together[rows], _masked_outputs(network, X[rows], n_samples=3))
-
-
-def test_a_module_that_is_called_twice_has_two_masks():
-    dropout = nn.Dropout(0.5)
-    network = nn.Sequential(dropout, dropout).eval()
-    found = MaskedNetworks(NetworkModel(module=network), 1, 0).outputs(torch.ones(1, 4000))
-    share = float((found > 0).float().mean())
-    assert share == pytest.approx(0.25, abs=5 * (0.25 * 0.75 / 4000) ** 0.5)
 
 
 def test_only_modules_that_drop_are_found():
@@ -165,9 +157,7 @@ def test_model_that_starts_with_a_linear_layer_is_compared_in_its_inputs(iris, d
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
-def test_result_is_the_same_in_batches_and_without_samples_of_weight_zero(
-    iris, network, distance, monkeypatch
-):
+def test_neither_batches_nor_samples_of_weight_zero_matter(iris, network, distance, monkeypatch):
     model = FeatureDistanceClassifier(FrozenEstimator(network), distance=distance)
     kept = iris[1] != 2
     whole = model.fit(iris[0][kept], iris[1][kept]).predict_uncertainty(iris[0])
@@ -193,51 +183,41 @@ def test_fewer_samples_than_neighbours_are_warned_of(iris):
     np.testing.assert_array_equal(found, expected.predict_uncertainty(iris[0]))
 
 
-class SumOfShares(nn.Module):
-    """The last of its features is 1 but for rounding."""
-
-    def __init__(self):
-        super().__init__()
-        self.shares, self.last = nn.Linear(4, 64), nn.Linear(65, 3)
-
-    def forward(self, X):
-        shares = self.shares(X).softmax(-1)
-        return self.last(torch.cat([shares, shares.sum(-1, keepdim=True)], -1))
-
-
 def test_rounding_in_single_precision_is_no_distance():
     X = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
     y = np.arange(1000) % 3
     options = {"distance": "mahalanobis", "layer": "last"}
-    networks = seeded_module(SumOfShares), seeded_module(SumOfShares).double()
+
+    def sum_of_shares(self, X):  # the last of its features is 1 but for rounding
+        shares = self.shares(X).softmax(-1)
+        return self.last(torch.cat([shares, shares.sum(-1, keepdim=True)], -1))
+
+    def build():
+        return Written(sum_of_shares, shares=nn.Linear(4, 64), last=nn.Linear(65, 3))
+
+    networks = seeded_module(build), seeded_module(build).double()
     found, expected = (FeatureDistanceClassifier(each, **options).fit(X, y) for each in networks)
     expected = expected.predict_uncertainty(X).epistemic
     np.testing.assert_allclose(found.predict_uncertainty(X).epistemic, expected, rtol=1e-3)
 
 
-def test_network_without_linear_layers_has_a_last_layer(iris):
-    frozen = FrozenEstimator(seeded_module(lambda: WithoutLinear().double()))
-    model = FeatureDistanceClassifier(frozen, n_neighbors=1).fit(*iris)
+def test_a_last_layer_need_not_be_linear_and_layers_without_single_vectors_are_left_out(iris):
+    def of_convolution(self, X):
+        return self.layer(X[:, None]).flatten(1)
+
+    network = seeded_module(lambda: Written(of_convolution, layer=nn.Conv1d(1, 3, 4)).double())
+    model = FeatureDistanceClassifier(FrozenEstimator(network), n_neighbors=1).fit(*iris)
     np.testing.assert_allclose(model.predict_uncertainty(iris[0]).epistemic, 0, atol=1e-12)
 
-
-class Mixing(nn.Module):
-    """A linear layer for each of four positions, and one on their mean."""
-
-    def __init__(self):
-        super().__init__()
-        self.mix, self.last = nn.Linear(1, 5), nn.Linear(5, 3)
-
-    def forward(self, X):
+    def mixing(self, X):  # a linear layer for each of four positions, and one on their mean
         return self.last(self.mix(X[..., None]).tanh().mean(1))
 
+    def build():
+        return Written(mixing, mix=nn.Linear(1, 5), last=nn.Linear(5, 3)).double()
 
-def test_layers_without_a_single_vector_for_each_input_are_left_out(iris):
-    frozen = FrozenEstimator(seeded_module(lambda: Mixing().double()))
-    found, expected = (
-        FeatureDistanceClassifier(frozen, layer=layer).fit(*iris).predict_uncertainty(iris[0])
-        for layer in ("both", "last")
-    )
+    network = seeded_module(build)
+    both = (FeatureDistanceClassifier(FrozenEstimator(network), layer=x) for x in ("both", "last"))
+    found, expected = (each.fit(*iris).predict_uncertainty(iris[0]) for each in both)
     np.testing.assert_array_equal(found, expected)
 
 
