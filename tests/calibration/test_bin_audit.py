@@ -1,4 +1,4 @@
-"""Audit of sums alone: limits, exact tolerance, finding of each bin, chance, and the result."""
+"""Audit of sums alone: limits, findings, chance, and tolerances that fresh draws pass."""
 
 from fractions import Fraction
 
@@ -8,16 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from skuq.calibration import (
-    ALL_SAMPLES,
-    BinSums,
-    TopLabelPredictions,
-    audit_sums,
-    clopper_pearson,
-    detectable_gap,
-    scan_bins,
-    search_regions,
-)
+from skuq import calibration
+from skuq.calibration import BinSums, audit_sums, choose_tolerance, detectable_gap, scan_bins
 from skuq.calibration._bin_audit import _within, audit_bins, ece_bootstrap, ece_under_calibration
 from tests.reporter import one_bin_each
 
@@ -27,23 +19,21 @@ SCALE = 1000
 @pytest.mark.parametrize(("trials", "level"), [(1, 0.8), (2, 0.95), (53, 0.9995), (400, 0.95)])
 def test_limits_equal_the_exact_interval_of_scipy(trials, level):
     successes = np.unique(np.linspace(0, trials, 12).astype(int))
-    low, high = clopper_pearson(successes, trials, (1 - level) / 2)
+    low, high = calibration.clopper_pearson(successes, trials, (1 - level) / 2)
     exact = [binomtest(k, trials).proportion_ci(level, method="exact") for k in successes.tolist()]
     np.testing.assert_allclose(np.column_stack([low, high]), exact, rtol=1e-9)
-    assert clopper_pearson([0], [0], 0.025) == ([0.0], [1.0])
+    assert calibration.clopper_pearson([0], [0], 0.025) == ([0.0], [1.0])
 
 
-@pytest.mark.parametrize(
-    "tolerance", ["0.0157", "0.01", "0.03", "0.05", "0.09", "0.15", "0.29", "0.3"]
-)
-def test_a_gap_of_exactly_alpha_is_within_it_and_one_unit_more_is_not(tolerance):
+@pytest.mark.parametrize("alpha", ["0.0157", "0.01", "0.03", "0.05", "0.09", "0.15", "0.29", "0.3"])
+def test_a_gap_of_exactly_alpha_is_within_it_and_one_unit_more_is_not(alpha):
     count, unit = np.arange(1, 500), 10**9
     edges, correct = np.linspace(0, unit, 500).astype(int), count // 2
     for side in (-1, 1):
-        at_edge = correct * unit - side * count * int(Fraction(tolerance) * unit)
+        at_edge = correct * unit - side * count * int(Fraction(alpha) * unit)
         sums = BinSums(edges, count, correct, at_edge, unit)
-        assert _within(sums, float(tolerance)).all()  # a scan of so many bins takes long
-        assert not _within(sums._replace(confidence=at_edge - side), float(tolerance)).any()
+        assert _within(sums, float(alpha)).all()  # a scan of so many bins takes long
+        assert not _within(sums._replace(confidence=at_edge - side), float(alpha)).any()
 
 
 def test_limits_share_the_level_among_both_sides_of_all_filled_bins_and_families():
@@ -181,15 +171,94 @@ def test_a_group_with_a_finding_fails_the_audit_and_no_step_of_algorithm_1():
 def test_regions_are_searched_among_the_rows_and_are_one_more_family(region_tolerance):
     X = np.arange(1000)[:, None] % 10
     correct = (np.arange(1000) % 100 < 60) | (X[:, 0] == 7)
-    predictions = TopLabelPredictions(np.full(1000, 6 * 10**8, np.int32), correct)
+    predictions = calibration.TopLabelPredictions(np.full(1000, 6 * 10**8, np.int32), correct)
     sums, given = one_bin_each([1000], [correct.sum()], [600]), {"confidence_level": 0.9}
-    result = audit_sums(
-        sums, tolerance=0.2, region_tolerance=region_tolerance, rows=(X, predictions), **given
-    )
+    searched = {"region_tolerance": region_tolerance, "rows": (X, predictions)}
+    result = audit_sums(sums, tolerance=0.2, **searched, **given)
     assert (result.passed, result.n_families) == (False, 2)
-    given["tolerance"] = region_tolerance or 0.2
-    assert result.regions == search_regions(
-        X, predictions, n_families=1 / (1 - ALL_SAMPLES), **given
-    )
+    given |= {"tolerance": region_tolerance or 0.2, "n_families": 1 / (1 - calibration.ALL_SAMPLES)}
+    assert result.regions == calibration.search_regions(X, predictions, **given)
     assert result.regions.regions[0].conditions == {0: 7.0}
     assert audit_sums(sums, tolerance=0.2, confidence_level=0.9).passed
+
+
+FIVE = {"n_bins": 5, "random_state": 0}
+
+
+def recorded(n, wrong_by=0.0):
+    """Labels and probabilities; confidence is `wrong_by` lower than accuracy, at least 0.5."""
+    rng = np.random.default_rng(0)
+    accuracy = rng.uniform(0.5, 1, n)
+    y = (rng.random(n) > accuracy).astype(int)
+    confidence = np.clip(accuracy - wrong_by, 0.5, 1)
+    return y, np.column_stack([confidence, 1 - confidence])
+
+
+def share_passed(y, proba, size, level, tolerance):
+    rng = np.random.default_rng(1)
+    answers = calibration.top_label_predictions(y, proba, classes=[0, 1])
+    edges = calibration.bin_edges(answers.confidence, 5, "uniform")
+    drawn = (answers.at(rng.integers(len(y), size=size)) for _ in range(50))
+    sums = (calibration.bin_sums(each, edges) for each in drawn)
+    scans = (calibration.scan_bins(each, tolerance=tolerance, level=1 - level) for each in sums)
+    return np.mean([not scan.findings for scan in scans])
+
+
+@pytest.mark.parametrize(("wrong_by", "size", "level"), [(0.0, 300, 0.95), (0.1, 600, 0.8)])
+def test_with_the_tolerance_fresh_draws_pass_as_often_as_asked(monkeypatch, wrong_by, size, level):
+    # Tests keep their level with any number of simulations.
+    monkeypatch.setattr("skuq.calibration._scan.N_SIMULATIONS", 500)
+    y, proba = recorded(2000, wrong_by)
+    given = {"reference_size": size, "confidence_level": level, "n_repeats": 100, **FIVE}
+    study = choose_tolerance(y, proba, **given)
+    passed = share_passed(y, proba, size, level, study.tolerance)
+    # Errors of the draws of the study, 100, and of these.
+    assert passed >= level - 3.5 * np.sqrt(level * (1 - level) * (1 / 100 + 1 / 50))
+    if study.tolerance > 0.02:  # it is no larger than needed
+        assert share_passed(y, proba, size, level, study.tolerance - 0.03) < passed
+    assert study.region_tolerance is None
+
+
+def test_the_size_is_that_of_the_predictions_the_seed_decides_and_classes_are_the_columns():
+    y, proba = recorded(400, 0.1)
+    names = np.array(["z", "a"])
+
+    def study(seed, y=y, **settings):
+        return choose_tolerance(y, proba, n_bins=5, n_repeats=10, random_state=seed, **settings)
+
+    one = study(3)
+    assert one == study(3, reference_size=400) == study(np.random.RandomState(3))
+    assert one == study(3, names[y], classes=names)
+    assert one != study(4)
+
+
+def test_a_level_that_few_simulations_cannot_resolve_is_that_of_the_bound():
+    # All draws are the same: 50 correct ones of 50, in one bin, are evidence of
+    # -50 log(0.7 + tolerance), in one run.
+    settings = {"classes": [0, 1], "confidence_level": 0.999, "n_repeats": 30}
+    study = choose_tolerance(np.zeros(50), [[0.7, 0.3]] * 50, n_bins=1, random_state=0, **settings)
+    assert study.tolerance == pytest.approx((0.8 * 0.5 * 0.001) ** (1 / 50) - 0.7, abs=1e-3)
+
+
+@pytest.mark.parametrize(("n", "size"), [(300, 30), (300, 300), (40, 300)])
+@pytest.mark.parametrize(("samples", "cells", "most"), [(50, 10**6, 50), (10**6, 120, 60)])
+def test_of_large_reference_sets_as_many_samples_are_drawn_as_are_searched(
+    monkeypatch, n, size, samples, cells, most
+):
+    monkeypatch.setattr("skuq.calibration._conditions.MAX_SAMPLES", samples)
+    monkeypatch.setattr("skuq.calibration._conditions.MAX_CELLS", cells)
+    searched, name = [], "skuq.calibration._bin_audit.region_tolerance"
+    monkeypatch.setattr(name, lambda *given: searched.append(given))
+    X = np.random.default_rng(0).uniform(0.5, 1, (n, 2)).round(3)
+    given = {"reference_size": size, "n_repeats": 3, "confidence_level": 0.8, "random_state": 0}
+    proba = np.column_stack([X[:, 0], 1 - X[:, 0]])
+    choose_tolerance(np.arange(n) % 2, proba, X=X, **given)
+    ((drawn, level),) = searched
+    assert (len(drawn), level) == (3, 0.8)
+    for conditions, predictions in drawn:
+        confidence = predictions.confidence[:, None] / 10**9
+        assert len(confidence) == conditions.masks.shape[1] == min(size, most)
+        for (column, rule), mask in zip(conditions.rules, conditions.masks, strict=True):
+            if column == 0:  # which is the confidence
+                expected = calibration.region_mask({0: rule}, confidence)
+                np.testing.assert_array_equal(mask, expected)

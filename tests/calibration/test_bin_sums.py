@@ -3,15 +3,8 @@
 import numpy as np
 import pytest
 
-from skuq.calibration import (
-    BinSums,
-    TopLabelPredictions,
-    bin_edges,
-    bin_sums,
-    group_sums,
-    merged_sums,
-    top_label_predictions,
-)
+from skuq import calibration
+from skuq.calibration import BinSums, bin_edges, bin_sums, merged_sums, top_label_predictions
 from skuq.calibration import _bin_sums as sums
 from tests.metrics.problems import random_problem
 
@@ -91,7 +84,7 @@ def test_groups_and_chunks_are_summed_as_if_alone_and_add_up(monkeypatch, chunk,
     other = (np.arange(len(y)) % 2, 2)
     monkeypatch.setattr(sums, "CHUNK", chunk)
     np.testing.assert_equal(top_label_predictions(y, proba), predictions)
-    found = group_sums(predictions, several, [other, (groups, n_groups + 1)])
+    found = calibration.group_sums(predictions, several, [other, (groups, n_groups + 1)])
     for edges, (whole, even, odd, *parts) in zip(several, found, strict=True):
         alone = [bin_sums(predictions.at(groups == g), edges) for g in range(n_groups + 1)]
         np.testing.assert_equal(parts, alone)
@@ -149,16 +142,13 @@ def test_weights_count_as_copies_and_parts_merge_to_the_whole(monkeypatch, chunk
             merged_sums([whole, other])
 
 
-def test_equal_weights_of_any_size_count_as_all_samples():
+def test_equal_weights_count_as_all_samples_and_weighted_quantiles_are_those_of_copies():
     for n in range(1, 60):
-        answers = TopLabelPredictions(np.full(n, 6 * 10**8, np.int32), np.ones(n, bool))
+        answers = calibration.TopLabelPredictions(np.full(n, 6 * 10**8, np.int32), np.ones(n, bool))
         for unit in (0.1, 0.3, 0.7, 1.1):
             found = bin_sums(answers, np.array([0, SCALE]), weight=np.full(n, unit))
             assert found.effective_count.tolist() == [n]
             assert found.n_effective == pytest.approx(n)
-
-
-def test_weighted_quantiles_are_those_of_copies():
     rng = np.random.default_rng(0)
     for n_bins in (2, 3, 7):
         confidence, weight = rng.integers(0, SCALE, 20).astype(np.int32), rng.integers(1, 9, 20)

@@ -74,9 +74,7 @@ def share_flagged(share, level, held_out=held_out_of_the_rare_class, n=95, n_hel
     ("level", "low", "high", "to_nearest"),
     [(0.05, 0.0360, 0.0496, 0.0534), (0.1, 0.0829, 0.1004, 0.1038)],
 )
-def test_rows_held_out_by_class_keep_the_rate_as_the_guide_on_tables_says(
-    level, low, high, to_nearest
-):
+def test_rows_held_out_by_class_keep_the_rate_that_the_guide_states(level, low, high, to_nearest):
     found = [share_flagged(share, level) for share in (0.01, 0.02, 0.05, 0.1, 0.15, 0.3, 0.5)]
     assert (min(found), max(found)) == (pytest.approx(low, abs=5e-4), pytest.approx(high, abs=5e-4))
     # With numbers rounded to the nearest, no row of a class of few would ever be held out.

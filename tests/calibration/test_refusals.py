@@ -5,27 +5,18 @@ import pandas as pd
 import pytest
 from scipy.sparse import csr_array
 
-from skuq.calibration import (
-    TopLabelPredictions,
-    bin_edges,
-    choose_tolerance,
-    conditions_of,
-    conformal_p_values,
-    detectable_gap,
-    planned_threshold,
-    required_samples,
-    search_regions,
-)
+from skuq import calibration
+from skuq.calibration import choose_tolerance, conditions_of, conformal_p_values, search_regions
 
 
 def test_wrong_arguments_are_refused_with_their_names():
-    answers = TopLabelPredictions(np.full(20, 6 * 10**8, np.int32), np.ones(20, bool))
-    power = {"tolerance": 0.05, "threshold": planned_threshold()}
+    answers = calibration.TopLabelPredictions(np.full(20, 6 * 10**8, np.int32), np.ones(20, bool))
+    power = {"tolerance": 0.05, "threshold": calibration.planned_threshold()}
     rows = [
-        (lambda: bin_edges(np.array([1, 2], np.int32), 2, "equal"), "strategy"),
+        (lambda: calibration.bin_edges(np.array([1, 2], np.int32), 2, "equal"), "strategy"),
         (lambda: choose_tolerance([0, 1], [[0.7, 0.2], [0.5, 0.5]]), "sum to 1"),
         (lambda: choose_tolerance([0, 7], [[0.6, 0.4], [0.5, 0.5]], classes=[0, 1]), "7"),
-        (lambda: planned_threshold(direction="too high"), "direction"),
+        (lambda: calibration.planned_threshold(direction="too high"), "direction"),
         (lambda: conformal_p_values([[0.1], [0.2]], [0.1]), "`scores`"),
         (lambda: conformal_p_values([0.1, np.nan], [0.1]), "`scores`"),
         (lambda: conformal_p_values([0.1], [0.1, np.nan]), "`held_out`"),
@@ -45,7 +36,7 @@ def test_wrong_arguments_are_refused_with_their_names():
     for missing in ([0, 1, np.nan], ["a", "b", None], *nullable):
         rows.append((lambda y=missing: conformal_p_values([0.1], held, y_held_out=y), "missing"))
     for value in (0, 1, -0.5, 2, np.nan):
-        for function in (detectable_gap, required_samples):
+        for function in (calibration.detectable_gap, calibration.required_samples):
             call = lambda f=function, p=value: f(0.3, 0.5, **power, power=p)  # noqa: E731
             rows.append((call, "`power`"))
     for call, word in rows:

@@ -7,23 +7,15 @@ import pandas as pd
 import pytest
 from scipy.stats import binom
 
-from skuq.calibration import (
-    Conditions,
-    Region,
-    TopLabelPredictions,
-    clopper_pearson,
-    conditions_of,
-    region_mask,
-    search_regions,
-    search_seed,
-)
+from skuq import calibration
+from skuq.calibration import Conditions, conditions_of, region_mask, search_regions, search_seed
 from skuq.calibration._region_search import region_tolerance
 from tests.reporter import slow_evidence
 
 
 def predictions(confidence, correct):
     units = np.rint(np.asarray(confidence) * 1e9).astype(np.int32)
-    return TopLabelPredictions(units, np.asarray(correct, bool))
+    return calibration.TopLabelPredictions(units, np.asarray(correct, bool))
 
 
 def people(n, rng):
@@ -70,9 +62,8 @@ def test_a_planted_region_is_found_described_and_corrected_for_families():
     # Samples of weight 0 do not count.
     weight = (np.arange(800) % 3).astype(float)
     kept, conditions = weight > 0, conditions_of(X)
-    part = search_regions(
-        conditions.without(~kept), answers.at(kept), tolerance=0.05, weight=weight[kept]
-    )
+    rest = conditions.without(~kept), answers.at(kept)
+    part = search_regions(*rest, tolerance=0.05, weight=weight[kept])
     assert search_regions(conditions, answers, tolerance=0.05, weight=weight) == part
     # Raised confidence is found, too.
     correct = np.random.default_rng(1).random(len(X)) < np.where(inside, 0.5, confidence)
@@ -121,12 +112,9 @@ def test_the_evidence_is_the_largest_of_all_pairs_of_conditions(tolerance):
     (region, *_) = search_regions(X, answers, tolerance=tolerance, confidence_level=0.01).regions
     masks, reported = conditions_of(X).masks, conditions_of(confidence[:, None]).masks
     pairs = [*combinations_with_replacement(masks, 2), *product(masks, reported)]
-    regions, edge = [one & other for one, other in pairs], np.minimum(confidence + tolerance, 1)
-    expected = max(
-        slow_evidence(correct[both].sum(), both.sum(), edge[both].mean())
-        for both in regions
-        if both.sum() >= 10
-    )
+    large = [both for both in (one & other for one, other in pairs) if both.sum() >= 10]
+    edge = np.minimum(confidence + tolerance, 1)
+    expected = max(slow_evidence(correct[b].sum(), b.sum(), edge[b].mean()) for b in large)
     assert region.direction == "underconfident"
     assert region.evidence == pytest.approx(expected)
 
@@ -145,9 +133,7 @@ def test_models_at_the_edge_of_the_tolerance_are_found_no_more_often_than_allowe
 
 
 @pytest.mark.parametrize("side", [1, -1])
-def test_with_the_tolerance_of_some_reference_sets_the_search_passes_the_wanted_share(
-    side, monkeypatch
-):
+def test_with_the_tolerance_of_some_reference_sets_the_wanted_share_passes(side, monkeypatch):
     monkeypatch.setattr("skuq.calibration._region_search.MAX_SIMULATIONS", 300)
     rng, draws = np.random.default_rng(0), []
     for _ in range(10):
@@ -203,7 +189,8 @@ def test_tables_without_conditions_have_no_regions_and_wide_ones_single_conditio
     ],
 )
 def test_every_kind_of_condition_has_its_words(conditions, limits, words):
-    assert Region(conditions, limits, 9, *[0.5] * 5, "underconfident", 1.0, 0.1).rule == words
+    figures = 9, *[0.5] * 5, "underconfident", 1.0, 0.1
+    assert calibration.Region(conditions, limits, *figures).rule == words
 
 
 INTERVALS = [
@@ -223,7 +210,7 @@ def test_two_conditions_on_a_column_make_one(one, other, both):
     region = found.regions[0]
     assert (region.conditions, region.count) == ({"a": both}, 14)
     # Limits hold for both sides of all regions together.
-    low, high = clopper_pearson(14, 14, 0.05 / 2 / (found.n_searched + 20))
+    low, high = calibration.clopper_pearson(14, 14, 0.05 / 2 / (found.n_searched + 20))
     assert (region.gap_low, region.gap_high) == pytest.approx((low - 0.3, high - 0.3))
 
 
@@ -254,9 +241,7 @@ def test_a_region_within_the_tolerance_is_not_found_where_some_samples_cannot_de
     assert search_regions(X, answers, tolerance=0.01).regions[0].gap > 0.01
 
 
-def test_a_region_may_be_one_of_few_confidences_and_a_part_of_a_table_is_not_of_one_kind(
-    monkeypatch,
-):
+def test_a_region_may_be_of_one_confidence_and_a_part_of_a_table_is_not_of_one_kind(monkeypatch):
     rng = np.random.default_rng(0)
     X, confidence = rng.integers(0, 2, (1500, 1)), rng.choice([0.55, 0.7, 0.85], 1500)
     correct = rng.random(1500) < np.where((X[:, 0] == 1) & (confidence == 0.7), 0.99, confidence)

@@ -163,7 +163,7 @@ def test_every_rule_finds_the_samples_of_its_mask_in_the_table():
     assert set(rules["grade"]) == {"a", "b"}
 
 
-def test_arrays_of_any_kind_give_columns_by_position():
+def test_columns_of_arrays_and_of_one_name_are_told_by_position_and_limits_have_few_digits():
     X = np.random.default_rng(0).integers(0, 50, (30, 4))
     expected, images = conditions_of(X), X.reshape(30, 2, 2)  # pixels are columns
     assert [name for name, _ in expected.rules][::60] == [0, 3]
@@ -171,6 +171,11 @@ def test_arrays_of_any_kind_give_columns_by_position():
     for found in map(conditions_of, [*kinds, images]):
         assert found.rules == expected.rules
         np.testing.assert_array_equal(found.masks, expected.masks)
+    X = pd.DataFrame([[k, -k, k % 2] for k in range(30)], columns=["x", "x", "y"])
+    assert {name for name, _ in found_in(X).rules} == {0, 1, "y"}
+    rules = rules_of(np.random.default_rng(0).normal(size=(1000, 1)))
+    digits = [len(repr(abs(end))) for rule in rules for end in rule if end is not None]
+    assert np.median(digits) <= 10  # of 18 or so
 
 
 def test_numbers_are_cut_at_values_that_occur_into_equal_parts_and_texts_have_a_limit():
@@ -204,14 +209,6 @@ def test_of_many_samples_some_are_taken_always_the_same_ones(monkeypatch):
     assert found.rows.tolist() == conditions_of(X).rows.tolist()
     monkeypatch.setattr(_conditions, "MAX_CELLS", 21)
     assert len(conditions_of(np.zeros((30, 3))).rows) == 7
-
-
-def test_columns_of_one_name_are_told_by_their_positions_and_limits_have_few_digits():
-    X = pd.DataFrame([[k, -k, k % 2] for k in range(30)], columns=["x", "x", "y"])
-    assert {name for name, _ in found_in(X).rules} == {0, 1, "y"}
-    rules = rules_of(np.random.default_rng(0).normal(size=(1000, 1)))
-    digits = [len(repr(abs(end))) for rule in rules for end in rule if end is not None]
-    assert np.median(digits) <= 10  # of 18 or so
 
 
 @pytest.mark.parametrize(

@@ -155,15 +155,10 @@ def share_with_findings(count, draw, tolerance, level=0.05, repeats=300):
 @pytest.mark.parametrize(
     ("count", "tolerance", "side", "level"),
     [
-        ([3] * 5, 0.0, 0, 0.05),
-        ([60] * 5, 0.05, 1, 0.05),
-        ([60] * 5, 0.05, -1, 0.05),
-        ([100_000] * 5, 0.05, 1, 0.05),
-        ([1, 0, 0, 0, 0], 0.05, -1, 0.05),
-        ([500, 0, 2, 3, 40], 0.05, 0, 0.05),
-        ([0, 0, 25, 0, 0], 0.0, 0, 0.05),
-        ([200] * 5, 0.04, 1, 0.2),
-        ([200] * 5, 0.04, 1, 0.01),
+        *(([3] * 5, 0.0, 0, 0.05), ([60] * 5, 0.05, 1, 0.05), ([60] * 5, 0.05, -1, 0.05)),
+        *(([100_000] * 5, 0.05, 1, 0.05), ([1, 0, 0, 0, 0], 0.05, -1, 0.05)),
+        *(([500, 0, 2, 3, 40], 0.05, 0, 0.05), ([0, 0, 25, 0, 0], 0.0, 0, 0.05)),
+        *(([200] * 5, 0.04, 1, 0.2), ([200] * 5, 0.04, 1, 0.01)),
     ],
 )
 def test_a_model_that_keeps_to_alpha_is_failed_as_rarely_as_asked_for(
@@ -264,16 +259,11 @@ def power_at(count, confidence, gap, level, direction):
 @pytest.mark.parametrize(
     ("power", "confidence", "level", "direction"),
     [
-        (0.5, 0.62, 0.05, UNDER),
-        (0.8, 0.5, 0.05, UNDER),
-        (0.99, 0.8, 0.001, UNDER),
-        (0.5, 0.95, 0.05, OVER),
-        (0.99, 0.62, 0.05, OVER),
+        *((0.5, 0.62, 0.05, UNDER), (0.8, 0.5, 0.05, UNDER), (0.99, 0.8, 0.001, UNDER)),
+        *((0.5, 0.95, 0.05, OVER), (0.99, 0.62, 0.05, OVER)),
     ],
 )
-def test_at_the_detectable_gap_the_power_is_the_requested_one(
-    simulated_once, power, confidence, level, direction
-):
+def test_the_detectable_gap_has_the_power(simulated_once, power, confidence, level, direction):
     for count in (50, 150):
         sums = one_bin_each([count], [0], [confidence * SCALE])
         scan = scan_bins(sums, tolerance=0.05, level=level)
@@ -288,25 +278,9 @@ def test_at_the_detectable_gap_the_power_is_the_requested_one(
         np.testing.assert_allclose(detectable_shift([count], [confidence], **given), gap, atol=1e-9)
 
 
-def test_the_planned_threshold_is_that_of_all_runs_of_ten_bins():
+def test_the_planned_threshold_is_that_of_ten_bins_and_an_undetectable_gap_is_nan():
     assert planned_threshold() == pytest.approx(np.log(55 / (0.8 * 0.5 * 0.05)))
     assert planned_threshold(OVER) == pytest.approx(np.log(55 / (0.2 * 0.5 * 0.05)))
-
-
-@pytest.mark.parametrize(
-    ("gap", "confidence", "power", "threshold"),
-    [(0.15, 0.5, 0.3, 2.5), (0.15, 0.7, 0.8, 7.7), (0.3, 0.7, 0.3, 2.5), (0.45, 0.5, 0.8, 7.7)],
-)
-def test_required_samples_are_the_first_of_a_slow_search(gap, confidence, power, threshold):
-    def reached(n):
-        found = [k for k in range(n + 1) if slow_evidence(k, n, confidence + 0.05) >= threshold]
-        return binom.pmf(found, n, min(confidence + gap, 1.0)).sum() >= power
-
-    ours = required_samples(gap, confidence, tolerance=0.05, threshold=threshold, power=power)
-    assert ours == next(n for n in range(1, 2000) if reached(n))
-
-
-def test_an_undetectable_gap_is_nan_and_needs_infinitely_many_samples():
     count = np.arange(1, 40)
     enough = [slow_evidence(n, n, 0.55) >= POWER["threshold"] for n in count]
     np.testing.assert_array_equal(np.isfinite(detectable_gap(count, 0.5, **POWER)), enough)
@@ -323,6 +297,19 @@ def test_an_undetectable_gap_is_nan_and_needs_infinitely_many_samples():
     count = int(required_samples(0.25, 0.5, **POWER))
     assert detectable_gap(count, 0.5, **POWER) <= 0.25 + 1e-9
     assert not detectable_gap(count - 1, 0.5, **POWER) <= 0.25
+
+
+@pytest.mark.parametrize(
+    ("gap", "confidence", "power", "threshold"),
+    [(0.15, 0.5, 0.3, 2.5), (0.15, 0.7, 0.8, 7.7), (0.3, 0.7, 0.3, 2.5), (0.45, 0.5, 0.8, 7.7)],
+)
+def test_required_samples_are_the_first_of_a_slow_search(gap, confidence, power, threshold):
+    def reached(n):
+        found = [k for k in range(n + 1) if slow_evidence(k, n, confidence + 0.05) >= threshold]
+        return binom.pmf(found, n, min(confidence + gap, 1.0)).sum() >= power
+
+    ours = required_samples(gap, confidence, tolerance=0.05, threshold=threshold, power=power)
+    assert ours == next(n for n in range(1, 2000) if reached(n))
 
 
 @pytest.mark.parametrize(
