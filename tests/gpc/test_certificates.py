@@ -302,9 +302,8 @@ def test_attacks_stay_in_the_region_and_lower_the_probability(model, method, nor
     assert within(limits[0], found.points, limits[1])
     assert_array_equal(found.points[:, 1], POINTS[:, 1])
     labels = model.predict_proba(POINTS).argmax(axis=1)
-    before, after = (
-        probabilities(model, points)[ROWS, labels] for points in (POINTS, found.points)
-    )
+    both = POINTS, found.points
+    before, after = (probabilities(model, points)[ROWS, labels] for points in both)
     assert_allclose(after, found.proba, atol=1e-7)
     assert (after < before + 1e-4).mean() > 0.8
     assert (after < before - 1e-4).mean() > 0.5
@@ -321,9 +320,8 @@ def test_many_steps_are_no_worse_than_none_and_one_step_of_the_sign_ends_in_a_co
     direction = np.sign(model.attack(POINTS, radius=1e-5, method="fgsm").points - POINTS)
     assert_array_equal(np.sign(one.points - POINTS), direction)
     for j, step in enumerate(1e-4 * np.eye(2)):
-        slope = (probabilities(model, POINTS + step) - probabilities(model, POINTS - step))[
-            ROWS, labels
-        ]
+        ends = probabilities(model, POINTS + step), probabilities(model, POINTS - step)
+        slope = (ends[0] - ends[1])[ROWS, labels]
         assert (np.sign(slope) == -direction[:, j])[np.abs(slope) > 1e-8].all()
 
 

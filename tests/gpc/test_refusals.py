@@ -2,14 +2,8 @@
 
 import numpy as np
 import pytest
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    DotProduct,
-    ExpSineSquared,
-    Matern,
-    WhiteKernel,
-)
+from sklearn.gaussian_process import kernels
+from sklearn.gaussian_process.kernels import RBF, Matern, WhiteKernel
 
 from skuq import RobustGPC, RobustGPRegressor
 from skuq.gpc import _estimator
@@ -23,7 +17,7 @@ class Derived(RBF):
     """Might compute anything."""
 
 
-HUGE = ConstantKernel(1e300, "fixed") * ConstantKernel(1e300, "fixed") * RBF()
+HUGE = kernels.ConstantKernel(1e300, "fixed") * kernels.ConstantKernel(1e300, "fixed") * RBF()
 FITS = [
     (RobustGPC(device="quantum"), TWO, "device"),
     (RobustGPC(device="mps"), TWO, "float64"),
@@ -34,11 +28,11 @@ FITS = [
     (RobustGPC(), np.zeros(12), "one class"),
     (RobustGPC(HUGE), TWO, "magnitude"),
     (RobustGPC(HUGE, optimizer=None), TWO, "magnitude"),
-    (RobustGPC(DotProduct()), TWO, "DotProduct"),
+    (RobustGPC(kernels.DotProduct()), TWO, "DotProduct"),
     (RobustGPC(Matern(nu=0.5)), TWO, "nu=0.5"),
     (RobustGPC(2.0 * Matern(nu=np.inf)), TWO, "nu=inf"),
     (RobustGPC(RBF([1.0, 2.0])), TWO, "length scales"),
-    (RobustGPC(2.0 * ExpSineSquared()), TWO, "ExpSineSquared"),
+    (RobustGPC(2.0 * kernels.ExpSineSquared()), TWO, "ExpSineSquared"),
     (RobustGPC(RBF() ** 2), TWO, "Replace"),
     (RobustGPC(Derived()), TWO, "Derived"),
     (RobustGPC(WhiteKernel() + RBF()), TWO, "WhiteKernel"),

@@ -14,19 +14,8 @@ from skuq.gpc._certificates import probability_bounds
 from skuq.gpc.bounds._region_models import Limits, ProbabilityModel
 from skuq.gpc.inference._posterior import JointPosterior
 
-from .bounds.oracles import (
-    KERNELS,
-    ORDERS,
-    ROUNDING,
-    around,
-    fit_model,
-    grid,
-    inside,
-    probabilities,
-    random_region,
-    sample,
-    within,
-)
+from .bounds import oracles
+from .bounds.oracles import ORDERS, around, fit_model, grid, probabilities, within
 
 MODELS = {
     "probit": ("probit", {}),
@@ -44,7 +33,7 @@ def model():
 
 
 def enclosed(found, proba, i=0):
-    return within(found.min_lower[i], proba, found.max_upper[i], ROUNDING)
+    return within(found.min_lower[i], proba, found.max_upper[i], oracles.ROUNDING)
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -53,10 +42,10 @@ def test_no_point_of_a_region_leaves_its_range(seed):
     likelihood, parameters = MODELS[kind]
     three = kind == "softmax"
     d, max_regions = 2 if three else 1 + seed % 4, 2 if three else (1, 20)[seed % 2]
-    model = fit_model(rng, sorted(KERNELS)[seed % 8], likelihood, d=d, **parameters)
+    model = fit_model(rng, sorted(oracles.KERNELS)[seed % 8], likelihood, d=d, **parameters)
     X = rng.normal(size=(2, d))
     radius = np.array([0.05, 0.5]) * rng.uniform(0.5, 1.5)
-    request, lower, upper = random_region(rng, X, norm, radius)
+    request, lower, upper = oracles.random_region(rng, X, norm, radius)
     if seed % 3 == 0:  # one point lies on the border of the domain
         request["domain"] = (X.min(axis=0), np.inf)
         lower = np.maximum(lower, X.min(axis=0))
@@ -67,13 +56,11 @@ def test_no_point_of_a_region_leaves_its_range(seed):
     attacks = [model.attack(X, y=np.full(2, c), **request).points for c in model.classes_[:2]]
     for i in range(2):
         ball = (None, "linf") if norm == "box" else (radius[i], norm)
-        points = sample(rng, X[i], lower[i], upper[i], 6 if three else 300, *ball)
+        points = oracles.sample(rng, X[i], lower[i], upper[i], 6 if three else 300, *ball)
         points = np.concatenate([points, X[i : i + 1], *(a[i : i + 1] for a in attacks)])
         assert enclosed(found, probabilities(model, points), i)
-        for ends, values in (
-            (found.argmin[i], found.min_upper),
-            (found.argmax[i], found.max_lower),
-        ):
+        sides = (found.argmin[i], found.min_upper), (found.argmax[i], found.max_lower)
+        for ends, values in sides:
             assert within(lower[i], ends, upper[i])
             if norm in ("l1", "l2"):
                 assert (np.linalg.norm(ends - X[i], ORDERS[norm], axis=1) <= radius[i]).all()
@@ -87,13 +74,9 @@ def test_no_point_of_a_region_leaves_its_range(seed):
 @pytest.mark.parametrize(
     ("kind", "d", "norm", "tol"),
     [
-        ("probit", 1, "linf", 1e-2),
-        ("probit", 2, "l2", 1e-2),
-        ("logit", 2, "l1", 1e-5),
-        ("probit", 2, "linf", 1e-5),
-        ("sparse", 2, "linf", 1e-2),
-        ("softmax of two", 2, "l1", 1e-2),
-        ("softmax", 2, "l2", 2e-2),
+        *(("probit", 1, "linf", 1e-2), ("probit", 2, "l2", 1e-2), ("logit", 2, "l1", 1e-5)),
+        *(("probit", 2, "linf", 1e-5), ("sparse", 2, "linf", 1e-2)),
+        *(("softmax of two", 2, "l1", 1e-2), ("softmax", 2, "l2", 2e-2)),
     ],
 )
 def test_ranges_converge_to_those_of_a_dense_grid(kind, d, norm, tol):
@@ -104,7 +87,8 @@ def test_ranges_converge_to_those_of_a_dense_grid(kind, d, norm, tol):
     assert found.converged.all()
     assert (found.min_upper - found.min_lower <= tol).all()
     n, step = (7, 0.03) if kind == "softmax" else (61, 0.005)
-    proba = probabilities(model, inside(x, grid(x - radius, x + radius, n), radius, norm))
+    points = oracles.inside(x, grid(x - radius, x + radius, n), radius, norm)
+    proba = probabilities(model, points)
     assert enclosed(found, proba)
     assert (proba.min(axis=0) <= found.min_lower[0] + tol + step).all()
     assert (proba.max(axis=0) >= found.max_upper[0] - tol - step).all()

@@ -19,21 +19,15 @@ from skuq.gpc import _estimator
 KERNEL = 4.0 * RBF(0.7)
 FIXED = {"kernel": KERNEL, "optimizer": None}
 METHODS = [
-    ("probit", "laplace", None),
-    ("logit", "laplace", 12),
-    ("probit", "ep", 12),
-    ("logit", "ep", None),
-    ("softmax", "laplace", None),
-    ("softmax", "laplace", 12),
+    *(("probit", "laplace", None), ("logit", "laplace", 12), ("probit", "ep", 12)),
+    *(("logit", "ep", None), ("softmax", "laplace", None), ("softmax", "laplace", 12)),
 ]
 X, Y = make_moons(60, noise=0.2, random_state=0)
 IRIS = scale(load_iris().data)[::3], load_iris().target[::3]
 
 
 @pytest.mark.parametrize(("likelihood", "inference", "n_inducing"), METHODS)
-def test_two_classes_are_told_apart_and_weight_two_is_the_sample_twice(
-    likelihood, inference, n_inducing
-):
+def test_classes_are_told_apart_and_weight_two_is_two_samples(likelihood, inference, n_inducing):
     gpc = RobustGPC(likelihood=likelihood, inference=inference, n_inducing=n_inducing)
     gpc.set_params(max_iter=8, random_state=0).fit(X, Y)
     assert gpc.score(*make_moons(200, noise=0.2, random_state=1)) > 0.93
@@ -99,18 +93,15 @@ def test_certificates_are_not_pickled_and_refitting_forgets_them():
     assert_array_equal(flipped, again.certify(X[:3], y=Y[:3], radius=0.05).status)
 
 
-def test_hyperparameters_stay_without_optimizer_and_move_with_it():
+def test_hyperparameters_move_with_an_optimizer_only_and_not_with_the_origin():
     kept, moved = (RobustGPC(KERNEL, optimizer=each).fit(X, Y) for each in (None, "lbfgs"))
     assert (kept.kernel_, kept.n_iter_) == (KERNEL, 1)
     assert moved.log_marginal_likelihood_ > kept.log_marginal_likelihood_ + 0.1
     assert moved.kernel == 4.0 * RBF(0.7)  # the user's own kernel is not changed
     assert RobustGPC(max_iter=3).fit(X, Y).n_iter_ == 3
-
-
-def test_the_default_kernel_does_not_depend_on_the_origin():
     plain = RobustGPC(max_iter=10).fit(X, Y).predict_proba(X)
-    moved = X + [100.0, -3000.0]
-    assert_allclose(RobustGPC(max_iter=10).fit(moved, Y).predict_proba(moved), plain, atol=1e-3)
+    there = X + [100.0, -3000.0]
+    assert_allclose(RobustGPC(max_iter=10).fit(there, Y).predict_proba(there), plain, atol=1e-3)
 
 
 @pytest.mark.filterwarnings("error")

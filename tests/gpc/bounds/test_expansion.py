@@ -59,9 +59,7 @@ def errors(posterior, expansion, points, t):
         yield error, part.rest[0].numpy(), part, exact
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [(name, [*KINDS][i % 5]) for i, name in enumerate(KERNELS)]
-)
+@pytest.mark.parametrize(("name", "kind"), zip(KERNELS, [*KINDS] * 2, strict=False))
 def test_remainders_enclose_what_the_polynomials_leave_out(name, kind):
     rng = np.random.default_rng(0)
     posterior = fitted(rng, name, kind)
@@ -116,9 +114,10 @@ def test_ranges_over_balls_hold_and_are_tighter_in_many_features(name, norm):
             assert (part.reach() < 0.7 * whole.reach()).all()
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"), [*zip(["rbf", "ard", "rational", "product", "sum"], KINDS, strict=True)]
-)
+FIVE = ["rbf", "ard", "rational", "product", "sum"]
+
+
+@pytest.mark.parametrize(("name", "kind"), zip(FIVE, KINDS, strict=True))
 def test_gradient_remainders_enclose_the_gradients(name, kind):
     rng = np.random.default_rng(1)
     posterior = fitted(rng, name, kind)
@@ -248,9 +247,8 @@ def test_rounding_is_within_its_claim(case):
     for i, x in enumerate(points.tolist()):
         row = exact_row(model, x)
         both = (weights * row)[0], mpf(model.kernel.variance) - (row.T * matrix * row)[0]
-        for exact, value, error, part in zip(
-            both, found[:2], found[4:], expansion[:2], strict=True
-        ):
+        parts = zip(both, found[:2], found[4:], expansion[:2], strict=True)
+        for exact, value, error, part in parts:
             assert abs(exact - float(value[i])) <= float(error[i])
             assert abs(exact - float(part.value[i])) <= float(part.rest[i])
     # The norm of a mean, which is not underestimated, of weights that all but cancel

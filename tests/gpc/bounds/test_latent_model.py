@@ -34,10 +34,8 @@ def rotated(eigenvalues, rotation=ROTATION):
 @pytest.mark.parametrize(
     ("eigenvalues", "by_excess", "constant"),
     [
-        ([0.1, 0.2, 0.3, 0.6], 0.6, -1.0),
-        ([-0.2, 0.1, 0.1, 0.2], 0.2, 0.0),
-        ([-0.2, 0.1, 0.1, 0.6], 0.8, -1.0),
-        ([0.05, 0.1, 0.1, 0.2], 0.0, 0.0),
+        *(([0.1, 0.2, 0.3, 0.6], 0.6, -1.0), ([-0.2, 0.1, 0.1, 0.2], 0.2, 0.0)),
+        *(([-0.2, 0.1, 0.1, 0.6], 0.8, -1.0), ([0.05, 0.1, 0.1, 0.2], 0.0, 0.0)),
     ],
 )
 def test_constants_of_whitened_rows_are_those_of_their_matrices(eigenvalues, by_excess, constant):
@@ -106,11 +104,8 @@ def test_rounding_errors_of_moments_are_those_of_their_equations(whitener):
 
 
 WIDE = ConstantKernel(1e4) * RBF(8.0)  # whose inducing points all but depend on one another
-
 # What these tests compare with has 11 more bits than float64, or else they compare nothing.
-precise = pytest.mark.skipif(
-    np.finfo(np.longdouble).eps > 2e-19, reason="no floating-point type beyond float64"
-)
+precise = pytest.mark.skipif(np.finfo(np.longdouble).eps > 2e-19, reason="no type beyond float64")
 
 
 @pytest.fixture(scope="module", params=["probit", "softmax"])
@@ -127,13 +122,9 @@ def test_computed_moments_are_off_by_no_more_than_is_allowed_for(model):
     posterior, X = model.posterior_, np.random.default_rng(1).normal(size=(40, 3)) * 2
     expander = Expander(LatentModel.from_posterior(posterior, "cpu"), tensor(X), torch.arange(3))
     found = expander.evaluate(tensor(X), torch.arange(40))
-    X, inputs, whitener, coefficients, matrices = (
-        part.astype(np.longdouble)
-        for part in (
-            *(X, posterior.inputs, posterior.whitener),
-            *(posterior.coefficients, posterior.matrices),
-        )
-    )
+    names = "inputs", "whitener", "coefficients", "matrices"
+    parts = (np.longdouble(getattr(posterior, name)) for name in names)
+    X, (inputs, whitener, coefficients, matrices) = np.longdouble(X), parts
     squares = (((X[:, None] - inputs) / np.longdouble(8.0)) ** 2).sum(-1)
     white = np.longdouble(1e4) * np.exp(-squares / 2) @ whitener.T
     error = np.abs(found.mean.numpy() - white @ coefficients.T)

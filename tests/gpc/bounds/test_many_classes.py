@@ -111,9 +111,8 @@ def test_values_of_independent_classes_are_exact(kind):
     t = tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]])
     along = found.mean_slope[:, None] @ box.mean.gradient
     along = (along + found.covariance_slope[:, None] @ box.covariance.gradient)[:, 0]
-    moved = torch.stack(
-        [link.evaluate(objective, *(p.value + p.gradient @ c for p in box[:2])).value for c in t]
-    )
+    corners = ([part.value + part.gradient @ c for part in box[:2]] for c in t)
+    moved = torch.stack([link.evaluate(objective, *corner).value for corner in corners])
     assert_allclose(moved - found.value, t @ along.T, atol=2e-5)
     least, where = moved.min(0)
     minimum = link.minimum(objective, box, zeros)
@@ -153,7 +152,7 @@ def test_bounds_by_pairs_are_below_what_they_stand_for():
             assert (bound <= values_of(KINDS[kind], own, proba) + 6e-3).all()
 
 
-def test_bounds_by_pairs_are_those_of_their_formula():
+def test_bounds_by_pairs_are_those_of_their_formula_and_not_below_the_least_value():
     """With functions that are all but known: a product only if all leads are associated."""
     mean = np.array([[4.0, 0.0, 1.0, -1.0], [3.0, -2.0, 0.5, 0.0]] * 2)
     # All is known of the first class; two of the others vary inversely, but not in the last row.
@@ -178,6 +177,10 @@ def test_bounds_by_pairs_are_those_of_their_formula():
         assert_array_equal(found.point, direction * np.sign(change[np.arange(4), decisive]))
         assert not any(part.any() for part in (found.curvature, *found.slopes[::2]))
         assert {float(radius.min()) for radius in found.slopes[1::2]} == {1e300}
+    mean, inverse = np.array([[9.0, 0.0, 1.0, -1.0]]), np.zeros((1, 4, 4))
+    inverse[0, [0, 2], [2, 0]], inverse[0, [0, 2], [0, 2]] = -1e-14, 1e-14
+    for kind, exact in zip(KINDS, (LEAST, LEAST, -expit(-9.0)), strict=True):
+        assert_allclose(pairs_at(kind, 1, mean, inverse).bound, exact, atol=1e-9)
 
 
 @OF_KIND
@@ -193,13 +196,6 @@ def test_leads_vary_no_more_than_four_times_a_class(kind):
     assert_allclose(found.bound, expected, atol=1e-9)
     assert_allclose(found.curvature, 0)
     assert float(found.rest) >= 1
-
-
-def test_no_bound_by_pairs_is_below_the_least_value():
-    mean, inverse = np.array([[9.0, 0.0, 1.0, -1.0]]), np.zeros((1, 4, 4))
-    inverse[0, [0, 2], [2, 0]], inverse[0, [0, 2], [0, 2]] = -1e-14, 1e-14
-    for kind, exact in zip(KINDS, (LEAST, LEAST, -expit(-9.0)), strict=True):
-        assert_allclose(pairs_at(kind, 1, mean, inverse).bound, exact, atol=1e-9)
 
 
 def boxes(mean, covariance, gradient=None, rests=(0.0, 0.0), covariance_gradient=None):
@@ -231,9 +227,8 @@ def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model):
     for radius in (1e-3, 0.6):
         found = model.certify(X, radius=radius, norm=norm, max_regions=3)
         seen |= set(found.status)
-        for status, x, label, point in zip(
-            found.status, X, labels, found.counterexample, strict=True
-        ):
+        points = found.counterexample
+        for status, x, label, point in zip(found.status, X, labels, points, strict=True):
             if status == "safe":
                 tried = sample(rng, x, x - radius, x + radius, 20, radius, norm)
                 assert (model.predict(tried) == label).all()

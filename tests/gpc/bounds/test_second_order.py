@@ -10,12 +10,7 @@ from scipy.special import ndtr
 
 from skuq.gpc.bounds import _softmax_link as second_order
 from skuq.gpc.bounds._latent_bounds import Expansion
-from skuq.gpc.bounds._softmax_link import (
-    SecondOrder,
-    SoftmaxLink,
-    second_derivative,
-    third_derivative,
-)
+from skuq.gpc.bounds._softmax_link import SecondOrder, SoftmaxLink, third_derivative
 from skuq.gpc.inference._softmax_averages import difference_derivatives
 
 from .oracles import full, grid, pairs_of, tensor
@@ -25,13 +20,11 @@ CONTRAST, LINK = np.array([[1.0, 0, -1], [0, 1, -1]]), SoftmaxLink(3, 2000.0)
 
 
 def halved(expansion, times):
-    share = 0.5**times
-    return Expansion(
-        *(
-            part._replace(gradient=share * part.gradient, hessian=share**2 * part.hessian)
-            for part in expansion[:2]
-        )
-    )
+    def half(part):
+        gradient, hessian = 0.5**times * part.gradient, 0.25**times * part.hessian
+        return part._replace(gradient=gradient, hessian=hessian)
+
+    return Expansion(*map(half, expansion[:2]))
 
 
 def over(objective, expansion):
@@ -130,7 +123,8 @@ def test_terms_along_a_line_are_not_underestimated_and_attained_in_one_dimension
         # The share of the covariance has no part in it where moments hardly change.
         sizes = np.linalg.norm(v), np.linalg.norm(M), np.linalg.norm(M, 2)
         norms = [tensor([small * size]) for size in sizes]
-        found = 2 * second_derivative(*norms) / small**2, 6 * third_derivative(*norms) / small**3
+        second = second_order.second_derivative(*norms)
+        found = 2 * second / small**2, 6 * third_derivative(*norms) / small**3
         for exact, bound in zip(orders_of(v, M), map(float, found), strict=True):
             assert exact <= bound * (1 + 1e-9)
             if d == 1 or trial > 8:
@@ -187,7 +181,7 @@ def test_remainders_count_with_their_worst_signs():
     assert np.median(np.array(slack) / rests) < 0.6
 
 
-def test_third_derivatives_count_with_the_largest_deviation_of_outputs():
+def test_third_derivatives_count_with_the_largest_deviation_of_outputs_and_with_rounding():
     expansion = independent_moments(9, 0.1, 60.0, count=3)
     second = over(np.array([[1.0, 0, 0], [1, -1, 0], [0, 0, -1]]), expansion)
     norms = {name: tensor([0.2] * 3) for name in ("shift", "change", "spectral")}
@@ -197,10 +191,7 @@ def test_third_derivatives_count_with_the_largest_deviation_of_outputs():
         away = tensor([distance] * 3)
         lost = plain._minimum(away)[0] - plain._replace(**norms)._minimum(away)[0]
         assert_allclose(lost, third * np.sqrt(variances), rtol=1e-6)
-
-
-def test_rounding_of_the_covariance_counts_in_third_derivatives():
-    """Averages move further by it, and norms grow by it."""
+    # Averages move further by it, and norms grow by it.
     second = over(np.diag([1.0, -2.0, 3.0]), independent_moments(11, 2.0, 60.0, count=3))
     distance, eta = tensor([0.01, 0.02, 0.03]), 1e-3
 

@@ -94,7 +94,7 @@ def test_norms_of_sums_add_as_squares(kinds):
         assert exact[2] <= float(found.rho) * (1 + 1e-9)
 
 
-def test_one_rough_term_limits_the_order_of_all():
+def test_one_rough_term_limits_the_order_of_all_and_squared_exponentials_merge():
     smooth, rough = from_sklearn(RBF() + RBF(2.0), 1), from_sklearn(RBF() + Matern(nu=1.5), 1)
     assert (smooth.order, rough.order) == (2, 1)
     assert float(rough.norms(tensor([[1.0]])).a2) == 0
@@ -102,6 +102,9 @@ def test_one_rough_term_limits_the_order_of_all():
     for nu in (1.5, 2.5):  # without bounds on gradients where features vary
         norms = torch.stack(from_sklearn(Matern(nu=nu), 2).gradient_norms(tensor([[0.1, 0.0]])))
         assert_array_equal(norms[:, 0], [[np.inf, 0.0]] * 2)
+    (term,) = from_sklearn(RBF(1.0) * RationalQuadratic() * RBF(0.5), 2).terms
+    assert [type(profile) for profile in term.profiles] == [SquaredExponential, Rational]
+    assert_allclose(term.precisions, [[5.0, 5.0], [1.0, 1.0]])
 
 
 @pytest.mark.parametrize("alpha", [None, 4.0])
@@ -173,9 +176,3 @@ def test_far_from_the_origin_small_distances_keep_their_digits():
     kernel = 2.0 * RBF([0.5, 2.0])
     ours = from_sklearn(kernel, 2)(tensor(far), tensor(far))
     assert_allclose(ours, kernel(far - 2.0**17), rtol=1e-12)
-
-
-def test_products_of_squared_exponentials_merge():
-    (term,) = from_sklearn(RBF(1.0) * RationalQuadratic() * RBF(0.5), 2).terms
-    assert [type(profile) for profile in term.profiles] == [SquaredExponential, Rational]
-    assert_allclose(term.precisions, [[5.0, 5.0], [1.0, 1.0]])

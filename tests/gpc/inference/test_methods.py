@@ -11,14 +11,10 @@ from scipy.special import expit, log_ndtr, log_softmax, softmax
 from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic
 
+from skuq.gpc.inference import _priors as priors
 from skuq.gpc.inference._likelihoods import tilted_moments
 from skuq.gpc.inference._posterior import JointPosterior
-from skuq.gpc.inference._priors import (
-    DensePrior,
-    LowRankPrior,
-    cholesky_with_jitter,
-    choose_inducing,
-)
+from skuq.gpc.inference._priors import DensePrior, LowRankPrior, cholesky_with_jitter
 
 from .oracles import DISTRIBUTION, EP, LAPLACE, SOFTMAX, differences, exact_posterior
 
@@ -34,11 +30,8 @@ WEIGHT = np.linspace(0.0, 3.0, 30)
 EACH = pytest.mark.parametrize(
     ("of", "target"),
     [
-        (LAPLACE, (Y, "probit")),
-        (LAPLACE, (Y, "logit")),
-        (EP, (Y, "probit")),
-        (EP, (Y, "logit")),
-        (SOFTMAX, (LABELS, 3)),
+        *((LAPLACE, (Y, "probit")), (LAPLACE, (Y, "logit")), (EP, (Y, "probit"))),
+        *((EP, (Y, "logit")), (SOFTMAX, (LABELS, 3))),
     ],
     ids=["Laplace probit", "Laplace logit", "EP probit", "EP logit", "softmax"],
 )
@@ -251,12 +244,12 @@ def test_posteriors_are_what_their_matrices_say_and_can_be_pickled(of, target, m
 @EACH
 def test_inducing_points_at_all_inputs_are_exact(of, target):
     for kernel in (SHORT, ROUGH):
-        priors = LowRankPrior(kernel, X, X), DensePrior(kernel, X)
-        got, expected = (of.evidence(p, *target, sample_weight=WEIGHT) for p in priors)
+        both = LowRankPrior(kernel, X, X), DensePrior(kernel, X)
+        got, expected = (of.evidence(p, *target, sample_weight=WEIGHT) for p in both)
         assert_allclose(got.value, expected.value, rtol=1e-6)
         assert_allclose(got.gradient, expected.gradient, rtol=1e-5, atol=1e-5)
         assert 0 < got.jitter < 1e-8
-        one, other = (of.posterior(p, *target, sample_weight=WEIGHT) for p in priors)
+        one, other = (of.posterior(p, *target, sample_weight=WEIGHT) for p in both)
         assert_close(one.moments(POINTS), other.moments(POINTS), atol=1e-5)
 
 
@@ -295,18 +288,16 @@ def test_points_that_no_inducing_point_reaches_are_at_the_prior_mean(likelihood)
 
 def test_inducing_points_are_distinct_reproducible_and_spread():
     many = np.random.default_rng(1).uniform(size=(2000, 2))
-    points, again = (choose_inducing(many, 16, random_state=0) for _ in range(2))
+    points, again = (priors.choose_inducing(many, 16, random_state=0) for _ in range(2))
     assert_array_equal(points, again)
     assert len(np.unique(points, axis=0)) == len(points) <= 16
     distance = np.linalg.norm(many[:, None] - points, axis=2).min(axis=1)
     assert distance.max() < 0.45  # half the diagonal of four by four cells is 0.18
-    few = choose_inducing(np.repeat(X, 3, axis=0), 30)
+    few = priors.choose_inducing(np.repeat(X, 3, axis=0), 30)
     assert_array_equal(few, np.unique(X, axis=0))
     # Those given twice are regularised.
-    twice, once = (
-        LAPLACE.evidence(LowRankPrior(SHORT, X, part), Y, "logit")
-        for part in (np.vstack([X[:5]] * 2), X[:5])
-    )
+    parts = (LowRankPrior(SHORT, X, part) for part in (np.vstack([X[:5]] * 2), X[:5]))
+    twice, once = (LAPLACE.evidence(part, Y, "logit") for part in parts)
     assert_allclose(twice.value, once.value, rtol=1e-6)
     assert np.isfinite(twice.gradient).all()
 

@@ -5,14 +5,8 @@ from functools import partial
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
-from sklearn.gaussian_process import GaussianProcessRegressor
-from sklearn.gaussian_process.kernels import (
-    RBF,
-    ConstantKernel,
-    Matern,
-    RationalQuadratic,
-    WhiteKernel,
-)
+from sklearn.gaussian_process import GaussianProcessRegressor, kernels
+from sklearn.gaussian_process.kernels import RBF, Matern, RationalQuadratic, WhiteKernel
 
 from skuq.gpc.inference._kernels import latent_kernel, noise_level
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior
@@ -21,11 +15,11 @@ from skuq.gpc.inference._single_latent import NoisyPrior
 from .oracles import REGRESSION, differences
 
 SIMPLE = 2.0 * RBF([1.0, 2.0]) + WhiteKernel(0.1)
-SMOOTH = ConstantKernel(0.3) * Matern(1.0, nu=1.5)
+SMOOTH = 0.3 * Matern(1.0, nu=1.5)
 KERNELS = {
     "noise last": SIMPLE,
     "noise first and last": WhiteKernel(0.05) + SMOOTH + RBF(2.0) + WhiteKernel(0.01),
-    "fixed parts": ConstantKernel(2.0, "fixed") * RationalQuadratic(1.0, 0.7)
+    "fixed parts": kernels.ConstantKernel(2.0, "fixed") * RationalQuadratic(1.0, 0.7)
     + WhiteKernel(0.1, "fixed"),
     "known noise": Matern(1.5, nu=2.5) * RBF(3.0),
 }

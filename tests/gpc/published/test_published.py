@@ -42,11 +42,8 @@ def test_covariances_means_and_forms_stay_within_their_bounds(name, d, half_widt
     box, t = lp.relax(ours, inputs, lower, upper), X - (lower + upper) / 2
     (low, low_slope), (high, high_slope) = box.lines_below(), box.lines_above()
     below, above = (c + t @ linear.T + t**2 @ q.T for c, linear, q in (box.below, box.above))
-    for least, most in (
-        (box.floor, box.ceiling),
-        (below, above),
-        (low + t @ low_slope.T, high + t @ high_slope.T),
-    ):
+    lines = low + t @ low_slope.T, high + t @ high_slope.T
+    for least, most in ((box.floor, box.ceiling), (below, above), lines):
         assert within(least, r, most, ROUNDING)
     near = np.clip(inputs, lower, upper)
     far = np.where(inputs > box.centre, lower, upper)
