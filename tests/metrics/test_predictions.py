@@ -1,4 +1,4 @@
-"""Scores of predictions against slow loops, netcal, scikit-learn and identities."""
+"""Measures of predictions against slow loops, scikit-learn, other libraries and identities."""
 
 import warnings
 
@@ -6,10 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import norm
-from sklearn.metrics import brier_score_loss, log_loss, mean_pinball_loss
+from sklearn import metrics as sk
+from sklearn.exceptions import UndefinedMetricWarning
 
 from skuq import metrics
 from tests.metrics import problems
+from tests.metrics.problems import SEEDS, random_quantities, random_selection
 
 
 def slow_calibration_table(y_true, proba, lower, upper):
@@ -31,11 +33,11 @@ def test_calibration_table_equals_a_slow_loop_over_its_bins(seed, strategy, n_bi
     pd.testing.assert_frame_equal(table.to_frame(), slow, rtol=1e-12)
     assert table.count.sum() == len(y_true)
     names, order = np.array(["ant", "bee", "cat"]), [2, 0, 1]  # the classes give the column order
-    permuted = metrics.calibration_table(
-        names[y_true], proba[:, order], classes=names[order], **bins
-    )
+    bins["classes"] = names[order]
+    permuted = metrics.calibration_table(names[y_true], proba[:, order], **bins)
     np.testing.assert_array_equal(permuted, table)
-    assert metrics.expected_calibration_error(y_true, np.eye(3)[y_true], **bins) == 0.0
+    perfect = names[y_true], np.eye(3)[y_true][:, order]
+    assert metrics.expected_calibration_error(*perfect, **bins) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -54,18 +56,18 @@ def test_calibration_errors_equal_netcal(n_bins, strategy):
 def test_proper_scores_equal_sklearn_and_the_definition(dtype):
     y_true, proba = problems.random_problem(0)
     proba = proba.astype(dtype)
-    expected = log_loss(y_true, proba)
+    expected = sk.log_loss(y_true, proba)
     assert metrics.negative_log_likelihood(y_true, proba) == pytest.approx(expected, rel=1e-6)
     excluded = [0, 1], np.array([[0.0, 1.0], [0.5, 0.5]])
-    assert metrics.negative_log_likelihood(*excluded) == pytest.approx(log_loss(*excluded))
+    assert metrics.negative_log_likelihood(*excluded) == pytest.approx(sk.log_loss(*excluded))
     squares = ((proba.astype(np.float64) - np.eye(3)[y_true]) ** 2).sum(axis=1)
     assert metrics.brier_score(y_true, proba) == pytest.approx(squares.mean())
     y_true, proba = problems.random_problem(0, n_classes=2)
     weight = {"sample_weight": np.random.default_rng(0).exponential(size=len(y_true))}
     for given in ({}, weight):
-        twice = 2 * brier_score_loss(y_true, proba[:, 1], **given)
+        twice = 2 * sk.brier_score_loss(y_true, proba[:, 1], **given)
         assert metrics.brier_score(y_true, proba, **given) == pytest.approx(twice)
-        expected = log_loss(y_true, proba, **given)
+        expected = sk.log_loss(y_true, proba, **given)
         assert metrics.negative_log_likelihood(y_true, proba, **given) == pytest.approx(expected)
 
 
@@ -113,7 +115,7 @@ def test_pinball_loss_is_the_mean_over_levels_of_that_of_sklearn():
     frame = pd.DataFrame(quantiles, columns=levels.astype(str))
     for given in ({}, {"sample_weight": np.random.default_rng(0).exponential(size=60)}):
         columns = zip(quantiles.T, levels, strict=True)
-        each = [mean_pinball_loss(y_true, column, alpha=p, **given) for column, p in columns]
+        each = [sk.mean_pinball_loss(y_true, column, alpha=p, **given) for column, p in columns]
         for truth, predicted in ((y_true, quantiles), (pd.Series(y_true), frame)):
             found = metrics.pinball_loss(truth, predicted, levels, **given)
             assert found == pytest.approx(np.mean(each))
@@ -168,3 +170,70 @@ def test_the_unit_of_weights_does_not_matter(unit):
             one = metrics.calibration_table(y_true, proba, sample_weight=whole, **given)
             other = metrics.calibration_table(y_true, proba, sample_weight=whole * unit, **given)
             np.testing.assert_array_equal(one.lower, other.lower)
+
+
+LOSSES = {
+    "zero_one": np.not_equal,
+    "squared_error": lambda truth, predicted: (truth - predicted) ** 2,
+    "absolute_error": lambda truth, predicted: np.abs(truth - predicted),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("ties", [False, True])
+def test_risk_is_the_mean_loss_of_those_answered(loss, ties):
+    if loss == "zero_one":
+        y_true, y_pred, score = random_selection(1, n_levels=7 if ties else 10**6)
+        y_true = y_true.astype(float if ties else int)  # labels all the same
+    else:
+        y_true, y_pred, score = random_quantities(0)
+        score = score.round(-2 if ties else 6)
+    lost = LOSSES[loss](y_true, y_pred)
+    curve = metrics.risk_coverage_curve(y_true, y_pred, score, loss=loss)
+    slow = [(np.mean(score <= most), lost[score <= most].mean(), most) for most in np.unique(score)]
+    np.testing.assert_allclose(np.transpose(curve), slow)
+    area = metrics.area_under_risk_coverage(y_true, y_pred, score, loss=loss)
+    mean_of_ties = np.array([lost[score == each].mean() for each in np.sort(score)])
+    assert area == pytest.approx(np.mean(np.cumsum(mean_of_ties) / np.arange(1, 61)))
+    assert area == metrics.area_under_risk_coverage(y_true, y_pred, score**2, loss=loss)
+
+
+def test_area_under_risk_coverage_is_the_mean_over_random_orders_of_ties():
+    y_true, y_pred, uncertainty = random_selection(0, n=40, n_levels=4)
+    rng = np.random.default_rng(0)
+    order = np.array([np.lexsort((rng.random(40), uncertainty)) for _ in range(2000)])
+    areas = (np.cumsum((y_true != y_pred)[order], axis=1) / np.arange(1, 41)).mean(axis=1)
+    area = metrics.area_under_risk_coverage(y_true, y_pred, uncertainty)
+    assert area == pytest.approx(areas.mean(), abs=5 * areas.std() / np.sqrt(len(areas)))
+
+
+def slow_false_positive_rate(negative, positive):
+    for threshold in sorted({*negative, *positive}, reverse=True):
+        if np.mean(positive >= threshold) >= 0.95:
+            return np.mean(negative >= threshold)
+    raise AssertionError("the lowest threshold finds every positive")
+
+
+@pytest.mark.parametrize("decimals", [1, 12])
+def test_detection_equals_sklearn_a_slow_search_for_the_threshold_and_repeated_rows(decimals):
+    for seed in SEEDS:
+        rng = np.random.default_rng(seed)
+        negative = rng.normal(size=100).round(decimals)
+        positive = rng.normal(1.0, size=40).round(decimals)
+        target, scores = np.repeat([0, 1], [100, 40]), np.concatenate([negative, positive])
+        found = metrics.detection_metrics(negative, positive)
+        assert found.auroc == pytest.approx(sk.roc_auc_score(target, scores))
+        assert found.aupr == pytest.approx(sk.average_precision_score(target, scores))
+        assert found.fpr95 == slow_false_positive_rate(negative, positive)
+    assert metrics.detection_metrics([0.0, 0.1], [0.2, 0.3]) == (1.0, 1.0, 0.0)
+
+
+def test_misclassification_auroc_splits_by_correctness_and_needs_right_and_wrong_ones():
+    y_true, y_pred, uncertainty = random_selection(0)
+    wrong = y_true != y_pred
+    expected = metrics.detection_metrics(uncertainty[~wrong], uncertainty[wrong])
+    found = metrics.misclassification_auroc(y_true, y_pred, uncertainty)
+    assert found == pytest.approx(expected.auroc)
+    for predicted, which in (([0, 1], "right"), ([1, 0], "wrong")):
+        with pytest.warns(UndefinedMetricWarning, match=f"only {which}"):
+            assert np.isnan(metrics.misclassification_auroc([0, 1], predicted, [0.1, 0.2]))

@@ -53,12 +53,9 @@ def rows():
         yield partial(metric, [1.0, 2.5, 3.0], *LABELS), "y_true.*squared_error"
         yield partial(metric, LABELS[0], [1.0, 2.0, 3.25], LABELS[1]), "y_pred.* 3.25"
         yield partial(metric, ["a", "b"], [0, 1], [0.1, 0.2]), "dtype"
-    for y_true, loss, word in (
-        ([1.0, 2.0], "mse", "loss"),
-        (["low", "high"], "squared_error", "y_true"),
-    ):
-        area = metrics.area_under_risk_coverage
-        yield partial(area, y_true, [1.0, 2.0], [0.1, 0.2], loss=loss), word
+    area, rest = metrics.area_under_risk_coverage, ([1.0, 2.0], [0.1, 0.2])
+    yield partial(area, [1.0, 2.0], *rest, loss="mse"), "loss"
+    yield partial(area, ["low", "high"], *rest, loss="squared_error"), "y_true"
     yield partial(metrics.detection_metrics, [], [0.1]), "empty"
     yield partial(metrics.detection_metrics, [0.1], [[0.1]]), "one-dimensional"
     yield partial(metrics.misclassification_auroc, [0, 1], [0], [0.1, 0.2]), "2, 1, 2"
