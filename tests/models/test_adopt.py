@@ -5,11 +5,10 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-import sklearn.calibration
 import torch
 from scipy.special import softmax
+from sklearn import calibration
 from sklearn.base import clone
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_digits, load_iris
 from sklearn.frozen import FrozenEstimator
@@ -121,9 +120,7 @@ def test_sklearn_classifiers_keep_their_probabilities(model, n_classes):
 NET = NeuralNetClassifier(MLP(4, 2), max_epochs=5, verbose=0, **LOGITS)
 
 
-@pytest.mark.skipif(
-    not hasattr(sklearn.calibration, "_TemperatureScaling"), reason="needs scikit-learn 1.8"
-)
+@pytest.mark.skipif(not hasattr(calibration, "_TemperatureScaling"), reason="scikit-learn < 1.8")
 @pytest.mark.parametrize(
     ("model", "n_classes"),
     [
@@ -137,7 +134,7 @@ def test_temperature_scaled_models_keep_their_probabilities(model, n_classes):
     # No model can tell them apart with certainty, so that its temperature is not 1.
     X = X + np.random.default_rng(0).normal(size=X.shape).astype(np.float32)
     model = clone(model).fit(X[::2], y[::2])
-    scaled = CalibratedClassifierCV(FrozenEstimator(model), method="temperature")
+    scaled = calibration.CalibratedClassifierCV(FrozenEstimator(model), method="temperature")
     ours = proba_of(adopt(FrozenEstimator(scaled.fit(X[1::2], y[1::2]))), X)
     np.testing.assert_allclose(ours, scaled.predict_proba(X), atol=1e-6)
     assert np.abs(ours - model.predict_proba(X)).max() > 1e-3
@@ -153,7 +150,7 @@ def test_sklearn_regressor_keeps_its_predictions_and_dtype(dtype):
     np.testing.assert_allclose(found, model.predict(X), rtol=1e-4, atol=1e-6)
 
 
-def test_binary_nets_and_regressors_of_skorch_keep_their_predictions():
+def test_binary_nets_and_regressors_of_skorch_keep_their_predictions_and_classes_come_out_sorted():
     X, y = SINGLE, (LABELS == 1).astype(np.float32)
     fitted = net(MLP(4, 1), NeuralNetBinaryClassifier, y=y)
     np.testing.assert_allclose(proba_of(adopt(fitted), X), fitted.predict_proba(X), atol=1e-6)
@@ -161,6 +158,11 @@ def test_binary_nets_and_regressors_of_skorch_keep_their_predictions():
     adopted = adopt(fitted)
     np.testing.assert_allclose(adopted.module(adopted.inputs(X)), fitted.predict(X), atol=1e-6)
     assert adopted.classes is None
+    fitted = net(MLP(4, 3), classes=["z", "x", "y"], **LOGITS)
+    adopted = adopt(fitted)
+    assert adopted.classes.tolist() == ["x", "y", "z"]
+    expected = fitted.predict_proba(SINGLE)[:, [1, 2, 0]]
+    np.testing.assert_allclose(proba_of(adopted, SINGLE), expected, atol=1e-6)
 
 
 def test_module_is_copied_and_set_to_evaluation_without_touching_the_original():
@@ -210,35 +212,21 @@ def test_weights_under_an_older_norm_are_searched_and_saved(norm):
     np.testing.assert_array_equal(again.epistemic, expected.epistemic)
 
 
-def test_pipeline_keeps_its_transformers_as_preprocessing():
+def test_pipeline_keeps_its_transformers_which_make_images_and_let_no_nan_through():
     frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0] * 5, "colour": ["red", "blue"] * 10})
     y = np.array(["yes", "no", "no", "no"] * 5)
     table = make_column_transformer((StandardScaler(), ["size"]), (OneHotEncoder(), ["colour"]))
     model = make_pipeline(table, MLPClassifier((5,), **TINY)).fit(frame, y)
     adopted = adopt(FrozenEstimator(model))
     np.testing.assert_allclose(proba_of(adopted, frame), model.predict_proba(frame), atol=1e-6)
-
-
-def test_pipeline_may_turn_rows_into_images():
+    adopted = adopt(make_pipeline(StandardScaler(), LOGISTIC()).fit(IRIS, LABELS))
+    with pytest.raises(ValueError, match="transformed X"):
+        adopted.inputs(np.full((1, 4), np.nan))
     X, y = (part[:300] for part in load_digits(return_X_y=True))
     images = FunctionTransformer(lambda X: X.reshape(-1, 1, 8, 8).astype(np.float32) / 16)
     module = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 10))
     model = make_pipeline(images, net(module, X=images.transform(X), y=y, **LOGITS))
     np.testing.assert_allclose(proba_of(adopt(model), X), model.predict_proba(X), atol=1e-6)
-
-
-def test_preprocessing_that_lets_nan_through_is_refused():
-    adopted = adopt(make_pipeline(StandardScaler(), LOGISTIC()).fit(IRIS, LABELS))
-    with pytest.raises(ValueError, match="transformed X"):
-        adopted.inputs(np.full((1, 4), np.nan))
-
-
-def test_classes_come_out_sorted_with_their_probabilities():
-    fitted = net(MLP(4, 3), classes=["z", "x", "y"], **LOGITS)
-    adopted = adopt(fitted)
-    assert adopted.classes.tolist() == ["x", "y", "z"]
-    expected = fitted.predict_proba(SINGLE)[:, [1, 2, 0]]
-    np.testing.assert_allclose(proba_of(adopted, SINGLE), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("trained_here", [True, False])

@@ -27,8 +27,6 @@ from skuq.models import fit_model, from_function, is_prefit, look_at
 from skuq.wrappers import is_fitted
 
 TRAINING = {"sample_weight": None, "seed": 0}
-
-
 X, Y = load_iris(return_X_y=True)
 X = scale(X).astype(np.float32)
 OPTIONS = {"max_epochs": 1, "train_split": None, "verbose": 0}

@@ -1,4 +1,4 @@
-"""Inputs of several kinds: sparse matrices, tables of other libraries, images of a wrong shape."""
+"""Inputs of several kinds: sparse matrices, tables of other libraries, images, and categories."""
 
 import warnings
 from functools import partial
@@ -11,9 +11,13 @@ from scipy.sparse import coo_array, coo_matrix, csr_matrix
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
+from sklearn.decomposition import PCA
 from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, StandardScaler
@@ -22,21 +26,18 @@ from skorch import NeuralNetClassifier
 from torch import nn
 
 import skuq
+from skuq.features import category_columns
 from skuq.models import adopt
 from skuq.quam import PointwiseSearch, PoolSearch, make_pool
 from skuq.validation import as_pandas
 
 pytestmark = pytest.mark.usefixtures("short_training")
-
 QUICK = {"search": PoolSearch(n_steps=2), "random_state": 0}
 SMALL = MLPClassifier((3,), max_iter=20, random_state=0)
-
 ARROW = pytest.mark.skipif(
     parse_version(sklearn.__version__) < parse_version("1.7"),
     reason="scikit-learn 1.6 cannot take rows of Arrow tables",
 )
-
-
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"size": RNG.normal(size=60), "town": RNG.choice(list("abcdefgh"), 60)})
 Y = (FRAME["size"] > 0).to_numpy().astype(int)
@@ -225,3 +226,50 @@ def test_arrays_after_a_table_are_warned_of_once():
     with pytest.warns(UserWarning, match="feature names") as caught:
         np.testing.assert_array_equal(quam.predict_proba(X[:5].to_numpy()), expected)
     assert len(caught) == 1, [str(each.message) for each in caught]
+
+
+NAMES = ["age", "town", "trade"]
+CODES = np.c_[np.linspace(20, 60, 40), np.arange(40) % 4, np.arange(40) % 3]
+BOOSTING = HistGradientBoostingClassifier
+BY_POSITION = BOOSTING(categorical_features=[1])
+REDUCED = make_pipeline(PCA(2), clone(BY_POSITION)).fit(CODES, np.arange(40) % 2)
+INNER = make_pipeline(SimpleImputer(), sklearn.preprocessing.OrdinalEncoder())
+TABLE = make_column_transformer((StandardScaler(), ["age"]), (INNER, ["trade"]))
+SLICE = make_column_transformer((OneHotEncoder(), slice(1, 3)))
+
+
+@pytest.mark.parametrize(
+    ("estimator", "columns"),
+    [
+        (None, []),
+        (LogisticRegression(), []),
+        (BOOSTING(), []),
+        (BY_POSITION, [1]),
+        (BOOSTING(categorical_features=[-1]), [2]),
+        (BOOSTING(categorical_features=["town", "trade"]), [1, 2]),
+        (BOOSTING(categorical_features=[False, True, False]), [1]),
+        (GridSearchCV(make_pipeline(SimpleImputer(), BY_POSITION), {}), [1]),
+        (FrozenEstimator(BY_POSITION), [1]),
+        (make_pipeline(SelectKBest(k=2), BY_POSITION), []),  # which columns, nobody knows yet
+        (FrozenEstimator(REDUCED), []),
+        (make_pipeline(OneHotEncoder(), LogisticRegression()), [0, 1, 2]),
+        (make_pipeline(TABLE, LogisticRegression()), [2]),
+        (SLICE, []),  # no learner
+        (make_pipeline(SLICE, LogisticRegression()), [1, 2]),
+    ],
+)
+def test_categories_are_what_the_learner_or_an_encoder_takes_for_such(estimator, columns):
+    assert category_columns(estimator, NAMES) == columns
+
+
+def test_ways_of_other_libraries_to_name_categories():
+    xgboost = pytest.importorskip("xgboost")
+    lightgbm = pytest.importorskip("lightgbm")
+    y = np.arange(40) % 2
+    told = lightgbm.LGBMClassifier(n_estimators=1, verbose=-1)
+    for estimator in (
+        xgboost.XGBClassifier(feature_types=["q", "c", "q"], enable_categorical=True),
+        lightgbm.LGBMClassifier(categorical_feature=[1]),
+        FrozenEstimator(told.fit(CODES, y, categorical_feature=[1])),
+    ):
+        assert category_columns(estimator, NAMES) == [1]

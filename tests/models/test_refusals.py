@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from sklearn import model_selection
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -11,11 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.model_selection import (
-    FixedThresholdClassifier,
-    GridSearchCV,
-    TunedThresholdClassifierCV,
-)
+from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -74,8 +71,8 @@ def used():
 
 
 LOGISTIC, MULTIPLE = LogisticRegression(), MLPClassifier((3,), max_iter=1)
-THRESHOLD = FixedThresholdClassifier(LOGISTIC, threshold=0.9).fit(X, TWO)
-TUNED = TunedThresholdClassifierCV(LOGISTIC, cv=2).fit(X, TWO)
+THRESHOLD = model_selection.FixedThresholdClassifier(LOGISTIC, threshold=0.9).fit(X, TWO)
+TUNED = model_selection.TunedThresholdClassifierCV(LOGISTIC, cv=2).fit(X, TWO)
 
 
 @pytest.mark.parametrize(

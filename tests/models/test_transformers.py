@@ -16,7 +16,6 @@ from skuq.quam import PoolSearch, make_token_pool
 from tests.models.around import around
 
 transformers = pytest.importorskip("transformers")
-
 N, LENGTH = 24, 6
 Y, REST = np.arange(N) % 3, slice(20, None)
 SMALL = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -35,9 +34,8 @@ def vit():
 
 
 def resnet():
-    config = transformers.ResNetConfig(
-        embedding_size=4, hidden_sizes=[4, 8], depths=[1, 1], layer_type="basic", **IMAGES
-    )
+    sizes = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1]}
+    config = transformers.ResNetConfig(layer_type="basic", **sizes, **IMAGES)
     return transformers.ResNetForImageClassification(config)
 
 
@@ -74,8 +72,6 @@ OTHERS = {
     "Bart": HEADS | {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8},
 }
 MODELS |= {kind: (partial(of_kind, kind), ended) for kind in OTHERS}
-
-
 POOL = PoolSearch(n_steps=2)
 KINDS = ["pool", "pool, all", "points", "points, all", "probe", "probe of hidden", "auditor"]
 KINDS += ["Laplace", "distance", "ensemble"]
@@ -146,9 +142,8 @@ def test_only_the_head_moves_unless_asked_for_more_and_new_texts_have_one_length
     quam = skuq.QUAMClassifier(model, search=POOL, random_state=0).fit(X, Y)
     assert len(quam._problem.problem.parameters) == 2
     total = quam.predict_uncertainty(X).total
-    np.testing.assert_array_equal(
-        pickle.loads(pickle.dumps(quam)).predict_uncertainty(X).total, total
-    )
+    again = pickle.loads(pickle.dumps(quam))
+    np.testing.assert_array_equal(again.predict_uncertainty(X).total, total)
     assert np.isfinite(quam.search_pool(X).predict_uncertainty(X).total).all()
     with pytest.raises(ValueError, match="pad texts"):
         quam.search_pool({field: values[:, :-1] for field, values in X.items()})

@@ -60,7 +60,7 @@ def test_one_logit_is_that_of_the_second_label(make):
         fitted(make(network(1)), X, np.arange(120) % 3)
 
 
-def test_data_that_are_not_one_array_are_refused(make):
+def test_data_that_are_not_one_array_or_have_no_axis_of_samples_are_refused(make):
     of_one = TensorDataset(torch.tensor(X))
     after_fit = fitted(make(network()), X, Y)
     for inputs, message in (
@@ -74,12 +74,9 @@ def test_data_that_are_not_one_array_are_refused(make):
                 fitted(make(network()), inputs, y)
         with pytest.raises(TypeError, match=message):
             after_fit.predict(inputs)
-
-
-def test_one_sample_without_the_axis_of_samples_is_named(make):
     for one in (NEW[0], torch.tensor(NEW[0])):
         with pytest.raises(ValueError, match=r"X\[None\]"):
-            fitted(make(network()), X, Y).predict(one)
+            after_fit.predict(one)
 
 
 class OfNodes(nn.Sequential):

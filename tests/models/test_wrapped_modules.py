@@ -20,7 +20,6 @@ from tests.written import Written
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 Y = X[:, :3].argmax(1)
-
 pytestmark = pytest.mark.filterwarnings("ignore:The model's loss")
 
 
@@ -67,7 +66,7 @@ WRAPPERS = {
     "log_softmax": lambda net: Written(logarithms, net=net),
     "parametrised": parametrised,
 }
-KINDS = [*AROUND][:12]
+KINDS, SOME = [*AROUND][:12], ["parallel and compiled", "adapter", "dictionary"]
 
 
 @pytest.fixture(scope="module")
@@ -105,10 +104,7 @@ def test_search_around_a_wrapped_module_is_that_around_the_module(network, wrapp
 
 
 @pytest.mark.filterwarnings("ignore:.* cannot be cut")
-@pytest.mark.parametrize(
-    ("kind", "wrapper"),
-    [*zip(KINDS, ["parallel and compiled", "adapter", "dictionary"] * 4, strict=True)],
-)
+@pytest.mark.parametrize(("kind", "wrapper"), zip(KINDS, SOME * 4, strict=True))
 def test_all_estimators_take_wrapped_modules(network, kind, wrapper):
     found = uncertainty(kind, WRAPPERS[wrapper](deepcopy(network)))
     np.testing.assert_allclose(found, uncertainty(kind, network), rtol=1e-3, atol=1e-5)
@@ -129,10 +125,6 @@ def of_prompts(net):
     return adapted
 
 
-def squeezed(self, X):
-    return self.net(X).squeeze()
-
-
 def exported(net):
     return torch.export.export(net, (torch.tensor(X),)).module()
 
@@ -144,7 +136,7 @@ def exported(net):
         (exported, TypeError, "torch.export"),
         (of_prompts, TypeError, "cannot be merged"),
         (lambda net: nn.Sequential(nn.LazyLinear(3)), ValueError, "lazy"),
-        (lambda net: Written(squeezed, net=net), ValueError, "squeeze"),
+        (lambda n: Written(lambda self, X: self.net(X).squeeze(), net=n), ValueError, "squeeze"),
         (lambda net: Written(named, net=net, kind=lambda **out: (out, 0)), TypeError, "a tuple"),
         (
             lambda net: nn.Sequential(nn.BatchNorm1d(4, track_running_stats=False), net),
@@ -168,11 +160,6 @@ def test_ids_reach_embeddings_and_a_made_pool_stays_within_those_seen(X):
     assert np.isin(quam._pool.numpy(), X).all()
     expected = TEXTS(torch.tensor(IDS)).softmax(-1).detach().numpy()
     np.testing.assert_allclose(quam.predict_proba(X), expected, atol=1e-6)
-
-
-def test_a_pool_with_ids_that_have_no_embedding_is_refused():
-    with pytest.raises(ValueError, match="ids 0 to 19"):
-        skuq.QUAMClassifier(TEXTS, random_state=0).fit(IDS, Y, X_pool=IDS + 5)
 
 
 def of_frames(self, X):
@@ -206,7 +193,7 @@ def test_quantised_layers_are_not_searched(network):
             skuq.QUAMClassifier(quantised, search=search).fit(X, Y)
 
 
-def test_embeddings_used_as_matrices_have_no_ids_to_check():
+def test_pools_of_ids_that_have_no_embedding_are_refused_but_not_of_embeddings_used_as_matrices():
     def of_relative_positions(self, ids):
         return self.head((self.words(ids.long()) + self.places.weight).mean(1))
 
@@ -216,3 +203,5 @@ def test_embeddings_used_as_matrices_have_no_ids_to_check():
     assert np.isfinite(quam.predict_uncertainty(IDS).total).all()
     with pytest.raises(ValueError, match="'words' accepts ids 0 to 19"):
         skuq.QUAMClassifier(net, random_state=0).fit(IDS, Y, X_pool=IDS + 5)
+    with pytest.raises(ValueError, match="ids 0 to 19"):
+        skuq.QUAMClassifier(TEXTS, random_state=0).fit(IDS, Y, X_pool=IDS + 5)
