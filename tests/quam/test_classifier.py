@@ -20,6 +20,7 @@ from torch import nn
 from skuq import QUAMClassifier
 from skuq._networks import MLP
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch
+from tests.written import Written
 
 
 def quick(**search):
@@ -149,20 +150,12 @@ def test_adversarial_models_honour_gamma(iris, module):
     assert np.isfinite(cold.total).all()
 
 
-class InPlace(nn.Module):
-    def forward(self, X):
-        return X.sub_(1.0).div_(2.0)
-
-
-class Scaled(nn.Module):
-    def forward(self, X):
-        return (X - 1.0) / 2.0
-
-
 @pytest.mark.parametrize("parameters", ["all", "last"])
 def test_module_that_alters_its_input_gives_what_its_twin_gives(iris, parameters):
     torch.manual_seed(0)
     layer, search = nn.Linear(4, 3), quick(parameters=parameters)
-    quam = (QUAMClassifier(nn.Sequential(each(), layer), **search) for each in (InPlace, Scaled))
+    in_place = Written(lambda self, X: X.sub_(1.0).div_(2.0))
+    firsts = in_place, Written(lambda self, X: (X - 1.0) / 2.0)
+    quam = (QUAMClassifier(nn.Sequential(first, layer), **search) for first in firsts)
     totals = (each.fit(*iris).predict_uncertainty(iris[0][:4]).total for each in quam)
     np.testing.assert_allclose(*totals, rtol=1e-6)

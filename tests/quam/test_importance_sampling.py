@@ -6,25 +6,12 @@ import torch
 from scipy.stats import multivariate_normal, spearmanr
 from torch import nn
 
-from skuq import QUAMClassifier
-from skuq._information import (
-    decompose_expected,
-    decompose_pairwise,
-    decompose_selected,
-    entropy,
-    log_softmax,
-)
+from skuq import QUAMClassifier, _information
+from skuq._information import decompose_expected, decompose_pairwise, decompose_selected
 from skuq._networks import BinaryLogits
 from skuq.quam import PointwiseSearch
-from skuq.quam._importance_sampling import (
-    ImportanceSampling,
-    Trajectories,
-    best_adversarial_models,
-    estimate_uncertainty,
-    importance_weights,
-    plausible_range,
-    pool_weights,
-)
+from skuq.quam import _importance_sampling as mis
+from skuq.quam._importance_sampling import ImportanceSampling, Trajectories, pool_weights
 
 PRIOR_SCALE = 2.0
 TEST_POINTS = np.array([[1.0, 0.2], [3.0, -2.0], [-2.0, 2.5], [0.0, 0.0]])
@@ -81,7 +68,7 @@ def test_mixture_importance_sampling_converges_to_the_integrals(logistic, exact)
     samples = centres[rng.integers(4, size=200_000)] + 2 * rng.normal(size=(200_000, 2))
     proposal = np.mean([multivariate_normal(c, 4 * np.eye(2)).pdf(samples) for c in centres], 0)
     log_ratio = log_posterior(samples, *logistic) - np.log(proposal)
-    weights = importance_weights(torch.as_tensor(log_ratio)).numpy()
+    weights = mis.importance_weights(torch.as_tensor(log_ratio)).numpy()
     weights = np.broadcast_to(weights, (len(TEST_POINTS), len(samples)))
     log_proba = predictions(samples, TEST_POINTS)
     expected = decompose_expected(log_proba, weights)
@@ -89,9 +76,8 @@ def test_mixture_importance_sampling_converges_to_the_integrals(logistic, exact)
     tolerance = {"rel": 0.02, "abs": 2e-3}
     assert expected.aleatoric == pytest.approx(aleatoric, **tolerance)
     assert expected.epistemic == pytest.approx(epistemic, **tolerance)
-    assert selected.aleatoric == pytest.approx(
-        -(reference * np.log(reference)).sum(-1), **tolerance
-    )
+    entropy = -(reference * np.log(reference)).sum(-1)
+    assert selected.aleatoric == pytest.approx(entropy, **tolerance)
     assert selected.epistemic == pytest.approx(divergence, **tolerance)
     # Without the ratio p / q the same samples are far off: the assertions above can fail.
     unweighted = decompose_selected(np.log(reference), log_proba, np.full_like(weights, 5e-6))
@@ -105,9 +91,9 @@ def test_dirac_mixture_is_that_of_the_best_models(setting):
     outputs = torch.randn(4, 3, 6, 3, generator=generator).double()
     excess = 0.1 * torch.rand(4, 3, 6, generator=generator).double()
     dirac = ImportanceSampling(setting, "dirac", temperature=0.05, gamma=0.04)
-    found = estimate_uncertainty(log_reference, Trajectories(outputs, excess), dirac)
+    found = mis.estimate_uncertainty(log_reference, Trajectories(outputs, excess), dirac)
 
-    best = best_adversarial_models(log_reference, outputs.log_softmax(-1), excess, gamma=0.04)
+    best = mis.best_adversarial_models(log_reference, outputs.log_softmax(-1), excess, gamma=0.04)
     np.testing.assert_array_equal(best.target, best.proba.argmax(axis=-1))
     weights = np.exp(-best.excess_loss / 0.05)
     weights /= weights.sum(axis=1, keepdims=True)
@@ -144,16 +130,13 @@ def test_quam_ranks_points_as_the_exact_integral_does(logistic, exact):
         assert spearmanr(found.epistemic, integral.epistemic).statistic > 0.8
 
 
-def test_models_of_a_pool_are_weighed_against_the_given_one_by_loss_and_temperature():
+def test_models_of_a_pool_are_weighed_by_loss_and_temperature_and_searches_stay_in_balance():
     loss = torch.tensor([[[0.2, 0.2]], [[0.0, 0.0]]], dtype=torch.float64)  # one search each
     ratio = np.exp(-0.2 / 0.5)
     expected = [[1, ratio / 2, ratio / 2], [1, 0.5, 0.5]]
     expected /= np.sum(expected, axis=1, keepdims=True)
     np.testing.assert_allclose(pool_weights(loss, 0.5), expected)
     np.testing.assert_allclose(pool_weights(loss, 0.5, held_out=False)[0], [0.5, 0.25, 0.25])
-
-
-def test_searches_on_a_pool_stay_in_balance_whatever_they_lose():
     loss = torch.tensor([[[0.0, 0.5], [0.2, 0.2]], [[1.0, 1.5], [1.2, 1.2]]])
     weights = pool_weights(loss, temperature=0.5)
     np.testing.assert_allclose(weights.sum(1), 1)
@@ -172,16 +155,14 @@ def test_the_best_model_diverges_most_among_those_that_fit_or_fits_best():
     log_proba = torch.stack([proba, 1 - proba], -1).log().expand(2, 2, 3, 2)
     # At the first point one search keeps within gamma (exactly, at its second step), and the
     # other does not; at the second point both do.
-    excess = torch.tensor(
-        [[[0.0, 0.5, 0.6], [0.9, 0.8, 0.7]], [[0.0, 0.1, 0.2], [0.4, 0.9, 0.9]]],
-        dtype=torch.float64,
-    )
-    found = best_adversarial_models(reference, log_proba, excess, 0.5)
+    excess = [[[0.0, 0.5, 0.6], [0.9, 0.8, 0.7]], [[0.0, 0.1, 0.2], [0.4, 0.9, 0.9]]]
+    excess = torch.tensor(excess, dtype=torch.float64)
+    found = mis.best_adversarial_models(reference, log_proba, excess, 0.5)
     np.testing.assert_allclose(found.proba[..., 0], [[0.5, 0.1], [0.1, 0.7]])
     np.testing.assert_array_equal(found.feasible, [[True, False], [True, True]])
     np.testing.assert_allclose(found.excess_loss, [[0.5, 0.7], [0.2, 0.4]])
     np.testing.assert_array_equal(found.target, [[0, 1], [1, 0]])
-    asked = best_adversarial_models(reference, log_proba, excess, 0.5, torch.ones(2, 2).long())
+    asked = mis.best_adversarial_models(reference, log_proba, excess, 0.5, torch.ones(2, 2).long())
     np.testing.assert_array_equal(asked.target, 1)
     best = found.proba
     divergence = 0.8 * np.log(0.8 / best[..., 0]) + 0.2 * np.log(0.2 / best[..., 1])
@@ -198,13 +179,13 @@ def test_the_mixture_of_a_pool_holds_the_given_model_or_the_one_in_its_place(cen
     excess = torch.as_tensor(random.exponential(size=(4, 3, 2)))
     sampling = ImportanceSampling("selected", "trajectory", 0.5, 1.0, by_search=True)
     given = {"log_centre": centre} if centred else {}
-    found = estimate_uncertainty(reference, Trajectories(outputs, excess), sampling, **given)
+    found = mis.estimate_uncertainty(reference, Trajectories(outputs, excess), sampling, **given)
     middle = centre if centred else reference
     weights = pool_weights(excess, 0.5, held_out=False)
     models = torch.cat([middle[:, None], outputs.log_softmax(-1).flatten(1, 2)], dim=1)
     divergence = decompose_selected(middle, models, weights).epistemic
     np.testing.assert_allclose(found.epistemic, divergence)
-    np.testing.assert_allclose(found.aleatoric, entropy(reference))
+    np.testing.assert_allclose(found.aleatoric, _information.entropy(reference))
 
 
 @pytest.mark.parametrize("n_given", [1, 2])
@@ -216,7 +197,7 @@ def test_range_is_that_of_given_models_and_those_that_fit(n_given):
     excess[0], excess[1, 0, 0] = 2.0, 0.5  # none at the first point; one exactly at gamma
     as_tensors = [torch.as_tensor(each) for each in (given, found, excess)]
     for own, models, losses in ([given, found, excess], as_tensors):
-        lower, upper = plausible_range(own, Trajectories(models, losses), 0.5)
+        lower, upper = mis.plausible_range(own, Trajectories(models, losses), 0.5)
         assert isinstance(lower, np.ndarray)
         for i in range(6):
             models = np.exp(np.concatenate([given[i], found[i][excess[i] <= 0.5]]))
@@ -234,9 +215,9 @@ def test_arrays_of_learners_are_weighed_as_tensors_of_networks(setting, mixture,
     sampling = ImportanceSampling(setting, mixture, 0.3, 0.4, by_search, held_out=True)
 
     def parts(reference, outputs, excess):
-        given = log_softmax(reference)
-        found = estimate_uncertainty(given, Trajectories(outputs, excess), sampling)
-        best = best_adversarial_models(given, log_softmax(outputs), excess, sampling.gamma)
+        given, others = map(_information.log_softmax, (reference, outputs))
+        found = mis.estimate_uncertainty(given, Trajectories(outputs, excess), sampling)
+        best = mis.best_adversarial_models(given, others, excess, sampling.gamma)
         return *found, *best
 
     for ours, theirs in zip(parts(*arrays), parts(*map(torch.tensor, arrays)), strict=True):

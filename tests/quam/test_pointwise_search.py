@@ -42,9 +42,8 @@ def search(module, x, train, batches, *, parameters=None, prior_precision=0.0, *
     descent = gradients.Descent(searched, objective, prior_precision=prior_precision, n_bytes=2**26)
     schedule = gradients.penalty_schedule(len(batches) - 1, update_every=1, decay=1.0, **hyper)
     attack, steps = pointwise.PointAttack(x, objective, torch.ones(len(x))), torch.stack([*batches])
-    found = pointwise.run_searches(
-        descent, weights, attack, gradients.MiniBatches(train, steps), schedule
-    )
+    mini_batches = gradients.MiniBatches(train, steps)
+    found = pointwise.run_searches(descent, weights, attack, mini_batches, schedule)
     return Trajectories(found.outputs.log_softmax(-1), found.excess_loss)
 
 
@@ -55,17 +54,11 @@ def batch_loss(module, train, rows, prior_precision):
     return mean + prior_precision / 2 * square / train.weight.sum()
 
 
-def algorithm_1(
-    reference, x, target, train, batches, *, c0, eta, learning_rate, prior_precision=0.0
-):
+def algorithm_1(reference, x, target, train, batches, *, c0, eta, learning_rate, prior_precision):
     """Alg. 1 with the target of App. C.1, literally: one test point, one class."""
     model = deepcopy(reference).requires_grad_(True)  # Line 1
-    optimizer = torch.optim.Adam(
-        [
-            {"params": p, "lr": learning_rate * p.pow(2).mean().sqrt().item()}
-            for p in model.parameters()
-        ]
-    )
+    sizes = ((p, p.pow(2).mean().sqrt().item()) for p in model.parameters())
+    optimizer = torch.optim.Adam([{"params": p, "lr": learning_rate * s} for p, s in sizes])
     c = c0
     log_proba, excess = [], []
     for m, rows in enumerate(batches):  # Line 2
@@ -143,10 +136,8 @@ def test_tensors_of_zeros_stay_where_they_are():
     module = nn.Linear(2, 2).double()
     nn.init.zeros_(module.bias)
     x, train = make_problem(module, (2,), 2)
-    both, weight = (
-        search(module, x, train, [torch.arange(12)] * 5, parameters=names, **HYPER)
-        for names in (["weight", "bias"], ["weight"])
-    )
+    data, names = (module, x, train, [torch.arange(12)] * 5), (["weight", "bias"], ["weight"])
+    both, weight = (search(*data, parameters=each, **HYPER) for each in names)
     torch.testing.assert_close(both.outputs, weight.outputs, rtol=0, atol=0)
 
 
@@ -160,9 +151,7 @@ def test_mini_batches_visit_every_sample_once_per_epoch_or_are_the_whole_set():
 
 
 @pytest.mark.parametrize("n_targets", [None, 3])
-def test_searches_of_a_point_one_after_the_other_find_the_same(
-    monkeypatch, bytes_of_a_tensor, n_targets
-):
+def test_searches_of_a_point_in_turn_find_the_same(monkeypatch, bytes_of_a_tensor, n_targets):
     """Where all stacked weights would take too much memory, they run in slices."""
     X, y = make_classification(60, n_classes=4, n_informative=6, n_features=8, random_state=0)
     torch.manual_seed(0)

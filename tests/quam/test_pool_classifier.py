@@ -228,9 +228,8 @@ def test_what_a_forest_has_memorised_is_no_uncertainty(learner):
     X = rng.normal(size=(600, 3))
     y = (X[:, 0] + rng.normal(size=600) > 0).astype(int)
     quam = refitted(learner(30, random_state=0), X[:400], y[:400], setting="selected")
-    known, new, far = (
-        quam.predict_uncertainty(rows).epistemic for rows in (X[:200], X[400:], 5 * X[400:])
-    )
+    rows = X[:200], X[400:], 5 * X[400:]
+    known, new, far = (quam.predict_uncertainty(each).epistemic for each in rows)
     assert known.mean() < 1.3 * new.mean()
     assert roc_auc_score(np.arange(400) >= 200, np.r_[new, far]) > 0.8
 

@@ -16,6 +16,7 @@ from torch.func import functional_call, hessian, jacrev, vmap
 
 from skuq import QUAMClassifier, QUAMRegressor
 from skuq.quam import QuadraticSearch, apart, towards
+from tests.written import Written
 
 X, Y = load_iris(return_X_y=True)
 X = StandardScaler().fit_transform(X)
@@ -29,9 +30,9 @@ def network(*sizes: int, seed: int = 0, bias: bool = True) -> nn.Sequential:
     return nn.Sequential(*parts).double().requires_grad_(False)
 
 
-def fitted(net: nn.Module, X=X, y=Y, **params) -> QUAMClassifier:
+def fitted(net: nn.Module, X=X, y=Y, weight=None, **params) -> QUAMClassifier:
     quam = QUAMClassifier(FrozenEstimator(net), search=QuadraticSearch(**params), random_state=0)
-    return quam.fit(X, y)
+    return quam.fit(X, y, sample_weight=weight)
 
 
 def solutions(quam, rows):
@@ -55,25 +56,19 @@ def gauss_newton(net, X, weight, prior):
     p = net(torch.tensor(X)).softmax(1).detach()
     L = torch.diag_embed(p) - p[:, :, None] * p[:, None]
     H = torch.einsum("n,nka,nkl,nlb->ab", torch.tensor(weight), J, L, J)
-    precisions = []
-    units = {}
+    precisions, units = [], {}
     for name, value in named.items():
-        layer = name.rpartition(".")[0]
-        if name.endswith("weight"):
-            own = prior / value.square().mean()
-            units[layer] = own
-            precisions.append(own.expand(value.numel()))
-        else:
-            precisions.append(units[layer].expand(value.numel()))
+        layer, _, kind = name.rpartition(".")
+        if kind == "weight":  # whose precision the bias shares
+            units[layer] = prior / value.square().mean()
+        precisions.append(units[layer].expand(value.numel()))
     return H, torch.cat(precisions), jacobian
 
 
 @pytest.mark.parametrize("sizes", [(4, 3), (4, 6, 3)])
 def test_exact_curvature_is_that_of_autograd(sizes):
     net, weight = network(*sizes, bias=False), np.random.default_rng(0).integers(1, 4, len(X))
-    quam = QUAMClassifier(
-        FrozenEstimator(net), search=QuadraticSearch(curvature="exact", effort="paper")
-    ).fit(X, Y, sample_weight=weight)
+    quam = fitted(net, weight=weight, curvature="exact", effort="paper")
     H, prior, jacobian = gauss_newton(net, X, weight.astype(float), 0.01)
     J = vmap(jacobian)(torch.tensor(FAR))
     expected = J @ torch.linalg.inv(H + torch.diag(prior)) @ J.mT
@@ -114,17 +109,12 @@ def test_few_samples_give_the_covariance_of_many_weights():
 
 def test_kronecker_factors_of_a_convolution():
     torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(1, 2, 3, stride=2, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Flatten(),
-        nn.Linear(18, 3),
-    ).double()
+    conv = nn.Conv2d(1, 2, 3, stride=2, padding=1)
+    net = nn.Sequential(conv, nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(18, 3)).double()
     images, y = torch.rand(30, 1, 6, 6).double(), np.arange(30) % 3
     quam = fitted(net, images.numpy(), y, parameters="all", curvature="kronecker", effort="paper")
     layers, _ = quam._problem.on("cpu")
     _, uses = layers.uses(images)
-    conv = net[0]
 
     def outputs(weight, x):
         named = {"0.weight": weight, "0.bias": conv.bias}
@@ -227,32 +217,26 @@ def test_scales_of_inputs_and_layers_change_nothing():
     assert np.allclose(found, expected, rtol=1e-6)
 
 
-def test_the_column_that_makes_a_row_unusual_is_explained():
+def test_batches_do_not_matter_columns_are_explained_and_the_regret_is_a_normaliser():
     quam, row = fitted(network(4, 6, 3)), X[:1].copy()
     row[0, 2] += 30
     found = quam.explain(row)
     assert found.contribution.argmax() == 2
     assert found.epistemic == pytest.approx(quam.predict_uncertainty(row).epistemic)
-
-
-def test_rows_do_not_depend_on_their_batch():
-    quam = fitted(network(4, 6, 3))
     together = quam.predict_uncertainty(np.concatenate([FAR, X]))
     alone = np.concatenate([quam.predict_uncertainty(row[None]).epistemic for row in FAR])
     assert np.allclose(together.epistemic[: len(FAR)], alone, rtol=1e-9, atol=1e-15)
+    _, _, found, _ = solutions(quam.set_params(setting="regret"), FAR)
+    expected = np.log(found.outputs.softmax(2).diagonal(dim1=1, dim2=2).sum(1))
+    assert np.allclose(quam.predict_uncertainty(FAR).epistemic, expected)
 
 
 def test_a_weight_of_two_is_two_samples():
     weight = np.where(np.arange(len(X)) % 3, 1, 2)
-    rows = np.repeat(np.arange(len(X)), weight)
-    net = FrozenEstimator(network(4, 6, 3))
-    of_weights, of_copies = (
-        QUAMClassifier(net, search="quadratic").fit(X[at], Y[at], sample_weight=w)
-        for at, w in ((slice(None), weight), (rows, None))
-    )
-    assert np.allclose(
-        of_weights.predict_uncertainty(FAR).epistemic, of_copies.predict_uncertainty(FAR).epistemic
-    )
+    rows, net = np.repeat(np.arange(len(X)), weight), network(4, 6, 3)
+    both = fitted(net, weight=weight), fitted(net, X[rows], Y[rows])
+    of_weights, of_copies = (each.predict_uncertainty(FAR).epistemic for each in both)
+    assert np.allclose(of_weights, of_copies)
 
 
 def test_equal_effort_searches_small_inputs_harder_but_not_large_ones():
@@ -267,13 +251,6 @@ def test_equal_effort_searches_small_inputs_harder_but_not_large_ones():
     assert job.effort[1] == pytest.approx(1, abs=0.1)
     (paper,) = fitted(net, effort="paper")._points(rows)
     assert paper.effort.tolist() == [1, 1, 1]
-
-
-def test_the_regret_is_the_normaliser_of_the_models_predictions():
-    quam = fitted(network(4, 6, 3)).set_params(setting="regret")
-    _, _, found, _ = solutions(quam, FAR)
-    expected = np.log(found.outputs.softmax(2).diagonal(dim1=1, dim2=2).sum(1))
-    assert np.allclose(quam.predict_uncertainty(FAR).epistemic, expected)
 
 
 def test_a_regressor_finds_the_spread_of_bayesian_ridge():
@@ -293,48 +270,12 @@ def test_a_regressor_finds_the_spread_of_bayesian_ridge():
     assert means.flatten().tolist() == [3, -3]
 
 
-class _Normed(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.body, self.norm, self.head = nn.Linear(4, 6), nn.LayerNorm(6), nn.Linear(6, 3)
-
-    def forward(self, x):
-        return self.head(self.norm(self.body(x)).relu())
-
-
-REFUSALS = {
-    "trees": (lambda: QUAMClassifier(_trees(), search="quadratic").fit(X, Y), TypeError, "refit"),
-    "norm": (lambda: fitted(_Normed(), X.astype("f"), parameters="all"), TypeError, "norm.weight"),
-    "pool": (lambda: fitted(network(4, 3)).search_pool(FAR), ValueError, "quadratic"),
-    "X_pool": (
-        lambda: QUAMClassifier(network(4, 3), search="quadratic").fit(X, Y, X_pool=FAR),
-        ValueError,
-        "quadratic",
-    ),
-    "regret": (lambda: QUAMClassifier(network(4, 3), search="pool", setting="regret").fit(X, Y),
-               ValueError, "regret"),
-    "check": (
-        lambda: QUAMClassifier(network(4, 3), search="pointwise").fit(X, Y).check_search(X),
-        ValueError,
-        "quadratic",
-    ),
-}  # fmt: skip
-
-
-def _trees():
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(5)
-
-
-@pytest.mark.parametrize(("call", "error", "word"), REFUSALS.values(), ids=REFUSALS)
-def test_refusals(call, error, word):
-    with pytest.raises(error, match=word):
-        call()
-
-
 def test_other_layers_are_left_out_by_default():
     torch.manual_seed(0)
-    quam = fitted(_Normed().eval(), X.astype("f"))
+    layers = {"body": nn.Linear(4, 6), "norm": nn.LayerNorm(6), "head": nn.Linear(6, 3)}
+    normed = Written(lambda self, x: self.head(self.norm(self.body(x)).relu()), **layers)
+    with pytest.raises(TypeError, match=r"norm.weight"):
+        fitted(normed, X.astype("f"), parameters="all")
+    quam = fitted(normed.eval(), X.astype("f"))
     assert quam._problem.layers == ("body", "head")
     assert np.isfinite(quam.predict_uncertainty(FAR.astype("f")).epistemic).all()

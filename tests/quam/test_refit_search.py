@@ -7,19 +7,12 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn import ensemble
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_diabetes
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import (
-    BaggingClassifier,
-    ExtraTreesRegressor,
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    RandomForestRegressor,
-    StackingClassifier,
-    VotingClassifier,
-)
+from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
@@ -151,7 +144,7 @@ def booster(package, name, **options):
     return lambda **params: getattr(pytest.importorskip(package), name)(**options, **params)
 
 
-TREES = partial(HistGradientBoostingClassifier, max_iter=5, random_state=0)
+TREES = partial(ensemble.HistGradientBoostingClassifier, max_iter=5, random_state=0)
 XGB = booster("xgboost", "XGBClassifier", max_depth=2)
 LGBM = booster("lightgbm", "LGBMClassifier", num_leaves=4, min_child_samples=5, verbose=-1)
 BALANCED, HEAVY = {"class_weight": "balanced"}, per_class(20, 1)
@@ -184,17 +177,12 @@ def test_weights_of_classes_do_not_count_the_pool(name):
 )
 def test_trees_on_bins_are_those_of_scikit_learn(plane, monkeypatch, kind, power, stops):
     def rows(X):  # many values, some infinite, most of them twice, and some missing
-        return kind(
-            np.c_[
-                np.where(X[:, 0] > 1.5, np.inf, X[:, 0]),
-                X[:, 1].round(1),
-                np.where(X > 1, np.nan, X)[:, 2],
-            ]
-        )
+        first, last = np.where(X[:, 0] > 1.5, np.inf, X[:, 0]), np.where(X > 1, np.nan, X)[:, 2]
+        return kind(np.c_[first, X[:, 1].round(1), last])
 
     X, y, weight, pool, wanted = plane
     given = rows(X), y, weight**power, rows(pool), wanted
-    learner = HistGradientBoostingRegressor(max_iter=9, max_bins=18, min_samples_leaf=2)
+    learner = ensemble.HistGradientBoostingRegressor(max_iter=9, max_bins=18, min_samples_leaf=2)
     learner.set_params(early_stopping=bool(stops), random_state=stops or None)
     found = refitted(learner, given)
     monkeypatch.setattr("skuq.quam._refit_search._refit_on_bins", LearnerModel.refit)
@@ -207,7 +195,7 @@ def test_trees_on_bins_are_those_of_scikit_learn(plane, monkeypatch, kind, power
 def test_refits_stop_early_if_the_given_model_did():
     rng = np.random.default_rng(0)
     X, pool = rng.normal(size=(10_200, 1)), rng.normal(3, 1, size=(50, 1))
-    given = HistGradientBoostingClassifier(max_iter=1, max_bins=8, max_leaf_nodes=2)
+    given = ensemble.HistGradientBoostingClassifier(max_iter=1, max_bins=8, max_leaf_nodes=2)
     found = refitted_to_classes(given, X, (X[:, 0] > 0).astype(int), None, pool)
     assert all(model.estimator.do_early_stopping_ for search in found.models for model in search)
 
@@ -215,12 +203,12 @@ def test_refits_stop_early_if_the_given_model_did():
 @pytest.mark.parametrize(
     ("learner", "memorises"),
     [
-        (RandomForestRegressor(10, random_state=0), True),
-        (ExtraTreesRegressor(10, random_state=0), True),
+        (ensemble.RandomForestRegressor(10, random_state=0), True),
+        (ensemble.ExtraTreesRegressor(10, random_state=0), True),
         (DecisionTreeRegressor(), True),
-        (RandomForestRegressor(10, max_depth=4), False),
-        (RandomForestRegressor(10, min_samples_leaf=3), False),
-        (HistGradientBoostingRegressor(max_iter=5), False),
+        (ensemble.RandomForestRegressor(10, max_depth=4), False),
+        (ensemble.RandomForestRegressor(10, min_samples_leaf=3), False),
+        (ensemble.HistGradientBoostingRegressor(max_iter=5), False),
     ],
 )
 def test_trees_that_memorise_are_limited(plane, learner, memorises):
@@ -351,19 +339,13 @@ def test_equal_weights_are_no_weights_to_a_learner_without_them(iris):
     np.testing.assert_array_equal(equal, none)
 
 
-def test_members_of_an_ensemble_keep_their_class_weights(iris):
+def test_members_that_take_weights_are_refitted_with_them_and_keep_those_of_classes(iris):
+    single = LogisticRegression(tol=1e-6)
+    voting = VotingClassifier([("only", single)], voting="soft")
+    both = (QUAMClassifier(each, search=RefitSearch(), random_state=0) for each in (single, voting))
+    alone, inside = (each.fit(*iris).predict_uncertainty(iris[0]) for each in both)
+    np.testing.assert_allclose(alone, inside, rtol=0.01, atol=1e-4)
     members = [("a", LogisticRegression(class_weight="balanced")), ("b", BAYES)]
     quam = QUAMClassifier(VotingClassifier(members, voting="soft"), random_state=0).fit(*iris)
     fitted = quam._found.models[0][0].estimator.estimators_
     assert fitted[0].class_weight == "balanced"
-
-
-def test_an_ensemble_whose_members_take_weights_is_refitted_with_weights(iris):
-    single = LogisticRegression(tol=1e-6)
-    voting = VotingClassifier([("only", single)], voting="soft")
-    alone, inside = (
-        QUAMClassifier(each, search=RefitSearch(), random_state=0).fit(*iris)
-        for each in (single, voting)
-    )
-    ours, theirs = alone.predict_uncertainty(iris[0]), inside.predict_uncertainty(iris[0])
-    np.testing.assert_allclose(ours, theirs, rtol=0.01, atol=1e-4)

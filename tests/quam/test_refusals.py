@@ -34,6 +34,7 @@ TREE, NEAR = DecisionTreeClassifier(max_depth=3), KNeighborsClassifier()
 NET = MLPClassifier((3,))
 MODULE, IMAGES = nn.Sequential(nn.Linear(4, 3)), np.ones((3, 1, 4, 4))
 POINTWISE = QUAMClassifier(MODULE, search=PointwiseSearch(n_steps=2))
+QUADRATIC = QUAMClassifier(MODULE, search="quadratic")
 REGRESSOR = QUAMRegressor(MLP(4, 1), search=PointwiseSearch(n_steps=2), noise=1.0)
 ZEROS = nn.Linear(4, 1, bias=False)
 nn.init.zeros_(ZEROS.weight)
@@ -70,6 +71,9 @@ REFUSALS = {
     # searches that do not suit a model
     "tree by gradients": (fit(TREE, "pool"), TypeError, "gradients"),
     "tree by an object": (fit(TREE, PoolSearch(n_steps=3)), TypeError, "DecisionTreeClassifier"),
+    "tree by curvature": (fit(TREE, "quadratic"), TypeError, "refit"),
+    "check of pointwise": (later(POINTWISE, "check_search"), "quadratic"),
+    "regret of a pool": (fit(MODULE, "pool", setting="regret"), "regret"),
     "tree in a pipeline": (fit(make_pipeline(TREE), "pointwise"), TypeError, "Pointwise"),
     "neighbours": (fit(NEAR, "pool"), TypeError, "KNeighborsClassifier"),
     "linear regressor": (reg(Ridge(), "pointwise"), TypeError, "Ridge"),
@@ -79,6 +83,8 @@ REFUSALS = {
     "no probabilities": (fit(LinearSVC()), TypeError, "probabilities"),
     # pools
     "pool of pointwise": (fit(MODULE, "pointwise", X_pool=X), "pool has no effect"),
+    "pool of quadratic": (fit(MODULE, "quadratic", X_pool=X), "quadratic"),
+    "pool after quadratic": (later(QUADRATIC, "search_pool"), "quadratic"),
     "one input": (fit(MODULE, "pool", X_pool=X[:1]), "got 1"),
     "no input": (fit(X_pool=X[:0]), "got 0"),
     "one input of a regressor": (reg(Ridge(), X_pool=X[:1]), "at least 2"),

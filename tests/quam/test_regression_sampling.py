@@ -11,20 +11,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from skuq._networks import MLP
+from skuq.quam import _importance_sampling as mis
 from skuq.quam._gradient_search import SearchProblem, SearchSettings, penalty_schedule
-from skuq.quam._importance_sampling import (
-    DIRECTIONS,
-    ImportanceSampling,
-    OutputBias,
-    Trajectories,
-    Visited,
-    gaussian_loss,
-    mixture_information,
-    pool_weights,
-)
+from skuq.quam._importance_sampling import DIRECTIONS, ImportanceSampling, Trajectories, Visited
 from skuq.quam._objectives import Divergence
 from skuq.quam._pointwise_search import search_batch
 from skuq.quam._search import Regression
+from tests.written import Written
 
 C0, ETA, LR, N_STEPS, NOISE = 3.0, 1.3, 0.1, 6, 0.4
 
@@ -78,17 +71,13 @@ def algorithm_1(reference, x, direction, X, y, weight, attack):
 
 @pytest.mark.parametrize("attack", ["displacement", "divergence"])
 @pytest.mark.parametrize(("n_outputs", "seed"), [(1, 0), (2, 2)])
-def test_batched_search_equals_algorithm_1_in_both_directions(
-    n_outputs, seed, attack, bytes_of_a_tensor
-):
+def test_batched_search_equals_algorithm_1_both_ways(n_outputs, seed, attack, bytes_of_a_tensor):
     module, X, y, weight, x = problem(n_outputs, seed)
     names = tuple(name for name, _ in module.named_parameters())
     noise = NOISE if n_outputs == 1 else None
-    reference_loss = gaussian_loss(module(X), y, noise)
+    reference_loss = mis.gaussian_loss(module(X), y, noise)
     np.testing.assert_allclose(reference_loss, -log_density(module(X), y), rtol=1e-6)
-    schedule = penalty_schedule(
-        N_STEPS, c0=C0, eta=ETA, update_every=1, learning_rate=LR, decay=1.0
-    )
+    schedule = penalty_schedule(N_STEPS, c0=C0, eta=ETA, update_every=1, learning_rate=LR, decay=1)
     arrays = (part.numpy() for part in (X, y, weight, reference_loss))
     given_problem = SearchProblem(module, names, *arrays, seed=0)
     settings = SearchSettings(schedule, 0.0, 100, torch.device("cpu"))
@@ -118,7 +107,7 @@ def test_without_a_bias_the_first_gradient_leads_to_the_wanted_side(noise):
     if noise is None:
         moved[:, 1] = reference[0, 1]
     moved.requires_grad_()
-    bias = OutputBias("bias", width=1, effect=1.0)
+    bias = mis.OutputBias("bias", width=1, effect=1.0)
     attack = Divergence(reference, noise, bias=bias).attack
     (expected,) = torch.autograd.grad(attack(moved).sum(), moved)
     torch.testing.assert_close(gradient[:, 0], expected[:, 0], rtol=1e-4, atol=0)
@@ -131,21 +120,11 @@ class Squared(nn.Linear):
         return super().forward(X).square()
 
 
-class Shared(nn.Module):
-    """An output layer that is neither the last attribute nor in a Sequential."""
-
-    def __init__(self):
-        super().__init__()
-        self.top, self.bottom = nn.Linear(5, 1), nn.Linear(2, 5)
-
-    def forward(self, X):
-        return 3 * self.top(self.bottom(X).tanh()) + 1
-
-
+# An output layer that is neither the last attribute nor in a Sequential
+LAYERS = {"top": nn.Linear(5, 1), "bottom": nn.Linear(2, 5)}
+SHARED = Written(lambda self, X: 3 * self.top(self.bottom(X).tanh()) + 1, **LAYERS)
 OUTPUT_BIASES = [
-    (Shared(), ("top.bias", 3.0)),
-    (Squared(2, 1), None),
-    (nn.Linear(2, 1, bias=False), None),
+    *((SHARED, ("top.bias", 3.0)), (Squared(2, 1), None), (nn.Linear(2, 1, bias=False), None)),
     (nn.Linear(2, 1), ("bias", 1.0)),
 ]
 
@@ -178,14 +157,15 @@ def test_information_of_a_mixture_equals_the_integral(seed, distance, unequal):
     n = rng.integers(1, 8)
     mean, variance = distance * rng.normal(size=n), np.exp(unequal * rng.normal(size=n))
     weights = rng.dirichlet(np.ones(n))
-    found = mixture_information(*(torch.tensor(part)[None] for part in (mean, variance, weights)))
+    parts = (torch.tensor(part)[None] for part in (mean, variance, weights))
+    found = mis.mixture_information(*parts)
     expected = information_by_integration(mean, variance, weights)
     assert float(found[0]) == pytest.approx(expected, abs=1e-2 if unequal else 1e-4)
 
 
 def test_rare_models_far_away_count_in_the_information():
     parts = np.array([0.0, 1e3]), np.ones(2), np.array([0.999, 0.001])
-    found = mixture_information(*(torch.tensor(part)[None] for part in parts))
+    found = mis.mixture_information(*(torch.tensor(part)[None] for part in parts))
     assert float(found[0]) == pytest.approx(-(parts[2] @ np.log(parts[2])), rel=1e-6)
 
 
@@ -204,12 +184,9 @@ SETTINGS = [SELECTED._replace(setting=name) for name in ("selected", "expected",
 def test_uncertainties_equal_those_of_models_one_by_one(n_outputs, noise):
     reference, found = trajectories(n_outputs=n_outputs)
     kl = torch.distributions.kl_divergence
-    selected, expected, pairwise = (
-        Visited.of(reference, found, noise).uncertainty(sampling) for sampling in SETTINGS
-    )
-    about, among, also_among = (
-        Visited.of(reference, found, noise).spread(sampling) for sampling in SETTINGS
-    )
+    visited = Visited.of(reference, found, noise)
+    selected, expected, pairwise = map(visited.uncertainty, SETTINGS)
+    about, among, also_among = map(visited.spread, SETTINGS)
     np.testing.assert_array_equal(pairwise.aleatoric, expected.aleatoric)
     np.testing.assert_array_equal(also_among, among)
     for i in range(4):
@@ -221,9 +198,8 @@ def test_uncertainties_equal_those_of_models_one_by_one(n_outputs, noise):
         variance = np.array([float(q.variance) for q in models])
         assert selected.aleatoric[i] == pytest.approx(float(p.entropy()))
         assert selected.epistemic[i] == pytest.approx(weights @ [float(kl(p, q)) for q in models])
-        assert expected.aleatoric[i] == pytest.approx(
-            weights @ [float(q.entropy()) for q in models]
-        )
+        entropies = [float(q.entropy()) for q in models]
+        assert expected.aleatoric[i] == pytest.approx(weights @ entropies)
         information = information_by_integration(mean, variance, weights)
         assert expected.epistemic[i] == pytest.approx(information, abs=1e-2)
         pairs = np.array([[float(kl(q, other)) for other in models] for q in models])
@@ -264,7 +240,7 @@ def test_the_mixture_of_searches_holds_the_given_model_too(held_out):
     reference, found = trajectories()
     sampling = SELECTED._replace(by_search=True, held_out=held_out)
     spread = Visited.of(reference, found, None).spread(sampling)
-    weights = pool_weights(found.excess_loss, sampling.temperature, held_out=held_out).numpy()
+    weights = mis.pool_weights(found.excess_loss, sampling.temperature, held_out=held_out).numpy()
     means = np.column_stack([reference[:, 0], found.outputs[..., 0].flatten(1)])
     squares = (means - reference[:, :1].numpy()) ** 2
     np.testing.assert_allclose(spread, np.sqrt((weights * squares).sum(axis=1)))
@@ -278,7 +254,7 @@ def test_extreme_log_variances_keep_everything_finite():
     outputs = torch.tensor([[0.0, 1e6], [0.0, -1e6]], dtype=torch.float64)
     reference = torch.zeros(1, 2, dtype=torch.float64)
     assert torch.isfinite(Divergence(reference, None).attack(outputs[None])).all()
-    assert torch.isfinite(gaussian_loss(outputs, torch.ones(2).double(), None)).all()
+    assert torch.isfinite(mis.gaussian_loss(outputs, torch.ones(2).double(), None)).all()
 
 
 @pytest.mark.parametrize(

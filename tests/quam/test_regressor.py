@@ -8,25 +8,15 @@ import pandas as pd
 import pytest
 import torch
 from scipy.stats import spearmanr
+from sklearn import ensemble, linear_model
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes
-from sklearn.ensemble import (
-    ExtraTreesRegressor,
-    GradientBoostingRegressor,
-    HistGradientBoostingRegressor,
-    RandomForestRegressor,
-)
+from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import (
-    BayesianRidge,
-    GammaRegressor,
-    LinearRegression,
-    Ridge,
-    TweedieRegressor,
-)
+from sklearn.linear_model import BayesianRidge, GammaRegressor, LinearRegression, Ridge
 from sklearn.metrics import roc_auc_score
-from sklearn.model_selection import KFold
+from sklearn.model_selection import KFold, cross_val_predict
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OrdinalEncoder, PolynomialFeatures
@@ -38,15 +28,14 @@ from skuq._networks import MLP, train_default_regressor
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch
 
 pytestmark = pytest.mark.usefixtures("few_trees")
-
 # Few bins: with sample weights, scikit-learn computes the quantile of each bin on its own.
 boosting = partial(HistGradientBoostingRegressor, max_bins=32, random_state=0)
 BOOSTING = boosting(max_iter=10, min_samples_leaf=5)
 LEARNERS = {
     "boosting": BOOSTING,
-    "gradient boosting": GradientBoostingRegressor(n_estimators=15, random_state=0),
+    "gradient boosting": ensemble.GradientBoostingRegressor(n_estimators=15, random_state=0),
     "forest": RandomForestRegressor(8, random_state=0),
-    "extra trees": ExtraTreesRegressor(8, random_state=0),
+    "extra trees": ensemble.ExtraTreesRegressor(8, random_state=0),
 }
 
 
@@ -129,10 +118,7 @@ def test_noise_is_the_mean_square_of_errors_on_folds(splits):
     quam = QUAMRegressor(Ridge(), noise_cv=splits, noise="homoscedastic", random_state=0).fit(X, y)
     seed = np.random.RandomState(0).randint(np.iinfo(np.int32).max, size=2)[0]
     folds = KFold(2, shuffle=True, random_state=seed) if splits == 2 else KFold(2)
-    errors = [
-        (Ridge().fit(X[rows], y[rows]).predict(X[test]) - y[test]) ** 2
-        for rows, test in folds.split(X)
-    ]
+    errors = (cross_val_predict(Ridge(), X, y, cv=folds) - y) ** 2
     assert quam.noise_variance_ == pytest.approx(np.mean(errors))
     aleatoric = np.log(2 * np.pi * np.e * np.mean(errors)) / 2  # less than 0 for some of the folds
     assert quam.predict_uncertainty(X).aleatoric == pytest.approx(aleatoric)
@@ -155,10 +141,8 @@ def test_noise_of_inputs_follows_the_noise(noise):
 def test_units_of_the_target_do_not_matter(sine, noise):
     X, y = sine[0][:60], sine[1][:60]
     params = {} if noise == "learned" else {"noise_cv": 2}
-    quam, scaled = (
-        QUAMRegressor(**quick(n_steps=3), noise=noise, **params).fit(X, target)
-        for target in (y, 1000 * y - 7)
-    )
+    given = QUAMRegressor(**quick(n_steps=3), noise=noise, **params)
+    quam, scaled = (clone(given).fit(X, target) for target in (y, 1000 * y - 7))
     points = X[:5] * 1.5
     np.testing.assert_allclose(scaled.predict(points), 1000 * quam.predict(points) - 7, rtol=1e-6)
     spread = quam.predict_model_std(points)
@@ -318,11 +302,11 @@ def test_losses_of_targets_that_are_never_negative(related, loss):
     assert (quam.predict_model_std(X) >= 0).all()
 
 
-@pytest.mark.parametrize(
-    "learner",
-    [TweedieRegressor(power=1.5), GammaRegressor(), make_pipeline(PolynomialFeatures(3), Ridge())],
-    ids=["tweedie", "gamma", "cubic"],
-)
+TWEEDIE, CUBIC = linear_model.TweedieRegressor(power=1.5), PolynomialFeatures(3)
+EXTRAPOLATING = [TWEEDIE, GammaRegressor(), make_pipeline(CUBIC, Ridge())]
+
+
+@pytest.mark.parametrize("learner", EXTRAPOLATING, ids=["tweedie", "gamma", "cubic"])
 def test_learners_that_extrapolate_by_exponentials_and_powers(learner):
     """Predictions of 1e18 for the pool would ruin the refits that they are targets of."""
     rng = np.random.default_rng(0)

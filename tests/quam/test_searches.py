@@ -26,23 +26,15 @@ from torch import nn
 from skuq import QUAMClassifier, QUAMRegressor
 from skuq._networks import MLP, LeNet
 from skuq.models import look_at
-from skuq.quam import (
-    PointwiseSearch,
-    PoolSearch,
-    QuadraticSearch,
-    RefitSearch,
-    _base,
-    _search,
-    make_pool,
-)
+from skuq.quam import PointwiseSearch, PoolSearch, QuadraticSearch, RefitSearch, make_pool
 from skuq.quam import _gradient_search as gradient_module
 from skuq.quam._refit_search import _pickled_size
 from skuq.quam._search import Regression, mean_excess, warn_if_slow, with_progress
+from tests.written import Written
 
 FEW = partial(make_pool, n_inputs=50, random_state=0)
 SMALL_NET = MLPClassifier((4,), learning_rate_init=0.03, tol=0.02, random_state=0)
 TREE = DecisionTreeClassifier(max_depth=3, random_state=0)
-
 pytestmark = pytest.mark.filterwarnings("ignore:The model's loss on the training data")
 
 
@@ -117,7 +109,7 @@ def test_the_default_search_follows_from_the_data(iris, monkeypatch):
         assert chosen(each, X, y, X_pool=pool) is PoolSearch
     for each, search in ((MLPRegressor(), PoolSearch), (Ridge(), RefitSearch)):
         assert chosen(each, X, y, quam=QUAMRegressor) is search
-    monkeypatch.setattr(_search.Search, "most_inputs", 3)
+    monkeypatch.setattr("skuq.quam._search.Search.most_inputs", 3)
     assert chosen(nn.Linear(4, 3), X, y) is PointwiseSearch
     assert chosen(pipe(LOGISTIC), X, y) is RefitSearch
     monkeypatch.setattr("skuq.quam._quadratic_search._SMALL", 0)
@@ -125,7 +117,7 @@ def test_the_default_search_follows_from_the_data(iris, monkeypatch):
     monkeypatch.undo()
     monkeypatch.setattr("skuq.quam._quadratic_search._SMALL", 0)  # now, all networks are large
     assert chosen(MLP(4, 3), X, y) is QuadraticSearch
-    monkeypatch.setattr(_base, "find_spec", lambda _: None)  # without torch
+    monkeypatch.setattr("skuq.quam._base.find_spec", lambda _: None)  # without torch
     assert chosen(frozen, X, y) is RefitSearch
 
 
@@ -135,10 +127,13 @@ def network():
     return MLP(4, 3, hidden_sizes=(10,)).double()
 
 
-def test_only_chosen_weights_move(iris, network):
-    search = PointwiseSearch(n_steps=3, parameters=lambda name, _: name.endswith("bias"))
-    quam = QUAMClassifier(network, search=search).fit(*iris)
+def test_only_chosen_weights_move_and_a_slow_search_at_inputs_says_so(iris, network, monkeypatch):
+    settings = {"n_steps": 1, "batch_size": 2, "parameters": lambda name, _: name.endswith("bias")}
+    quam = QUAMClassifier(network, search=PointwiseSearch(**settings)).fit(*iris)
     assert quam._problem.problem.parameters == ("0.bias", "2.bias")
+    monkeypatch.setattr("skuq.quam._search.LONG", 0)
+    with pytest.warns(UserWarning, match="quadratic"):
+        quam.predict_uncertainty(iris[0][:6])
 
 
 def test_penalty_ends_at_the_sum_of_the_sample_weights(iris, network):
@@ -163,26 +158,16 @@ def test_penalty_ends_at_the_sum_of_the_sample_weights(iris, network):
 
 
 def test_steps_shrink_against_noise_only_and_the_prior_follows_the_weights(iris, network):
-    quam, device = QUAMClassifier(network, search=PointwiseSearch()).fit(*iris), torch.device("cpu")
+    quam = QUAMClassifier(network, search=PointwiseSearch()).fit(*iris)
+    of_quam = quam._problem.problem, quam._task, torch.device("cpu")
     for size, shortening in ((75, 1), (74, 50)):
-        search = quam.set_params(search__train_batch_size=size).search_
-        settings = search.settings(quam._problem.problem, quam._task, device)
+        settings = quam.set_params(search__train_batch_size=size).search_.settings(*of_quam)
         first, *_, last = settings.schedule.learning_rates
         assert first / last == pytest.approx(shortening)
     weights = torch.cat([p.detach().flatten() for p in network.parameters()])
     assert settings.prior_precision == pytest.approx(1e-3 / float(weights.square().mean()))
-    settings = quam.set_params(search__prior_precision=2.0).search_.settings(
-        quam._problem.problem, quam._task, device
-    )
-    assert settings.prior_precision == 2
-
-
-def test_a_slow_search_at_inputs_says_so(iris, network, monkeypatch):
-    search = PointwiseSearch(n_steps=1, batch_size=2)
-    quam = QUAMClassifier(network, search=search).fit(*iris)
-    monkeypatch.setattr(_search, "LONG", 0)
-    with pytest.warns(UserWarning, match="quadratic"):
-        quam.predict_uncertainty(iris[0][:6])
+    search = quam.set_params(search__prior_precision=2.0).search_
+    assert search.settings(*of_quam).prior_precision == 2
 
 
 def test_searches_are_for_the_most_probable_classes_or_for_any(iris, network):
@@ -242,7 +227,8 @@ def test_as_many_classes_are_searched_as_fit_into_memory(many, kind):
 def test_free_memory_is_the_limit(many, monkeypatch):
     X, y, net, _ = many
     size = 2 * sum(p.nbytes for p in net.parameters())
-    monkeypatch.setattr(_search, "available_memory", lambda: 2 * (2**28 + 3 * size))
+    free = 2 * (2**28 + 3 * size)
+    monkeypatch.setattr("skuq.quam._search.available_memory", lambda: free)
     quam = QUAMClassifier(net, search=PoolSearch(n_steps=3, pool=FEW), random_state=0)
     with pytest.warns(UserWarning, match="half of the free memory.* the 3 most probable"):
         quam.fit(X, y)
@@ -258,7 +244,7 @@ def test_long_searches_are_announced_and_show_their_progress(many, kind, monkeyp
         warnings.simplefilter("error", UserWarning)
         quam.fit(X, y)
     assert "QUAM search" not in capsys.readouterr().err
-    monkeypatch.setattr(_search, "LONG", 0.0)
+    monkeypatch.setattr("skuq.quam._search.LONG", 0.0)
     with pytest.warns(UserWarning, match=f"minutes: {work} .*n_targets") as caught:
         quam.set_params(verbose=1).fit(X, y)
     assert len(caught) == 1
@@ -267,7 +253,7 @@ def test_long_searches_are_announced_and_show_their_progress(many, kind, monkeyp
 
 def test_the_time_is_that_of_all_steps(monkeypatch):
     times = iter([0.0, 5.0, 5.4])  # the first step sets things up
-    monkeypatch.setattr(_search, "perf_counter", lambda: next(times))
+    monkeypatch.setattr("skuq.quam._search.perf_counter", lambda: next(times))
     with pytest.warns(UserWarning, match=r"about 13 minutes: 2,000 steps of 0\.4 seconds"):
         list(with_progress(range(500), 500, verbose=0, advice="n_steps", times=4))
     with warnings.catch_warnings():
@@ -367,20 +353,15 @@ def test_uncertainty_is_that_of_the_given_model_and_the_searches_half_and_half(l
     assert (u.epistemic >= 0).all()
 
 
-def test_new_inputs_are_searched_for_the_same_classes(linear):
+def test_new_inputs_are_searched_for_the_same_classes_beside_the_pool(linear, found, monkeypatch):
     X, y, net, pool = linear
     quam = QUAMClassifier(net, search=PoolSearch(n_steps=20), n_targets=1).fit(X, y, X_pool=pool)
     new = quam.search_pool(X[:50] + 3)
     assert new._found.targets.tolist() == quam._found.targets.tolist()
     x = torch.tensor(X[:5])
     assert not torch.allclose(new._found.outputs(x), quam._found.outputs(x))
-
-
-def test_new_inputs_are_searched_together_with_enough_inputs_of_the_pool(
-    linear, found, monkeypatch
-):
     search = Mock()
-    monkeypatch.setattr(_base, "_FEWEST", 60)
+    monkeypatch.setattr("skuq.quam._base._FEWEST", 60)
     monkeypatch.setattr(QUAMClassifier, "_search_on", search)
     for n in (5, 50, 100):
         found.search_pool(linear[0][:n])
@@ -431,20 +412,12 @@ def test_losses_of_models_are_weighted_means_over_the_samples(linear, found):
     np.testing.assert_allclose(quam._found.excess_loss, expected, rtol=1e-5, atol=1e-7)
 
 
-class Doubled(nn.Module):
-    """Something is computed after the last layer, outside of modules."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.last = nn.Linear(3, 5), nn.Linear(5, 2)
-
-    def forward(self, X):
-        return 2 * self.last(self.first(X).relu())
-
-
 def test_a_network_whose_last_layer_cannot_be_separated_is_evaluated_whole(linear):
+    """Something is computed after the last layer, outside of modules."""
+    layers = {"first": nn.Linear(3, 5), "last": nn.Linear(5, 2)}
+    doubled = Written(lambda self, X: 2 * self.last(self.first(X).relu()), **layers)
     search = PointwiseSearch(n_steps=3, parameters="last")
     with pytest.warns(UserWarning, match="'last'.* evaluated in every step"):
-        quam = QUAMClassifier(Doubled(), search=search).fit(*linear[:2])
+        quam = QUAMClassifier(doubled, search=search).fit(*linear[:2])
     assert quam._problem.problem.parameters == ("last.weight", "last.bias")
     assert np.isfinite(quam.predict_uncertainty(linear[0][:3]).total).all()
