@@ -155,10 +155,8 @@ def test_codes_of_a_file_without_words_are_those_of_another_with_them(table, tmp
     table["code"] = np.where((table.index > 600) & (table.index % 9 == 0), "A", code)
     paths = written(tmp_path, table)
     write_table(tmp_path / "whole.csv", [table])
-    found, whole = (
-        audit_files(each, "y", PROBA, features=["code", "p0"]).audit.regions_
-        for each in (paths, [tmp_path / "whole.csv"])
-    )
+    given, both = {"features": ["code", "p0"]}, (paths, [tmp_path / "whole.csv"])
+    found, whole = (audit_files(each, "y", PROBA, **given).audit.regions_ for each in both)
     assert [each[:3] for each in found] == [each[:3] for each in whole]  # conditions and count
     assert "01" in {value for region in found for value in region.conditions.values()}
     (region,) = audit_files(paths, "y", PROBA, features=["p0"]).audit.regions_

@@ -121,10 +121,9 @@ def test_chains_start_apart_and_depend_on_the_generator_alone(small, method):
     module, train = small
     before = {name: p.clone() for name, p in module.named_parameters()}
     starts = stack_parameters(module, 3)
-    first, again, other = (
-        list(run_chains(module, starts, train, seed, method=method, train_batch_size=5))
-        for seed in (0, 0, 1)
-    )
+    settings = {"method": method, "train_batch_size": 5}
+    runs = (run_chains(module, starts, train, seed, **settings) for seed in (0, 0, 1))
+    first, again, other = map(list, runs)
     assert len(first) == SETTINGS["n_samples"]
     for name, p in module.named_parameters():
         assert torch.equal(p, before[name])

@@ -43,34 +43,29 @@ SHAPES = {"norm": "l1", "features": [0], "domain": (POINTS - 0.1, None)}
 BALLS = {"radius": 0.1, "region": (POINTS - 0.2, POINTS + 0.1), **SHAPES}
 LIMITS = {"max_time": 0.0, "max_regions": 1}
 OTHER = {"y": 1 - LABELS}
-EFFECTIVE = {
-    "predict_proba_bounds": (
-        {"radius": 0.3, "tol": 0.2, "max_regions": 30},
-        {**BALLS, **LIMITS, "class_": 1, "tol": 0.01},
-    ),
-    "certify": (
-        {"radius": 0.4, "max_regions": 30},
-        {**OTHER, **BALLS, **LIMITS, "delta": 0.3, "tol": 0.5},
-    ),
-    "certified_radius": (
-        {"max_radius": 1.0, "precision": 0.1, "max_regions": 20},
-        {**OTHER, **SHAPES, **LIMITS, "max_radius": 0.1, "precision": 0.01}
-        | {"domain": (POINTS - 0.02, POINTS + 0.02)},
-    ),
-    "attack": ({"radius": 0.4}, {**OTHER, **BALLS, "method": "fgsm", "n_restarts": 3}),
-    "explain": (
-        {"gamma": 0.3, "tol": 0.01, "max_regions": 20},
-        {**SHAPES, **LIMITS, "gamma": 0.1, "class_": 0, "tol": 0.001},
-    ),
+BASE = {
+    "predict_proba_bounds": {"radius": 0.3, "tol": 0.2, "max_regions": 30},
+    "certify": {"radius": 0.4, "max_regions": 30},
+    "certified_radius": {"max_radius": 1.0, "precision": 0.1, "max_regions": 20},
+    "attack": {"radius": 0.4},
+    "explain": {"gamma": 0.3, "tol": 0.01, "max_regions": 20},
 }
-del EFFECTIVE["explain"][1]["norm"]
+NEAR = {"domain": (POINTS - 0.02, POINTS + 0.02)}
+CHANGED = {
+    "predict_proba_bounds": {**BALLS, **LIMITS, "class_": 1, "tol": 0.01},
+    "certify": {**OTHER, **BALLS, **LIMITS, "delta": 0.3, "tol": 0.5},
+    "certified_radius": {**OTHER, **SHAPES, **LIMITS, "max_radius": 0.1, "precision": 0.01, **NEAR},
+    "attack": {**OTHER, **BALLS, "method": "fgsm", "n_restarts": 3},
+    "explain": {**SHAPES, **LIMITS, "gamma": 0.1, "class_": 0, "tol": 0.001},
+}
+del CHANGED["explain"]["norm"]
 
 
-@pytest.mark.parametrize("method", EFFECTIVE)
+@pytest.mark.parametrize("method", BASE)
 def test_arguments_of_queries_have_an_effect(gpc, method):
     own = set(inspect.signature(getattr(RobustGPC, method)).parameters) - {"self", "X", "around"}
     without = {"certified_radius": {"region"}, "explain": {"region", "norm"}, "attack": {*LIMITS}}
-    base, changes = EFFECTIVE[method]
+    base, changes = BASE[method], CHANGED[method]
     assert set(changes) == own | set(Around.__annotations__) - without.get(method, set())
     before = getattr(gpc, method)(POINTS, **base)
     for name, value in changes.items():

@@ -131,10 +131,8 @@ def test_functions_are_called_in_batches_and_shared_by_copies():
     np.testing.assert_array_equal(model.classes_, fitted.classes_)
     np.testing.assert_allclose(model.predict_proba(X), fitted.predict_proba(X))
     np.testing.assert_array_equal(clone(model).predict(X), fitted.predict(X))
-    ours, theirs = (
-        skuq.OODDetector(each).fit(X[::2], X_held_out=X[1::2]).p_values(X)
-        for each in (model, FrozenEstimator(fitted))
-    )
+    detectors = (skuq.OODDetector(each) for each in (model, FrozenEstimator(fitted)))
+    ours, theirs = (each.fit(X[::2], X_held_out=X[1::2]).p_values(X) for each in detectors)
     assert max(session.sizes) == 40
     np.testing.assert_allclose(ours, theirs)
 
@@ -149,10 +147,8 @@ class Held(LogisticRegression):
 
 def test_a_handle_is_not_copied_and_a_fit_without_effect_is_not_reported_as_certainty():
     held, plain = (FrozenEstimator(kind().fit(X, Y)) for kind in (Held, LogisticRegression))
-    ours, theirs = (
-        skuq.OODDetector(each).fit(X[::2], Y[::2], X_held_out=X[1::2]).p_values(X)
-        for each in (held, plain)
-    )
+    detectors = (skuq.OODDetector(each) for each in (held, plain))
+    ours, theirs = (each.fit(X[::2], Y[::2], X_held_out=X[1::2]).p_values(X) for each in detectors)
     np.testing.assert_array_equal(ours, theirs)
     quam = skuq.QUAMClassifier(held, search="refit", random_state=0)
     with pytest.warns(UserWarning, match="of Held has no effect"):

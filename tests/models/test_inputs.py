@@ -34,10 +34,8 @@ from skuq.validation import as_pandas
 pytestmark = pytest.mark.usefixtures("short_training")
 QUICK = {"search": PoolSearch(n_steps=2), "random_state": 0}
 SMALL = MLPClassifier((3,), max_iter=20, random_state=0)
-ARROW = pytest.mark.skipif(
-    parse_version(sklearn.__version__) < parse_version("1.7"),
-    reason="scikit-learn 1.6 cannot take rows of Arrow tables",
-)
+OLD = parse_version(sklearn.__version__) < parse_version("1.7")
+ARROW = pytest.mark.skipif(OLD, reason="scikit-learn 1.6 cannot take rows of Arrow tables")
 RNG = np.random.default_rng(0)
 FRAME = pd.DataFrame({"size": RNG.normal(size=60), "town": RNG.choice(list("abcdefgh"), 60)})
 Y = (FRAME["size"] > 0).to_numpy().astype(int)

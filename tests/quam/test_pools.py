@@ -90,10 +90,8 @@ def test_images_and_sequences_keep_their_form(kind):
 
 
 def test_altered_images_are_made_of_their_originals():
-    (inverted,), (patches,) = (
-        make_pool(IMAGES[:1], kinds=[kind], n_inputs=1, random_state=0)
-        for kind in ("inverted", "patches")
-    )
+    X, one = IMAGES[:1], {"n_inputs": 1, "random_state": 0}
+    inverted, patches = (make_pool(X, kinds=[k], **one)[0] for k in ("inverted", "patches"))
     ends = IMAGES[:1].min(axis=(0, 2, 3)) + IMAGES[:1].max(axis=(0, 2, 3))
     np.testing.assert_allclose(inverted, ends[:, None, None] - IMAGES[0], rtol=1e-5)
     np.testing.assert_array_equal(np.sort(patches[0].ravel()), np.sort(IMAGES[0, 0].ravel()))
@@ -175,10 +173,9 @@ def test_embeddings_keep_their_norm_and_the_range_of_their_columns(form):
 def test_texts_are_made_of_their_words():
     known = {word for text in SENTENCES for word in text.split()}
     bags = {" ".join(sorted(text.split())) for text in SENTENCES}
-    mixed, shuffled, short, other = (
-        make_pool(pd.Series(SENTENCES), kinds=[kind], n_inputs=50, random_state=0).tolist()
-        for kind in ("mixed_words", "shuffled_words", "truncated", "other_script")
-    )
+    X, kinds = pd.Series(SENTENCES), ("mixed_words", "shuffled_words", "truncated", "other_script")
+    pools = (make_pool(X, kinds=[kind], n_inputs=50, random_state=0) for kind in kinds)
+    mixed, shuffled, short, other = (pool.tolist() for pool in pools)
     assert {word for text in mixed for word in text.split()} <= known
     assert not {" ".join(sorted(text.split())) for text in mixed} <= bags
     assert {" ".join(sorted(text.split())) for text in shuffled} <= bags

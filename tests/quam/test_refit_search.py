@@ -165,10 +165,8 @@ def test_weights_of_classes_do_not_count_the_pool(name):
         pytest.skip("older versions of scikit-learn balance the rows, whatever they weigh")
     rng = np.random.default_rng(0)
     X, pool = rng.normal(size=(90, 2)), rng.normal(3, 1, size=(60, 2))
-    found, expected = (
-        refitted_to_classes(learner(**params), X, per_class(1, 0).astype(int), weight, pool)
-        for params, weight in ((of_classes, of_rows * np.ones(90)), ({}, by_hand))
-    )
+    fits, y = ((of_classes, of_rows * np.ones(90)), ({}, by_hand)), per_class(1, 0).astype(int)
+    found, expected = (refitted_to_classes(learner(**p), X, y, weight, pool) for p, weight in fits)
     np.testing.assert_allclose(found.outputs(pool), expected.outputs(pool), atol=atol)
 
 

@@ -215,9 +215,8 @@ def pairs_at(kind, own, mean, covariance, gradient=None, most_variance=None, **p
     n, n_classes = mean.shape
     most_variance = float(covariance.max()) if most_variance is None else most_variance
     box = boxes(mean, covariance, gradient, **parts)
-    return Pairs(kind, n_classes, most_variance, "cpu").minimum(
-        objectives([own] * n, n_classes), box, tensor([0.0] * n)
-    )
+    link = Pairs(kind, n_classes, most_variance, "cpu")
+    return link.minimum(objectives([own] * n, n_classes), box, tensor([0.0] * n))
 
 
 def test_safe_regions_hold_no_other_prediction_and_unsafe_ones_do(model):

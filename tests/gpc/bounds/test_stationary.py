@@ -8,25 +8,18 @@ from mpmath import mpf
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, RationalQuadratic
 
-from skuq.gpc.bounds._latent_model import (
-    Matern32,
-    Matern52,
-    Rational,
-    SquaredExponential,
-    StationaryKernel,
-    Term,
-    from_sklearn,
-)
+from skuq.gpc.bounds import _latent_model as latent
+from skuq.gpc.bounds._latent_model import Matern32, SquaredExponential, Term, from_sklearn
 
 from .oracles import KERNELS, tensor
 
 mpmath.mp.dps = 40
 PROFILES = {
     "se": (SquaredExponential(), lambda s: mpmath.exp(-s / 2)),
-    "rational": (Rational(0.4), lambda s: (1 + s / mpf("0.8")) ** mpf("-0.4")),
-    "nearly-se": (Rational(30.0), lambda s: (1 + s / 60) ** -30),
+    "rational": (latent.Rational(0.4), lambda s: (1 + s / mpf("0.8")) ** mpf("-0.4")),
+    "nearly-se": (latent.Rational(30.0), lambda s: (1 + s / 60) ** -30),
     "matern52": (
-        Matern52(),
+        latent.Matern52(),
         lambda s: (1 + mpmath.sqrt(5 * s) + 5 * s / 3) * mpmath.exp(-mpmath.sqrt(5 * s)),
     ),
     "matern32": (Matern32(), lambda s: (1 + mpmath.sqrt(3 * s)) * mpmath.exp(-mpmath.sqrt(3 * s))),
@@ -83,7 +76,7 @@ def test_norms_of_products_multiply_out(names, order):
 def test_norms_of_sums_add_as_squares(kinds):
     (one, other), (first, second) = zip(*(PROFILES[kind] for kind in kinds), strict=True)
     terms = Term(3.0, (one,), tensor([[0.5]])), Term(0.5, (other,), tensor([[2.0]]))
-    kernel = StationaryKernel(terms)
+    kernel = latent.StationaryKernel(terms)
     assert kernel.variance == 3.5
     for h in (0.1, 0.6, 3.0):
         exact = exact_norms(
@@ -103,7 +96,7 @@ def test_one_rough_term_limits_the_order_of_all_and_squared_exponentials_merge()
         norms = torch.stack(from_sklearn(Matern(nu=nu), 2).gradient_norms(tensor([[0.1, 0.0]])))
         assert_array_equal(norms[:, 0], [[np.inf, 0.0]] * 2)
     (term,) = from_sklearn(RBF(1.0) * RationalQuadratic() * RBF(0.5), 2).terms
-    assert [type(profile) for profile in term.profiles] == [SquaredExponential, Rational]
+    assert [type(profile) for profile in term.profiles] == [SquaredExponential, latent.Rational]
     assert_allclose(term.precisions, [[5.0, 5.0], [1.0, 1.0]])
 
 
@@ -114,8 +107,8 @@ def test_gradient_norms_bound_the_derivatives_of_features(alpha):
     w = rng.normal(size=(200_000, 2)) * np.sqrt(precision)
     if alpha is not None:
         w *= np.sqrt(rng.gamma(alpha, 1 / alpha, len(w)))[:, None]
-    profile = SquaredExponential() if alpha is None else Rational(alpha)
-    kernel = StationaryKernel((Term(2.5, (profile,), tensor(precision[None])),))
+    profile = SquaredExponential() if alpha is None else latent.Rational(alpha)
+    kernel = latent.StationaryKernel((Term(2.5, (profile,), tensor(precision[None])),))
     for half in np.array([[0.2, 0.1], [0.6, 1.0]]):
         linear, rest = kernel.gradient_norms(tensor(half[None]))
         slope = 2.5 * (half * w) ** 2
@@ -136,7 +129,7 @@ def test_gradient_norms_bound_the_derivatives_of_features(alpha):
 def test_gradient_norms_of_products_and_sums(copies):
     """Roots of moments add up in a product, squares of norms in a sum."""
     term = Term(2.0, (SquaredExponential(),) * 2, tensor([[4.0], [1.0]]))
-    linear, rest = StationaryKernel((term,) * copies).gradient_norms(tensor([[0.3]]))
+    linear, rest = latent.StationaryKernel((term,) * copies).gradient_norms(tensor([[0.3]]))
     root = (2 + 1) * 0.3
     assert_allclose(linear, [[(copies * 2) ** 0.5 * 15 ** (1 / 3) * root**2]])
     assert_allclose(rest, [[(copies * 2 * 15) ** 0.5 * root**3 / 2]])

@@ -57,8 +57,6 @@ def exact_posterior(K, likelihood, n_nodes=80, width=9.0):
     f = np.tensordot(np.linalg.cholesky(K), z, 1)
     density = np.exp(-0.5 * (z**2).sum(axis=0)) * likelihood(f)
     density *= ((axis[1] - axis[0]) / np.sqrt(2 * np.pi)) ** len(K)
-    mean, second = (
-        np.tensordot(density / density.sum(), f**k, [range(len(K)), range(1, len(K) + 1)])
-        for k in (1, 2)
-    )
+    share, axes = density / density.sum(), [range(len(K)), range(1, len(K) + 1)]
+    mean, second = (np.tensordot(share, f**k, axes) for k in (1, 2))
     return np.log(density.sum()), mean, second - mean**2

@@ -27,14 +27,10 @@ LABELS = np.digitize(X[:, 0] + 0.3 * RNG.normal(size=30), [-0.5, 0.5])
 Y = np.where(LABELS > 0, 1.0, -1.0)
 POINTS = RNG.normal(size=(6, 2))
 WEIGHT = np.linspace(0.0, 3.0, 30)
-EACH = pytest.mark.parametrize(
-    ("of", "target"),
-    [
-        *((LAPLACE, (Y, "probit")), (LAPLACE, (Y, "logit")), (EP, (Y, "probit"))),
-        *((EP, (Y, "logit")), (SOFTMAX, (LABELS, 3))),
-    ],
-    ids=["Laplace probit", "Laplace logit", "EP probit", "EP logit", "softmax"],
-)
+TARGETS = [(LAPLACE, (Y, "probit")), (LAPLACE, (Y, "logit")), (EP, (Y, "probit"))]
+TARGETS += [(EP, (Y, "logit")), (SOFTMAX, (LABELS, 3))]
+NAMES = ["Laplace probit", "Laplace logit", "EP probit", "EP logit", "softmax"]
+EACH = pytest.mark.parametrize(("of", "target"), TARGETS, ids=NAMES)
 PRIORS = {"dense": DensePrior, "low rank": lambda kernel, X: LowRankPrior(kernel, X, X[:10] + 0.1)}
 
 

@@ -67,10 +67,8 @@ def test_a_weight_is_a_number_of_samples(inducing):
 
 
 def test_inducing_points_bound_the_evidence_and_are_exact_at_all_inputs():
-    *values, last, exact = (
-        REGRESSION.evidence(noisy(SIMPLE, inducing=inducing), Y, np.ones(30)).value
-        for inducing in (X[:3], X[:10], X[:20], X, None)
-    )
+    priors = (noisy(SIMPLE, inducing=each) for each in (X[:3], X[:10], X[:20], X, None))
+    *values, last, exact = (REGRESSION.evidence(each, Y, np.ones(30)).value for each in priors)
     assert np.all(np.diff([*values, last, exact + 1e-5]) > 0)
     assert_allclose(last, exact, atol=1e-5)
 
