@@ -84,9 +84,7 @@ def test_the_same_model_is_never_committed_to_by_the_same_numbers(run, monkeypat
         ({"srs": "none"}, "none"),
     ],
 )
-def test_what_cannot_be_committed_to_leaves_no_folder(
-    run, tmp_path, monkeypatch, settings, message
-):
+def test_what_cannot_be_committed_leaves_no_folder(run, tmp_path, monkeypatch, settings, message):
     monkeypatch.setattr(backend, "setup", never)
     with pytest.raises((ValueError, FileNotFoundError), match=message):
         commit(run.model, run.X, tmp_path / "out", **{**COMMITTED, **settings})

@@ -47,9 +47,7 @@ def test_a_file_that_is_no_json_missing_too_large_or_a_folder_is_an_error(tmp_pa
             read(name)
     for text in (b"1" * 5000, b"[-Infinity]", b'[{"a": {"b": 1, "b": 1}}]'):
         path.write_bytes(text)
-        with pytest.raises(
-            files.VerificationError, match=r"The file x.json is damaged or not JSON"
-        ):
+        with pytest.raises(files.VerificationError, match=r"The file x.json is damaged or not"):
             files.read_json(path)
     for read, size in ((files.read_json, files.MAX_JSON), (files.digest_file, files.MAX_BYTES)):
         os.truncate(path, size + 1)

@@ -84,14 +84,12 @@ def test_predictions_with_category_codes_are_those_of_exact_arithmetic():
 @pytest.mark.parametrize("n_classes", [2, 3, 4, 5, 8])
 def test_of_equal_logits_the_first_class_wins_with_a_share_of_one_by_the_number_of_them(n_classes):
     zeros = np.zeros((1, n_classes), np.int64)
-    found = fixed.integer_predictions(
-        fixed.IntegerNetwork([zeros], [zeros[0]], 8, 8), np.array([[3], [-5]])
-    )
+    network = fixed.IntegerNetwork([zeros], [zeros[0]], 8, 8)
+    found = fixed.integer_predictions(network, np.array([[3], [-5]]))
     assert found.label.tolist() == [0, 0]
     np.testing.assert_allclose(found.confidence / ONE, 1 / n_classes, atol=1e-3)
-    assert fixed.tie_factor(n_classes) == {2: 2, 3: 4, 4: 4}.get(
-        n_classes, 8
-    )  # the least power of two
+    least_power_of_two = {2: 2, 3: 4, 4: 4}.get(n_classes, 8)
+    assert fixed.tie_factor(n_classes) == least_power_of_two
 
 
 def test_of_two_equal_largest_logits_the_first_wins_and_certainty_is_one_and_no_more():
@@ -128,9 +126,8 @@ def test_the_bound_includes_numbers_that_no_weight_makes_large():
     nothing = fixed.IntegerNetwork([np.zeros((1, 3), int)], [np.zeros(3, int)], 8, 8)
     assert fixed.largest_value(nothing, np.array([8])) == 2 * 3 * ONE
     deep = fixed.IntegerNetwork([np.zeros((3, 3), int)] * 4, [np.zeros(3, int)] * 4, 8, 8)
-    assert fixed.largest_value(deep, np.array([8] * 3)) == 1 << fixed.logit_shift(
-        deep.logit_bits, 3
-    )
+    unit = 1 << fixed.logit_shift(deep.logit_bits, 3)
+    assert fixed.largest_value(deep, np.array([8] * 3)) == unit
 
 
 def test_limits_are_those_of_the_encoding_and_one_for_indicators():
@@ -166,7 +163,7 @@ def fitted(X):
     return fit_encoding(network, X, 8)
 
 
-def test_an_encoding_covers_its_calibration_data_twice():
+def test_an_encoding_covers_its_calibration_data_twice_and_is_as_precise_far_from_zero():
     X = np.random.default_rng(0).standard_t(1.5, size=(500, 2)) * [1.0, 1000.0]
     encoding = fitted(X)
     centre = np.array([column.center for column in encoding.columns])
@@ -174,6 +171,10 @@ def test_an_encoding_covers_its_calibration_data_twice():
     assert all(column.limit >= 8 for column in encoding.columns)
     with pytest.raises(ValueError, match=r"Feature 0 is .* outside the committed range"):
         encoding.encode(centre + 100 * (X - centre))
+    seconds = np.random.default_rng(0).normal(scale=60.0, size=(500, 1))
+    near, far = (fitted(X).encode(X) for X in (seconds, 1.7e9 + seconds))
+    # Centres are a hundredth of a deviation off at most, 3 of 256 here.
+    assert np.abs(near - far).max() <= 3
 
 
 @pytest.mark.parametrize("value", [0.1, 12345.678, 1e6 + 0.1, -0.3])
@@ -182,10 +183,3 @@ def test_a_constant_feature_accepts_other_values_too(value):
     encoding = fitted(np.full((10, 1), value))
     assert encoding.columns[0].scale == 1.0
     assert encoding.encode([[value + 1]])[0, 0] - encoding.encode([[value]])[0, 0] == 2**8
-
-
-def test_a_feature_far_from_zero_is_encoded_as_precisely_as_others():
-    seconds = np.random.default_rng(0).normal(scale=60.0, size=(500, 1))
-    near, far = (fitted(X).encode(X) for X in (seconds, 1.7e9 + seconds))
-    # Centres are a hundredth of a deviation off at most, 3 of 256 here.
-    assert np.abs(near - far).max() <= 3

@@ -59,13 +59,11 @@ def test_calls_at_the_same_time_take_different_pads(ledger, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("n_jobs", "proofs_in_memory", "expected"),
+    ("n_jobs", "in_memory", "expected"),
     [(None, 0, 1), (1, 0, 1), (5, 3.5, 3), (5, 0.5, 1), (3, 9, 3), (-1, 1e6, cpu_count())],
 )
-def test_as_many_proofs_are_made_at_once_as_memory_holds(
-    monkeypatch, n_jobs, proofs_in_memory, expected
-):
-    monkeypatch.setattr(private_side, "available_memory", lambda: int(proofs_in_memory * 2**31))
+def test_as_many_proofs_are_made_at_once_as_memory_holds(monkeypatch, n_jobs, in_memory, expected):
+    monkeypatch.setattr(private_side, "available_memory", lambda: int(in_memory * 2**31))
     assert simultaneous_proofs(n_jobs, 2.0) == expected
 
 

@@ -25,36 +25,26 @@ def ledger(run):
     run.ledger.write_bytes(before)
 
 
-def test_an_interrupted_audit_goes_on_where_it_was(run):
+def test_an_interrupted_audit_goes_on_where_it_was_and_no_other_in_its_folder(run):
     left = contents_of(run.interrupted)
     assert set(left) == {Path(STATED), Path(CHUNK)}
     assert left.items() <= contents_of(run.bins).items()
-
-
-@pytest.mark.parametrize("level", LEVELS)
-def test_an_audit_that_was_proven_is_handed_out_again_without_a_proof(
-    run, tmp_path, no_proof, level
-):
-    ledger = run.ledger.read_bytes()
-    prove(run.public, *run.data, tmp_path / "again", **ASKED, **run.settings[level])
-    assert contents_of(tmp_path / "again") == contents_of(run.folder / level)
-    assert run.ledger.read_bytes() == ledger
-
-
-def test_another_audit_into_the_same_folder_fails(run):
     before, ledger = contents_of(run.bins), run.ledger.read_bytes()
     fewer = run.X_ref[:-1], run.y_ref[:-1]
-    for data, settings in (
-        (run.data, {"tolerance": 0.2}),
-        (run.data, {"n_bins": 3}),
-        (run.data, {"confidence_level": None}),
-        (run.data, run.settings["verdict"]),
-        (fewer, {}),
-    ):
+    others = {"tolerance": 0.2}, {"n_bins": 3}, {"confidence_level": None}, run.settings["verdict"]
+    for data, settings in (*((run.data, each) for each in others), (fewer, {})):
         with pytest.raises(ValueError, match="holds another audit"):
             prove(run.public, *data, run.bins, **{**ASKED, **settings})
     assert run.ledger.read_bytes() == ledger
     assert contents_of(run.bins) == before
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_proven_audit_is_handed_out_again_without_a_proof(run, tmp_path, no_proof, level):
+    ledger = run.ledger.read_bytes()
+    prove(run.public, *run.data, tmp_path / "again", **ASKED, **run.settings[level])
+    assert contents_of(tmp_path / "again") == contents_of(run.folder / level)
+    assert run.ledger.read_bytes() == ledger
 
 
 def test_a_challenge_for_something_else_is_not_answered(run, tmp_path, monkeypatch):
@@ -124,9 +114,7 @@ def test_proofs_and_pads_beyond_those_committed_to_fail_and_use_up_nothing(run, 
         assert not out.exists()
 
 
-def test_no_attestation_is_used_up_by_a_wrong_question_or_a_file_that_cannot_be_written(
-    run, tmp_path
-):
+def test_no_attestation_is_used_up_by_a_wrong_question_or_an_impossible_file(run, tmp_path):
     before, x, fine = run.ledger.read_bytes(), run.X_ref[0], tmp_path / "a.json"
     shutil.copytree(run.public, tmp_path / "public")
     for public, given, nonce, out, error, message in (
@@ -150,9 +138,7 @@ def test_a_proof_that_takes_too_long_is_stopped_and_counted(run, tmp_path, ledge
     assert read_json(ledger)["attestations"] == before + 1
 
 
-def test_proofs_at_once_are_counted_before_they_are_made_and_kept_one_by_one(
-    run, tmp_path, ledger, monkeypatch
-):
+def test_proofs_at_once_are_counted_before_and_kept_one_by_one(run, tmp_path, ledger, monkeypatch):
     """Neither error, order nor number of processes changes what an audit is."""
     monkeypatch.setattr(simultaneous, "available_memory", lambda: 2**40)
     both, seen, failing, out = threading.Barrier(2), [], [True], tmp_path / "out"

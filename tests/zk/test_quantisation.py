@@ -4,9 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-import sklearn.calibration
 import torch
-from sklearn.calibration import CalibratedClassifierCV
+from sklearn import calibration
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
@@ -68,11 +67,8 @@ def mlp(*hidden, **settings):
 @pytest.mark.parametrize(
     ("n_classes", "model"),
     [
-        (2, mlp(8)),
-        (5, mlp(5, 4, 3)),
-        (3, mlp(8, 5, activation="identity")),
-        (2, LogisticRegression()),
-        (4, LogisticRegression()),
+        *((2, mlp(8)), (5, mlp(5, 4, 3)), (3, mlp(8, 5, activation="identity"))),
+        *((2, LogisticRegression()), (4, LogisticRegression())),
     ],
 )
 def test_models_of_scikit_learn_keep_their_probabilities(n_classes, model):
@@ -147,14 +143,13 @@ def test_scaling_of_features_is_folded_into_the_first_layer(n_classes, steps):
     assert_same_function(make_pipeline(*steps).fit(X, y), X)
 
 
-@pytest.mark.skipif(
-    not hasattr(sklearn.calibration, "_TemperatureScaling"), reason="needs scikit-learn 1.8"
-)
+@pytest.mark.skipif(not hasattr(calibration, "_TemperatureScaling"), reason="scikit-learn < 1.8")
 @pytest.mark.parametrize(("kind", "n_classes"), [(LogisticRegression, 2), (MLPClassifier, 3)])
 def test_a_temperature_is_folded_into_the_last_layer(kind, n_classes):
     X, y = scaled(n_classes)
     model = kind(random_state=0, max_iter=50).fit(X, y)
-    calibrated = CalibratedClassifierCV(FrozenEstimator(model), method="temperature").fit(X, y)
+    calibrated = calibration.CalibratedClassifierCV(FrozenEstimator(model), method="temperature")
+    calibrated.fit(X, y)
     network = assert_same_function(calibrated, X)
     assert np.abs(calibrated.predict_proba(X) - model.predict_proba(X)).max() > 1e-4
     assert len(network.weights) == len(q.dense_network(model).weights)
@@ -209,7 +204,7 @@ def test_a_model_that_is_not_supported_is_named():
             q.dense_network(model)
 
 
-def test_confidences_are_within_the_tolerance_of_the_model():
+def test_confidences_are_within_the_tolerance_of_the_model_and_ties_make_no_difference():
     X, y = load_iris(return_X_y=True)
     network = q.dense_network(LogisticRegression(max_iter=1000, C=10).fit(X, y))
     bits, proba = [], q.probabilities(network, X)
@@ -226,6 +221,9 @@ def test_confidences_are_within_the_tolerance_of_the_model():
     assert bits[0] < bits[-1]
     with pytest.raises(ValueError, match=r"within max_error=0.0009 .* \(0.00\d+ was reached\)"):
         q.fit_fixed_point(network, X, 0.0009)
+    found = IntegerPredictions(np.array([1, 0]), np.array([ONE // 2, ONE // 2]))
+    result = q.agreement(np.array([[0.5, 0.5], [0.8, 0.2]]), found)
+    assert result == pytest.approx((0.3, 0.15, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -243,9 +241,3 @@ def test_a_network_that_fits_no_format_is_an_error(hidden, size, tolerance, mess
         network = network._replace(biases=[0 * bias for bias in network.biases])
     with pytest.raises(ValueError, match=message):
         q.fit_fixed_point(network, rng.normal(size=(20, 2)), tolerance)
-
-
-def test_a_class_that_a_tie_decides_otherwise_is_no_difference_of_confidence():
-    found = IntegerPredictions(np.array([1, 0]), np.array([ONE // 2, ONE // 2]))
-    result = q.agreement(np.array([[0.5, 0.5], [0.8, 0.2]]), found)
-    assert result == pytest.approx((0.3, 0.15, 0.5))

@@ -26,12 +26,19 @@ def test_it_uses_nothing_of_the_package(second):
     assert {*imported} - sys.stdlib_module_names == {"ezkl"}
 
 
-def test_it_trusts_the_ceremony_or_an_own_copy(second, run, tmp_path):
+def test_it_trusts_the_ceremony_or_an_own_copy_and_keys_of_one_architecture(second, run, tmp_path):
     other = tmp_path / "srs"
     other.write_bytes((run.public / "srs").read_bytes()[:-1])
     for own, reason in ((None, "not the ceremony's"), (other, "nor yours")):
         with pytest.raises(second.Refused, match=reason):
             second.Commitment(run.public, run.keys, own)
+    keys = shutil.copytree(run.keys, tmp_path / "keys")
+    for settings in keys.glob("*.settings"):
+        changed(settings, module_sizes={"polycommit": [7]})
+    (tmp_path / "none").mkdir()
+    for own, reason in ((tmp_path / "none", "no key of 'bins'"), (keys, "another architecture")):
+        with pytest.raises(second.Refused, match=reason):
+            published_to_second(run, keys=own).key("bins")
 
 
 def test_no_file_of_its_own_is_the_providers(second, exchange, tmp_path):
@@ -75,12 +82,9 @@ def test_it_refuses_degenerate_reference_strings(second, exchange):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a;b;y\n1;2;0\n", "separated by commas"),
-        ("a,b,y\n1,2\n", "differ in length"),
-        ("a,a,y\n1,2,0\n", "the same name"),
-        ("a,b,y\n1_0,2,0\n", "is not a number"),
-        ("a,b,y\n\u0661,2,0\n", "is not a number"),
-        ("a,c,y\n1,2,0\n", "columns must be"),
+        *(("a;b;y\n1;2;0\n", "separated by commas"), ("a,b,y\n1,2\n", "differ in length")),
+        *(("a,a,y\n1,2,0\n", "the same name"), ("a,b,y\n1_0,2,0\n", "is not a number")),
+        *(("a,b,y\n\u0661,2,0\n", "is not a number"), ("a,c,y\n1,2,0\n", "columns must be")),
     ],
 )
 def test_it_reads_tables_in_one_form(second, tmp_path, text, message):
@@ -93,16 +97,6 @@ def test_it_reads_tables_in_one_form(second, tmp_path, text, message):
     path.write_bytes("a,b,y\n1,2,\u00e4\n".encode("utf-16"))
     with pytest.raises(second.MALFORMED):
         second.read_table(path, "y", None)
-
-
-def test_it_needs_keys_of_the_same_architecture(second, run, tmp_path):
-    keys = shutil.copytree(run.keys, tmp_path / "keys")
-    for settings in keys.glob("*.settings"):
-        changed(settings, module_sizes={"polycommit": [7]})
-    (tmp_path / "none").mkdir()
-    for own, reason in ((tmp_path / "none", "no key of 'bins'"), (keys, "another architecture")):
-        with pytest.raises(second.Refused, match=reason):
-            published_to_second(run, keys=own).key("bins")
 
 
 def test_its_command_line(second, exchange, tmp_path, capsys):
@@ -157,21 +151,16 @@ def test_it_refuses_audits_that_no_test_could_fail(second, level):
             refused += 1
     assert refused >= 1
     two = {"count": [0, 2], "confidence_sum": [0.0, 1.8]}
-    assert [second.could_fail(two, 0.05, each) for each in (None, 0.5, 0.999)] == [
-        True,
-        True,
-        False,
-    ]
+    for confidence_level, might in ((None, True), (0.5, True), (0.999, False)):
+        assert second.could_fail(two, 0.05, confidence_level) == might
     assert not second.could_fail({"count": [2], "confidence_sum": [1.4]}, 0.05, 0.95)
 
 
 @pytest.mark.parametrize(
     ("classes", "labels", "codes"),
     [
-        ([0, 1], ["1.0", "0"], [1, 0]),
-        ([False, True], ["True", "0", "1"], [1, 0, 1]),
-        ([2**62, 2**62 + 1], [f"{2**62 + 1}"], [1]),
-        ([0.5, 2.0], ["2", ".5"], [1, 0]),
+        *(([0, 1], ["1.0", "0"], [1, 0]), ([False, True], ["True", "0", "1"], [1, 0, 1])),
+        *(([2**62, 2**62 + 1], [f"{2**62 + 1}"], [1]), ([0.5, 2.0], ["2", ".5"], [1, 0])),
         (["1", "01"], ["01", "1"], [1, 0]),
     ],
 )

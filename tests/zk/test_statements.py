@@ -120,9 +120,7 @@ def asking(n_bins, alpha, confidence_level):
     ("alpha", "passed", "robust"),
     [(0.05, False, True), (0.09, False, False), (0.11, True, False), (0.2, True, True)],
 )
-def test_a_verdict_that_is_another_at_alpha_minus_or_plus_tolerance_is_not_robust(
-    alpha, passed, robust
-):
+def test_a_verdict_that_differs_at_alpha_minus_or_plus_some_is_not_robust(alpha, passed, robust):
     total = (np.array([v]) for v in (100, 80, 90 * ONE))  # 10 points too confident
     found = judge(BinSums(np.array([0, ONE]), *total, ONE), asking(1, alpha, None), 0.02)
     assert (found.passed, found.robust) == (passed, robust)

@@ -23,7 +23,6 @@ from skuq.zk._statements import VerdictStatement
 from tests.zk.tampering import second_verifier
 
 FILE = Path(__file__).with_name("vectors.json")
-
 VECTORS = json.loads(FILE.read_text(encoding="utf-8"))
 GIVEN = VECTORS["given"]
 RECORD, ROWS, CODES, TREE = (GIVEN[name] for name in ("commitment", "rows", "codes", "tree"))
@@ -144,9 +143,7 @@ def test_both_verifiers_refuse_huge_numbers_before_they_compute_with_them(second
     ("level", "tree", "possible"),
     # Alone, it is taken as it is; that of each of several verdicts is rounded, here to 1.
     [
-        (1 - 1e-14, None, True),
-        (1 - 1e-14, TREE, False),
-        (1 - 1e-11, TREE, True),
+        *((1 - 1e-14, None, True), (1 - 1e-14, TREE, False), (1 - 1e-11, TREE, True)),
         (None, TREE, True),
     ],
 )

@@ -47,9 +47,8 @@ def test_both_verifiers_agree_on_an_honest_audit_which_is_that_in_the_open(run, 
     plain = CalibrationAuditor.from_predictions(run.y_ref, proba, **settings).sums_
     np.testing.assert_array_equal(sums.count, plain.count)
     np.testing.assert_array_equal(sums.correct, plain.correct)
-    np.testing.assert_allclose(
-        sums.confidence / sums.scale, plain.confidence / plain.scale, atol=1e-6
-    )
+    mine, theirs = (part.confidence / part.scale for part in (sums, plain))
+    np.testing.assert_allclose(mine, theirs, atol=1e-6)
     assert (sums.count > 0).sum() >= 2
     if level == "predictions":
         notes = " ".join(result.notes)
@@ -90,21 +89,15 @@ def test_keys_are_made_once_for_the_circuits_that_are_built_now(run, monkeypatch
         t.verified(run, "bins")
 
 
-def other_labels(run):
-    return np.where(np.arange(t.N) == 7, np.where(run.y_ref == "x", "y", "x"), run.y_ref)
-
-
 @pytest.mark.parametrize("level", t.LEVELS)
 def test_an_audit_of_other_data_fails_even_if_its_hash_was_stated(run, tmp_path, level):
-    labels, features = other_labels(run), run.X_ref.copy()
+    labels = np.where(np.arange(t.N) == 7, np.where(run.y_ref == "x", "y", "x"), run.y_ref)
+    features = run.X_ref.copy()
     features[7, 1] += 0.5
-    for X, y in (
-        (features, run.y_ref),
-        (run.X_ref[::-1], run.y_ref[::-1]),
-        (run.X_ref[:-1], run.y_ref[:-1]),
-    ):
+    X, y = run.data
+    for other in ((features, y), (X[::-1], y[::-1]), (X[:-1], y[:-1])):
         with pytest.raises(VerificationError, match="different reference data from yours"):
-            t.verified(run, level, X=X, y=y)
+            t.verified(run, level, X=other[0], y=other[1])
     t.assert_both_refuse("different reference data", run, level, y=labels)
 
     other = encoded(run.committed.encoding, run.committed.classes, run.X_ref, labels).digest
@@ -120,16 +113,13 @@ def test_an_audit_of_other_data_fails_even_if_its_hash_was_stated(run, tmp_path,
     t.assert_both_refuse(t.NOT_HELD, run, level, bundle, y=labels, **settings)
 
 
-def test_an_audit_at_no_level_or_of_another_commitment_fails(run):
+def test_an_audit_at_no_level_of_another_commitment_or_of_another_challenge_fails(run, tmp_path):
     asked = {**t.TEST, **run.asked("bins"), "level": "attestation"}
     with pytest.raises(ValueError, match="`level` must be"):
         verify(run.bins, *run.data, run.public, **asked)
     t.assert_both_refuse("different commitment", run, "bins", commitment=run.dishonest)
     with pytest.raises(VerificationError, match="different commitment"):
         t.verified(run, "bins", run.shrunk)
-
-
-def test_an_audit_of_reports_needs_the_auditors_own_challenge(run, tmp_path):
     again = challenge(run.predictions, run.public, *run.data, tmp_path / "again.json")
     assert read_json(again)["nonce"] != read_json(run.challenge)["nonce"]
     t.assert_both_refuse("different challenge", run, "predictions", challenge=again)
