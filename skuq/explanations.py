@@ -321,8 +321,8 @@ def explained_inputs(
 ) -> Explanation:
     """Contribution of each column or word to the uncertainty of each input."""
     check_scalar(n_typical, "n_typical", Integral, min_val=1)
-    rows, typical = (as_pandas(to_dense(each)) for each in (X, training))
-    typical = _safe_indexing(typical, np.arange(n_typical) % _num_samples(typical))
+    typical = _safe_indexing(training, np.arange(n_typical) % _num_samples(training))
+    rows, typical = (as_pandas(to_dense(each)) for each in (X, typical))
     if is_texts(rows):
         texts, others = (np.asarray(each, dtype=object) for each in (rows, typical))
         return Explanation(words_of(texts), *explain_texts(texts, others, epistemic))

@@ -328,7 +328,6 @@ class Table(Inputs):
 
     reaches_preprocessing: ClassVar[bool] = True
     learner: bool = False
-    keeps_sparse: bool = False  # whether the learner receives sparse rows unchanged
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         X = self._as_table(X)
@@ -352,7 +351,7 @@ class Table(Inputs):
         if not self.learner or hasattr(X, "columns"):
             return X
         return check_array(
-            X if self.keeps_sparse else to_dense(X),
+            X,
             accept_sparse="csr",
             allow_nd=True,  # an estimator around a network may receive images
             dtype=None,

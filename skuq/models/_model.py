@@ -18,6 +18,7 @@ from scipy.sparse import issparse
 from sklearn import config_context
 from sklearn.base import clone
 from sklearn.exceptions import UnsetMetadataPassedError
+from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples
 
 from skuq._information import array_namespace, log_softmax
@@ -205,12 +206,17 @@ class LearnerModel(Model):
 
 
 def for_learner(estimator: Any, X: Any, *, preprocesses: bool) -> Any:
-    """Convert inputs for a learner: sparse to dense, and tables of other libraries to DataFrames.
+    """Convert inputs for a learner: sparse ones that it refuses, and tables of other libraries.
 
     Tables for a pipeline are not converted, because the first step of the pipeline may select
     columns with the API of the table's library. An array gets the column names of the estimator;
     without names, the estimator would warn in each call.
     """
+    has_tags = hasattr(estimator, "__sklearn_tags__") and not hasattr(
+        estimator, "feature_names_in_"
+    )
+    if issparse(X) and has_tags and get_tags(estimator).input_tags.sparse:
+        return X
     return with_names(estimator, to_dense(X if preprocesses else as_pandas(X)))
 
 

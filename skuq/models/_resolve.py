@@ -132,7 +132,6 @@ def resolve(
     check_is_estimator(given.learner)
     as_learner = form == "learner" or (form == "natural" and not given.is_naturally_network)
     inputs = _kind_of_inputs(given, owner, as_learner=as_learner)
-    keeps_sparse = getattr(owner, "_keeps_sparse", False)
     with _noted_texts(given, X):
         inputs, X, y = inputs.fit(owner, X, y, getattr(owner, "_min_samples", 1))
         checked = tuple(inputs.check(owner, each) for each in further)
@@ -148,7 +147,8 @@ def resolve(
             before_training()
         training |= {"as_learner": as_learner, "regression": regression, "sample_weight": weight}
         model = replace((fit or fit_model)(given, X, y, seed=seed, **training), form=inputs)
-        first = _safe_indexing(X, slice(0, N_EXAMPLES)) if keeps_sparse else X
+        needs_all = getattr(owner, "_needs_all_inputs", True)
+        first = X if needs_all else _safe_indexing(X, slice(0, N_EXAMPLES))
     prepared, codes = model.inputs(first), np.empty(0, np.int64)
     if not regression:
         model, codes = model.with_classes(y, prepared)
@@ -180,7 +180,7 @@ def _kind_of_inputs(given: Given, owner: Any, *, as_learner: bool) -> Inputs:
             )
         return Nodes()
     if as_learner or given.preprocesses:
-        return Table(learner=as_learner, keeps_sparse=getattr(owner, "_keeps_sparse", False))
+        return Table(learner=as_learner)
     return Rows(given.estimator is None, getattr(owner, "_supports_sparse", True), given.pretrained)
 
 
@@ -278,7 +278,7 @@ class ModelMixin:
 
     _supports_ids = False  # node ids of a graph
     _supports_sparse = True
-    _keeps_sparse = False  # a learner gets sparse rows; `TrainingData.inputs` then are the first
+    _needs_all_inputs = True  # or `TrainingData.inputs` are the first ones only
     _min_samples = 1
     estimator: Any
     device: str | torch.device

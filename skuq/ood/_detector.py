@@ -137,7 +137,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     random_state: Any = None
 
     _supports_ids = True
-    _keeps_sparse = True
+    _needs_all_inputs = False
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "estimator": "no_validation",
         "false_alarm_rate": [Interval(Real, 0, 1, closed="neither")],

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NotRequired, Self
 import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
+from scipy.sparse import issparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils import Tags, _safe_indexing, check_random_state, gen_batches, get_tags
 from sklearn.utils._param_validation import Interval, StrOptions
@@ -516,6 +517,7 @@ def _is_softmax(given: Given, X: Any) -> bool:
         not isinstance(l1, str) and np.any(l1),  # "warn" is a default
         given.class_weights,
         is_texts(X),
+        issparse(X) and X.shape[1] > Search.most_inputs,
         find_spec("torch") is None,
     )
     return not any(differs)

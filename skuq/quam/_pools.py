@@ -11,7 +11,10 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 from pandas.api.types import infer_dtype, is_bool_dtype, is_numeric_dtype
-from sklearn.utils import _safe_indexing, check_random_state
+from scipy.sparse import issparse, vstack
+from scipy.sparse.linalg import norm as sparse_norm
+from sklearn.utils import _safe_indexing, check_random_state, gen_batches
+from sklearn.utils.validation import _num_samples
 
 from skuq.base import BoolArray, FloatArray
 from skuq.imports import import_networks
@@ -31,6 +34,7 @@ _LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
 _FEW = 3
 _SAME_NORM = 1e-3  # relative tolerance for equal norms of rows, sufficient for half precision
 _ROUNDING = 1e-6  # relative tolerance for the norms of generated rows after scaling and clipping
+_CELLS_AT_ONCE = 2**22  # of sparse rows, which are dense while they are altered
 _PASSES = 50  # iterations of scaling and clipping
 _N_SOURCES = 3  # number of other texts whose words are mixed into a text
 _SHARE_DIFFERENT = 0.9  # smallest fraction of distinct values in a text column
@@ -94,7 +98,7 @@ channels, height, width)
 
     Returns
     -------
-    ndarray, DataFrame or table of X's library
+    ndarray, sparse matrix, DataFrame or table of X's library
         Inputs of the same form. Numbers of a DataFrame become floats, and integers of an array
         become int64. In columns of pandas' category type and in columns of codes, an unseen
         category is a missing value; columns of codes become floats.
@@ -116,8 +120,16 @@ channels, height, width)
     array(['where is', 'is'], dtype=object)
     """
     given, X, random = X, as_pandas(X), check_random_state(random_state)
-    if not isinstance(X, pd.DataFrame) and not is_texts(X):
-        X = np.asarray(to_dense(X))
+    if issparse(X):
+        # Columns without values stay empty.
+        X = X.tocsr(copy=True)
+        X.sum_duplicates()
+        X.eliminate_zeros()
+        declared = _positions(X, categories)
+        kept = np.union1d(X.indices, declared).astype(X.indices.dtype)  # trees need 32 bits
+        X, categories = X[:, kept], np.searchsorted(kept, declared).tolist()
+    elif not isinstance(X, pd.DataFrame) and not is_texts(X):
+        X = np.asarray(X)
         if X.ndim == 2 and X.dtype.kind not in "fiub":
             options: dict[str, Any] = {"kinds": kinds, "n_inputs": n_inputs}
             made = make_pool(pd.DataFrame(X), **options, categories=categories, random_state=random)
@@ -134,6 +146,9 @@ channels, height, width)
     X = _known_texts(X) if np.ndim(X) == 1 else X
     makers = {kind: makers[kind] for kind in chosen if kind in makers}
     pool = _pool(X, makers, n_inputs, random)
+    if issparse(X):
+        shape = pool.shape[0], given.shape[1]
+        return type(X)((pool.data, kept[pool.indices], pool.indptr), shape=shape)
     return as_table_of(given, pool) if isinstance(pool, pd.DataFrame) else pool
 
 
@@ -169,7 +184,11 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
         return {kind: partial(_texts, alter) for kind, alter in _TEXT_KINDS.items()}
     if n_axes == 2:
         columns = Columns.of(X, _positions(X, categories))
-        return {kind: partial(TABLE_KINDS[kind], columns) for kind in columns.kinds()}
+        tables: dict[str, Maker]
+        tables = {kind: partial(TABLE_KINDS[kind], columns) for kind in columns.kinds()}
+        if issparse(X):
+            tables = {kind: partial(_sparse_rows, make) for kind, make in tables.items()}
+        return tables
     if n_axes in (3, 4):
         kinds: dict[str, Maker] = import_networks("skuq.quam._image_pools").KINDS
         return kinds
@@ -196,7 +215,7 @@ def _positions(X: Any, categories: Sequence[int | str]) -> list[int]:
 
 def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Random) -> Any:
     if n_inputs is None:
-        n_inputs = min(max(len(X), _FEWEST), _MOST)
+        n_inputs = min(max(_num_samples(X), _FEWEST), _MOST)
     n_each = max(1, n_inputs // max(1, len(makers)))
     # Keys of the training inputs for each dtype, because the bytes of an input depend on it.
     known: dict[Any, NDArray[Any]] = {}
@@ -216,14 +235,14 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
                 break
             n = max(lacking, _FEWEST_AGAIN)
     if not made:
-        size = "1 sample" if len(X) == 1 else f"{len(X)} samples"
+        size = "1 sample" if _num_samples(X) == 1 else f"{_num_samples(X)} samples"
         raise ValueError(
             f"No pool of kinds {list(makers)} can be generated from the columns, words or tokens "
             f"of X ({size}). {_PASS_A_POOL}"
         )
     if isinstance(X, pd.DataFrame):
         return pd.concat(made, ignore_index=True)
-    return np.concatenate(made)
+    return vstack(made, format="csr") if issparse(X) else np.concatenate(made)
 
 
 def _keys(X: Any) -> NDArray[Any]:
@@ -232,6 +251,10 @@ def _keys(X: Any) -> NDArray[Any]:
         return pd.util.hash_pandas_object(X, index=False).to_numpy()
     if X.dtype == object:
         return pd.util.hash_array(X)
+    if issparse(X):
+        ends = zip(X.indptr, X.indptr[1:], strict=False)
+        indices, data = X.indices.astype(np.int64), X.data
+        return np.array([hash((indices[a:b].tobytes(), data[a:b].tobytes())) for a, b in ends])
     return np.array([hash(row.tobytes()) for row in X])
 
 
@@ -367,7 +390,8 @@ _TOKEN_KINDS = {"crossed": _crossed_tokens, "moved": _moved_tokens, "drawn": _dr
 class Columns:
     """Contents of the columns of a table."""
 
-    numbers: FloatArray  # (n_samples, n_columns), NaN in columns with at most two values or texts
+    low: FloatArray  # minimum of each column; NaN in columns with at most two values or texts
+    high: FloatArray
     categories: list[int]  # positions of the columns of categories
     texts: list[int]
     norm: float | None  # common norm of all rows if they are embeddings
@@ -375,21 +399,21 @@ class Columns:
     @classmethod
     def of(cls, X: Any, declared: Sequence[int]) -> Self:
         """Classify the columns of an array or DataFrame; `declared` columns are categories."""
-        numbers = _numbers(X)
-        numbers[:, declared] = np.nan
+        low, high = _sparse_ranges(X) if issparse(X) else _ranges(X)
+        low[declared] = np.nan
         if not isinstance(X, pd.DataFrame):
-            return cls(numbers, [*declared], [], None if declared else _shared_norm(X, numbers))
+            return cls(low, high, [*declared], [], None if declared else _shared_norm(X, low))
         columns = [X.iloc[:, k] for k in range(X.shape[1])]
         texts = [k for k, c in enumerate(columns) if k not in declared and _is_text_column(c)]
         known = {k for k, column in enumerate(columns) if infer_dtype(column) in _CATEGORIES}
         norm = None
         if all(dtype.kind == "f" for dtype in X.dtypes) and not declared:
-            norm = _shared_norm(X.to_numpy(), numbers)
-        return cls(numbers, sorted(known.difference(texts).union(declared)), texts, norm)
+            norm = _shared_norm(X.to_numpy(), low)
+        return cls(low, high, sorted(known.difference(texts).union(declared)), texts, norm)
 
     def kinds(self) -> list[str]:
         """Kinds of alteration that apply to these columns."""
-        has_numbers = self.norm is None and not np.isnan(self.numbers).all()
+        has_numbers = self.norm is None and not np.isnan(self.low).all()
         needed = {"out_of_range": has_numbers, "unseen": self.categories}
         return [
             kind
@@ -398,8 +422,8 @@ class Columns:
         ]
 
 
-def _numbers(X: Any) -> FloatArray:
-    """Columns as floats; NaN in columns that are not numeric or that have at most two values."""
+def _ranges(X: Any) -> tuple[FloatArray, FloatArray]:
+    """Minimum and maximum of columns; NaN if not numeric, or with at most two values."""
     if not isinstance(X, pd.DataFrame):
         columns = np.array(X, dtype=np.float64)
     else:
@@ -409,15 +433,30 @@ def _numbers(X: Any) -> FloatArray:
             column = X.iloc[:, k].infer_objects()
             if is_numeric_dtype(column) and not is_bool_dtype(column):
                 columns[:, k] = column.to_numpy(dtype=float, na_value=np.nan)
-    columns[:, [len(np.unique(c[~np.isnan(c)])) <= 2 for c in columns.T]] = np.nan
-    return columns
+    low, high = np.full((2, X.shape[1]), np.nan)
+    some = [len(np.unique(c[~np.isnan(c)])) > 2 for c in columns.T]
+    low[some], high[some] = (f(columns[:, some], axis=0) for f in (np.nanmin, np.nanmax))
+    return low, high
 
 
-def _shared_norm(X: NDArray[Any], numbers: FloatArray) -> float | None:
+def _sparse_ranges(X: Any) -> tuple[FloatArray, FloatArray]:
+    """The same for sparse columns, which all have values."""
+    known = ~np.isnan(X.data)
+    pairs = np.unique(np.column_stack([X.indices[known], X.data[known]]), axis=0)
+    has_zero = np.bincount(X.indices, minlength=X.shape[1]) < X.shape[0]
+    n_values = np.bincount(pairs[:, 0].astype(int), minlength=X.shape[1]) + has_zero
+    rows = X.astype(np.float64)
+    low, high = (to_dense(f(axis=0)).ravel() for f in (rows.nanmin, rows.nanmax))
+    low[n_values <= 2] = np.nan
+    return low, high
+
+
+def _shared_norm(X: Any, low: FloatArray) -> float | None:
     """Common norm of all nonzero rows; None if norms differ or all columns are indicators."""
-    if X.dtype.kind != "f" or len(X) < 2 or np.isnan(numbers).all():
+    if X.dtype.kind != "f" or X.shape[0] < 2 or np.isnan(low).all():
         return None
-    norms = np.linalg.norm(np.asarray(X, dtype=np.float64), axis=1)
+    rows = X.astype(np.float64)
+    norms = sparse_norm(rows, axis=1) if issparse(X) else np.linalg.norm(rows, axis=1)
     norm = float(np.median(norms[norms > 0])) if norms.any() else 0.0
     same = np.abs(norms - norm) <= _SAME_NORM * norm
     return norm if norm > 0 and (same | (norms == 0)).all() else None
@@ -426,14 +465,21 @@ def _shared_norm(X: NDArray[Any], numbers: FloatArray) -> float | None:
 def _gathered(X: Any, rows: NDArray[np.intp]) -> Any:
     """Gather a table from row indices per column, (n, n_columns)."""
     if not isinstance(X, pd.DataFrame):
-        return X[rows, np.arange(X.shape[1])]
+        return to_dense(X[rows, np.arange(X.shape[1])])
     columns = {k: X.iloc[rows[:, k], k].reset_index(drop=True) for k in range(X.shape[1])}
     return pd.DataFrame(columns).set_axis(X.columns, axis=1)
 
 
 def _drawn(X: Any, n: int, random: Random) -> NDArray[np.intp]:
     """Draw a row index for each new row, repeated for all its columns, (n, n_columns)."""
-    return np.repeat(random.randint(len(X), size=(n, 1)), X.shape[1], axis=1)
+    return np.repeat(random.randint(X.shape[0], size=(n, 1)), X.shape[1], axis=1)
+
+
+def _sparse_rows(make: Maker, X: Any, n: int, random: Random) -> Any:
+    """Make sparse rows, some at a time; their number is even, as in `_some`."""
+    size = max(2, _CELLS_AT_ONCE // max(1, X.shape[1]) // 2 * 2)
+    parts = [type(X)(make(X, each.stop - each.start, random)) for each in gen_batches(n, size)]
+    return vstack(parts, format="csr")
 
 
 def _crossed(columns: Columns, X: Any, n: int, random: Random) -> Any:
@@ -443,7 +489,7 @@ def _crossed(columns: Columns, X: Any, n: int, random: Random) -> Any:
 
 
 def _shuffled(columns: Columns, X: Any, n: int, random: Random) -> Any:
-    rows = random.randint(len(X), size=(n, X.shape[1]))
+    rows = random.randint(X.shape[0], size=(n, X.shape[1]))
     return _with_norm(X, _gathered(X, rows), columns)
 
 
@@ -451,11 +497,11 @@ def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
     """Scale embeddings to the norm and clip them to ranges in turn; drop rows if that fails."""
     if columns.norm is None:
         return made
-    low, high = columns.numbers.min(axis=0), columns.numbers.max(axis=0)
     rows = np.asarray(made, dtype=np.float64)
-    # Columns with at most two values are not clipped; `numbers` contains NaN for these columns.
+    # Columns with at most two values are not clipped.
     low, high = (
-        np.where(np.isnan(bound), end, bound) for bound, end in ((low, -np.inf), (high, np.inf))
+        np.where(np.isnan(columns.low), end, bound)
+        for bound, end in ((columns.low, -np.inf), (columns.high, np.inf))
     )
     for _ in range(_PASSES):
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -480,10 +526,8 @@ def _some(
 
 
 def _out_of_range(columns: Columns, X: Any, n: int, random: Random) -> Any:
-    known = columns.numbers
-    numbers = np.flatnonzero(~np.isnan(known).all(axis=0))
-    low, high = np.full(X.shape[1], np.nan), np.full(X.shape[1], np.nan)
-    low[numbers], high[numbers] = (f(known[:, numbers], axis=0) for f in (np.nanmin, np.nanmax))
+    low, high = columns.low, columns.high
+    numbers = np.flatnonzero(~np.isnan(low))
     made = _gathered(X, _drawn(X, n, random))
     chosen = _some(numbers, made.shape, random)
     # Values below or above the range, at a distance of 0.1 to 10 times the width of the range.

@@ -7,9 +7,9 @@ import joblib
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.sparse import issparse
+from scipy.sparse import coo_array, csr_matrix, issparse
 from sklearn.base import clone
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import MultinomialNB
@@ -21,6 +21,7 @@ import skuq
 from skuq import QUAMClassifier
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool, make_token_pool
 from skuq.quam._pools import SEEN
+from skuq.validation import to_dense
 
 IMAGE_KINDS = ["moved", "warped", "halves", "overlaid", "erased", "inverted", "patches", "noise"]
 
@@ -42,10 +43,12 @@ EMBEDDINGS = RANDOM.normal(size=(200, 24)) * np.linspace(0.2, 1, 24)
 EMBEDDINGS /= np.linalg.norm(EMBEDDINGS, axis=1, keepdims=True)
 
 
+@pytest.mark.parametrize("form", [np.asarray, csr_matrix])
 @pytest.mark.parametrize("kind", ["crossed", "shuffled"])
-def test_crossed_and_shuffled_rows_take_each_column_from_one_of_some_rows(kind):
+def test_crossed_and_shuffled_rows_take_each_column_from_one_of_some_rows(kind, form):
     X = np.arange(200.0).reshape(20, 10)  # each number tells its row
-    made = make_pool(X, kinds=[kind], n_inputs=100, random_state=0)
+    with patch("skuq.quam._pools._CELLS_AT_ONCE", 70):  # sparse rows are made some at a time
+        made = to_dense(make_pool(form(X), kinds=[kind], n_inputs=100, random_state=0))
     np.testing.assert_array_equal(made % 10, np.tile(np.arange(10), (100, 1)))
     n_rows = [len(set(row)) for row in (made // 10).tolist()]
     assert set(n_rows) == {2} if kind == "crossed" else np.mean(n_rows) > 6
@@ -298,13 +301,14 @@ def test_a_pool_without_unseen_categories_is_tried_whatever_error_refuses_them()
     assert (quam.fit(X, np.arange(40) % 7 > 2).predict_uncertainty(X).epistemic > 0).all()
 
 
+@pytest.mark.parametrize("in_a_step", [True, False])
 @pytest.mark.parametrize("learner", [MultinomialNB(), DecisionTreeClassifier(max_depth=2), Ridge()])
-def test_rows_that_a_step_makes_sparse_stay_sparse(learner):
+def test_sparse_rows_stay_sparse(learner, in_a_step):
     regression, seen = isinstance(learner, Ridge), []
     quam = skuq.QUAMRegressor(noise=0.1) if regression else QUAMClassifier(search=RefitSearch())
     y = np.arange(len(TEXTS)) / 7 if regression else Y
     dense = FunctionTransformer(lambda rows: rows.toarray(), accept_sparse=True)
-    fit = type(learner).fit
+    words, fit = TfidfVectorizer().fit(TEXTS), type(learner).fit
 
     def watched(self, X, *args, **kwargs):
         seen.append(issparse(X))
@@ -312,15 +316,47 @@ def test_rows_that_a_step_makes_sparse_stay_sparse(learner):
 
     found = []
     for steps in ([], [dense]):
-        estimator = make_pipeline(TfidfVectorizer(), *steps, learner)
-        quam = clone(quam).set_params(estimator=estimator, random_state=0)
+        before = make_pipeline(words, *steps)
+        given = make_pipeline(before, learner) if in_a_step else learner
+        quam = clone(quam).set_params(estimator=given, random_state=0)
+        X, new = (rows if in_a_step else before.transform(rows) for rows in (TEXTS, NEW))
         with patch.object(type(learner), "fit", watched):
-            fitted = quam.fit(TEXTS, y).search_pool(TEXTS[:9])
-        found.append(fitted.predict_uncertainty(NEW).parts)
+            fitted = quam.fit(X, y).search_pool(X[:9])
+        found.append(fitted.predict_uncertainty(new).parts)
         assert {*seen} == {not steps}
         seen.clear()
     if not regression:  # whose planes are drawn among the main directions of sparse rows
         np.testing.assert_allclose(*found, atol=1e-9)
+
+
+@pytest.mark.parametrize("norm", [False, True])
+@pytest.mark.parametrize("form", [csr_matrix, coo_array])
+@pytest.mark.parametrize("dtype", [float, np.int32])
+def test_sparse_pools_equal_dense_ones(dtype, form, norm):
+    random = np.random.default_rng(0)
+    X = np.where(random.random((60, 8)) < 0.4, random.integers(-9, 9, (60, 8)), 0).astype(dtype)
+    X[:, 0] = np.minimum(np.abs(X[:, 0]), 1)  # an indicator
+    if norm:
+        X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
+    if dtype is float:
+        X[:9, 1] = X[:40, 2] = np.nan
+    rows = np.insert(X, 3, 0, axis=1)  # a column without values
+    made = make_pool(form(rows), categories=[5], random_state=0)
+    expected = make_pool(X, categories=[4], random_state=0)
+    np.testing.assert_array_equal(made.toarray(), np.insert(expected, 3, 0, axis=1))
+    assert made.tocsr().indices.dtype == np.int32  # trees refuse others
+
+
+def test_wide_sparse_rows_are_never_dense():
+    X, dense = HashingVectorizer(n_features=2**13).transform(SENTENCES), csr_matrix.toarray
+
+    def of_few_columns(self, *args, **kwargs):
+        assert self.shape[1] < 20  # those with words
+        return dense(self, *args, **kwargs)
+
+    with patch.object(csr_matrix, "toarray", of_few_columns):
+        quam = QUAMClassifier(LogisticRegression(), random_state=0).fit(X, np.arange(60) % 2)
+        assert (quam.predict_uncertainty(X[:5]).epistemic > 0).all()
 
 
 def test_words_are_explained_one_by_one(reader):
