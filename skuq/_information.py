@@ -1,9 +1,9 @@
 """Entropies and divergences of categorical and normal distributions, for numpy and torch.
 
-All results are in nats. Categorical distributions are passed as log-probabilities with the classes
-on the last axis, which results lack; a class of probability zero (log-probability minus infinity)
-contributes zero. Normal distributions are passed as mean and variance, elementwise. Equations are
-those of Schweighofer et al., NeurIPS 2023.
+All results are in nats. Categorical distributions are passed as log-probabilities. Their last axis
+holds the classes, and functions sum over it; a class of probability zero (log-probability minus
+infinity) contributes zero. Normal distributions are passed as mean and variance, elementwise.
+Equations are those of Schweighofer et al., NeurIPS 2023.
 """
 
 import math
@@ -115,8 +115,8 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
     """Expected entropy, and expected KL divergence over all pairs of models.
 
     The sum is the expected cross-entropy of two models drawn independently from the posterior.
-    Infinite if one model assigns probability 0 to a class that another model holds possible. Shapes
-    as in `decompose_expected`. Schweighofer et al., "On Information-Theoretic Measures of
+    It is infinite if one model assigns probability 0 to a class and another does not. Shapes are
+    those of `decompose_expected`. Schweighofer et al., "On Information-Theoretic Measures of
     Predictive Uncertainty", UAI 2025.
     """
     xp = array_namespace(log_proba)

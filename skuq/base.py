@@ -117,7 +117,7 @@ class Uncertainty:
         return cls.from_parts(*decompose_expected(log_proba, weights))
 
     def part_or_total(self, part: str) -> FloatArray:
-        """Return one part by name, (n_samples,), with the total in rows where that part is NaN.
+        """Return one part by name, (n_samples,); the total replaces NaN.
 
         Use it to rank inputs, as `UncertaintyMixin.score_samples` does.
         """
@@ -237,8 +237,8 @@ class UncertaintyMixin(DeviceMixin):
     def score_samples(self: Any, X: Any) -> FloatArray:
         """Score inputs for out-of-distribution detection: minus the epistemic uncertainty.
 
-        If that is not measured, it is minus the total. Inputs with lower scores, (n_samples,), are
-        more likely out-of-distribution.
+        If the epistemic part is not measured, the score is minus the total. Inputs with lower
+        scores, (n_samples,), are more likely out-of-distribution.
         """
         scores: FloatArray = -self.predict_uncertainty(X).part_or_total("epistemic")
         return scores
@@ -259,8 +259,8 @@ def with_index_of(X: Any, result: Result) -> Result:
 def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     """Predict uncertainty with any fitted estimator that wraps an estimator of skuq.
 
-    Wrappers are removed, and transformers before the estimator inside are applied to `X`. Supported
-    are scikit-learn's `Pipeline`, search objects (such as `GridSearchCV`, with ``refit``),
+    Wrappers are removed, and the transformers of pipelines are applied to `X`. The supported
+    wrappers are scikit-learn's `Pipeline`, search objects (`GridSearchCV` etc., with ``refit``),
     `FrozenEstimator`, `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
     `SelfTrainingClassifier`, `RFE`/`RFECV`, `CalibratedClassifierCV` around a single model (the
     result is that before recalibration), and `TransformedTargetRegressor` if it scales its target

@@ -26,7 +26,7 @@ except ImportError:  # on Windows
 def with_gradients() -> Iterator[None]:
     """Compute gradients, and create tensors on the CPU, whatever modes of torch the user has set.
 
-    Decorates what trains or searches: users may call it inside `torch.no_grad` or
+    For methods that train or search: users may call these inside `torch.no_grad` or
     `torch.inference_mode`, or after `torch.set_default_device`.
     """
     torch = sys.modules.get("torch")
@@ -83,7 +83,7 @@ class _PickledOnCPU:
 
 
 def on_cpu(value: Any) -> Any:
-    """Copy modules and estimators, also in containers, to the CPU; returns what is there itself."""
+    """Copy modules and estimators, also in containers, to the CPU, unless they are there."""
     if is_module(value):
         tensors = chain(value.parameters(), value.buffers())
         there = all(tensor.device.type == "cpu" for tensor in tensors)

@@ -1,7 +1,7 @@
-"""Which columns make a row uncertain or unusual, and which words a text.
+"""Columns that make a row, and words that make a text, uncertain or unusual.
 
 A column or word contributes the mean decrease in uncertainty when typical training rows or texts
-replace its value. Independently of any model, a value is unsupported if training rows lack it.
+replace its value. A value is unsupported, for any model, if it does not occur in training rows.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SEPARATOR = "; "
 N_COLUMNS = 3  # number of columns or words that are named
 N_TYPICAL = 20  # number of training inputs whose columns or words are inserted into an input
 MOST_COLUMNS = 100  # largest width of a table whose columns `UnusualParts` names
-ALL_DIFFERENT = 50  # texts of a column with more rows, none of them repeated, are names
+ALL_DIFFERENT = 50  # a column with more rows than this holds names if its texts all differ
 ROUNDING = 1e-6  # relative tolerance for numbers at the ends of a range
 FAR = 0.5  # largest distance from the range of a supported number, divided by the range's width
-CELLS_AT_ONCE = 2**22  # of the changed rows that are evaluated together
+CELLS_AT_ONCE = 2**22  # largest number of cells in changed rows that are evaluated together
 SMALLEST_SHARE = 0.05  # of the epistemic uncertainty; smaller contributions are not reported
 
 
@@ -105,7 +105,7 @@ class TrainingValues:
         beyond, values = margin * (high - low) + rounding, np.full(X.shape, np.nan)
         numbers = [name in self.lowest for name in X.columns]
         found = X.loc[:, numbers]
-        if not all(map(is_numeric_dtype, found.dtypes)):  # such as booleans, which are texts here
+        if not all(map(is_numeric_dtype, found.dtypes)):  # booleans, for example, are texts
             found = found.apply(pd.to_numeric, errors="coerce")
         values[:, numbers] = found.to_numpy(dtype=float, na_value=np.nan)
         marks = (values < low - beyond) | (values > high + beyond)
@@ -136,18 +136,18 @@ def explain_rows(
 ) -> tuple[FloatArray, FloatArray]:
     """Epistemic uncertainty, (n_rows,), and its mean decrease when one column takes typical values.
 
-    Rows may be encoded; `inputs` are then the positions of the inputs of each column.
+    If rows are encoded, `inputs` lists the positions of the numbers that encode each column.
     """
     if isinstance(X, pd.DataFrame):
         return _explain_table(X, typical, epistemic)
     inputs = [[k] for k in range(X.shape[1])] if inputs is None else inputs
     own, contribution = np.empty(len(X)), np.empty((len(X), len(inputs)))
-    X = X.astype(np.result_type(X, typical))  # which can also represent the typical values
+    X = X.astype(np.result_type(X, typical))  # a type for both
     repeated, values = np.repeat(X, len(typical), axis=0), np.tile(typical, (len(X), 1))
     n_at_once = max(1, CELLS_AT_ONCE // max(1, repeated.size))
     for start in range(0, len(inputs), n_at_once):
         some = inputs[start : start + n_at_once]
-        # Many columns at once, because evaluating few rows takes nearly as long as many.
+        # Change many columns at once: evaluating few rows takes nearly as long as many.
         rows = np.concatenate([X, *[repeated] * len(some)])
         changed = rows[len(X) :].reshape(len(some), *repeated.shape)
         for each, positions in zip(changed, some, strict=True):
@@ -161,8 +161,8 @@ def explain_rows(
 def _explain_table(
     X: pd.DataFrame, typical: Any, epistemic: Statistic
 ) -> tuple[FloatArray, FloatArray]:
-    # Each column is evaluated alone, since its type may depend on all of its values, and beside the
-    # original rows in a batch of the same size: a column without effect then contributes exactly 0.
+    # Change one column at a time, since its type may depend on all of its values. The original rows
+    # are a batch of the same size, so that a column without effect contributes exactly 0.
     repeated = X.iloc[np.repeat(np.arange(len(X)), len(typical))].reset_index(drop=True)
     values = np.tile(np.arange(len(typical)), len(X))
     before, contribution = epistemic(repeated), np.empty(X.shape)
@@ -184,7 +184,7 @@ def words_of(texts: NDArray[Any]) -> NDArray[Any]:
 def explain_texts(
     X: NDArray[Any], typical: NDArray[Any], epistemic: Statistic
 ) -> tuple[FloatArray, FloatArray]:
-    """The same for texts and their words: (n_texts,), (n_texts, n_words)."""
+    """Like `explain_rows`, for words of texts: arrays (n_texts,) and (n_texts, n_words)."""
     own, words = epistemic(X), words_of(X)
     others = [split for text in typical if (split := str(text).split())]
     contribution = np.zeros(words.shape)
@@ -255,9 +255,9 @@ class Explanation:
 def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Explanation:
     """Attribute the epistemic uncertainty of inputs to their columns, or to the words of texts.
 
-    One column at a time is replaced by the values of some training rows, or one word by words of
-    some training texts; its contribution is the mean decrease in epistemic uncertainty. A column
-    that the model does not use contributes 0.
+    Values of some training rows replace one column at a time, or words of some training texts one
+    word at a time. Its contribution is the mean decrease in epistemic uncertainty: 0 for a column
+    that the model does not use.
 
     Parameters
     ----------
@@ -363,8 +363,8 @@ def explained(
     """Name up to three columns, with their values, that make each row uncertain.
 
     Columns marked in `unsupported` come first, because an unsupported value may mask the
-    contributions of other columns. `rows` are what `epistemic` gets, if not the table itself, and
-    `inputs` the positions of the columns in them.
+    contributions of other columns. `epistemic` receives `rows` (default: the table), in which the
+    columns have the positions `inputs`.
     """
     if not len(table):
         return []
@@ -397,7 +397,7 @@ class UnusualParts:
     def of(
         cls, X: Any, random: np.random.RandomState, names: Any, *, are_columns: bool
     ) -> UnusualParts | None:
-        """Create from training inputs; None if they are neither texts nor tables of few columns."""
+        """Create from training inputs: texts, or a table of few columns; None for other inputs."""
         rows = random.permutation(_num_samples(X))[:N_TYPICAL]
         if is_texts(X):
             texts = np.asarray(X, dtype=object)

@@ -26,9 +26,9 @@ from skuq.wrappers import unwrap
 
 SAMPLES_PER_FEATURE = 5  # minimum for estimating a covariance without shrinkage
 BATCH_SIZE = 8192  # number of rows whose features are in memory at once
-MANY_ROWS = 20_000  # nearest rows are searched for in a part of so many rows
+MANY_ROWS = 20_000  # with this many rows, nearest rows are searched for in cells
 _N_CELLS = 12  # number of cells in which the neighbours of a row are searched
-_SMALLEST_VARIANCE = 1e-6  # relative to the largest, of a covariance that is not shrunk
+_SMALLEST_VARIANCE = 1e-6  # a covariance is shrunk if its smallest/largest variance is lower
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
 
@@ -54,7 +54,7 @@ def feature_encoder(X: Any) -> Any:
         parts = [("numbers", scaled, numbers), ("texts", indicators, texts)]
         return TableEncoder(ColumnTransformer(parts).fit(table))
     rows = X.reshape(len(X), -1)
-    # Medians take several copies: those of random rows, if these have values in all columns.
+    # Medians need several copies, so compute them on random rows if no column of these is empty.
     some = rows[np.random.default_rng(0).permutation(len(rows))[: BATCH_SIZE // 4]]
     lacking = rows.dtype.kind == "f" and np.isnan(some).all(axis=0).any()
     return imputer.fit(rows if lacking else some)
@@ -186,7 +186,7 @@ def nearest_others(rows: NDArray[Any], n_neighbors: int) -> IntArray:
     )
     centres = NearestNeighbors(n_neighbors=_N_CELLS).fit(means.cluster_centers_)
     cells = centres.kneighbors(rows, return_distance=False)
-    # Rows in the order of their cells: those that search in a cell, and those that are in it.
+    # For each cell, the rows whose neighbours are searched for in it, and the rows inside it.
     searching, inside = (
         np.split(
             np.argsort(each, kind="stable"), np.bincount(each, minlength=n_cells).cumsum()[:-1]
@@ -194,7 +194,7 @@ def nearest_others(rows: NDArray[Any], n_neighbors: int) -> IntArray:
         for each in (cells.ravel(), cells[:, 0])
     )
     distance = np.full((n_rows, n_neighbors), np.inf, np.float32)
-    found = np.repeat(np.arange(n_rows)[:, None], n_neighbors, axis=1)  # itself if there are none
+    found = np.repeat(np.arange(n_rows)[:, None], n_neighbors, axis=1)  # the row itself if none
     for row, members in zip(searching, inside, strict=True):
         row, members = row // _N_CELLS, members[:: 1 + len(members) // (8 * n_cells)]
         if not len(members):
@@ -288,7 +288,7 @@ def fit_whitening(
 def _shrunk(sample: FloatArray, fourth: float, n_samples: float) -> FloatArray:
     """Shrink the covariance of rows around 0 towards a multiple of the identity.
 
-    `fourth` is the sum of the fourth powers of the rows' lengths, and `n_samples` of the weights.
+    `fourth` is the sum of the fourth powers of row lengths, `n_samples` the sum of the weights.
     Ledoit, Wolf, "A Well-Conditioned Estimator for Large-Dimensional Covariance Matrices", Journal
     of Multivariate Analysis 88, 2004, Lemma 3.2 to 3.4; a row of weight 2 counts as two samples.
     scikit-learn's `LedoitWolf` does not accept weights.

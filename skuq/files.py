@@ -46,10 +46,10 @@ def write_atomically(path: str | os.PathLike[str], content: str | bytes) -> Path
 
 @contextmanager
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield an unused path in the same folder, which replaces the given path after the block.
+    """Yield an unused path in the same folder; what the block writes there replaces `path`.
 
-    The block creates a file, or a folder if there is nothing at the path. If it raises, or the
-    process dies, a file at the path is unchanged. A file that is replaced keeps its mode, and a
+    The block creates a file, or a folder if nothing exists at `path`. If the block raises, or the
+    process dies, a file at `path` is unchanged. A file that is replaced keeps its mode, and a
     link stays a link.
     """
     target = Path(os.path.realpath(path))
@@ -60,7 +60,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.exists() and not target.is_file():  # such as a device
         raise OSError(f"{path} exists and is not a regular file.")
     for left in target.parent.glob(f".{glob.escape(target.name)}.{12 * '?'}.partial"):
-        with suppress(OSError):  # what a process left that was killed more than a day ago
+        with suppress(OSError):  # left by a process that was killed more than a day ago
             if left.is_file() and time.time() - left.stat().st_mtime > DAY:
                 left.unlink()
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.partial")
@@ -78,7 +78,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
-    """`atomic_path` for several files: if one of them cannot be replaced, all are as before."""
+    """`atomic_path` for several files: if one of them cannot be replaced, none is changed."""
     targets = [Path(os.path.realpath(path)) for path in paths]
     before = [target.read_bytes() if target.is_file() else None for target in targets]
     try:
@@ -109,10 +109,10 @@ class StoredError(ValueError):
 
 
 def untrusted(path: Any, instead: str = "") -> str:
-    """Why pickled objects are not loaded without trust."""
+    """Reason why pickled objects are not loaded without trust."""
     return (
-        f"{path} is loaded as pickled objects, which run code of whoever made them. If you trust "
-        f"it as you would trust a program, say so (`trust=True`). {instead}".rstrip()
+        f"Loading {path} unpickles objects, which runs code of whoever made them. If you trust the "
+        f"file as you would trust a program, say so (`trust=True`). {instead}".rstrip()
     )
 
 
@@ -165,7 +165,7 @@ def to_stored(value: Any) -> Any:
         return kind(map(to_stored, value))
     if isinstance(value, pd.DataFrame):
         return {MARK: "pandas.frame", "columns": {n: c.to_numpy() for n, c in value.items()}}
-    if getattr(value, "is_categorical_", "") is None:  # of scikit-learn's boosted trees on bins
+    if getattr(value, "is_categorical_", "") is None:  # histogram boosting
         # Each of the many small arrays of single trees would take a millisecond to load.
         trees, bare = [*chain(*value._predictors)], copy(value)
         bare._predictors = [[None] * len(value._predictors[0])]
@@ -301,7 +301,7 @@ def _trees(estimator: Any, nodes: NDArray[Any], sizes: NDArray[Any]) -> Any:
 
     if nodes.dtype != PREDICTOR_RECORD_DTYPE or (sizes < 1).any() or sizes.sum() != len(nodes):
         raise StoredError("The nodes of the trees do not have the stated sizes.")
-    # scikit-learn follows nodes without looking where they lead.
+    # scikit-learn follows nodes without checking where they lead.
     own = np.arange(len(nodes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     size = np.repeat(sizes, sizes)
     leads = [(nodes[side] > own) & (nodes[side] < size) for side in ("left", "right")]
@@ -356,7 +356,7 @@ def _is_of(value: Any, hint: Any) -> bool:
         return _is_of(value, of[0])
     if origin in (Union, UnionType):
         return any(_is_of(value, each) for each in of)
-    # Since NumPy 2.5, `NDArray[...]` is an alias of its own; before, it was `np.ndarray[...]`.
+    # Since NumPy 2.5, the origin of `NDArray[...]` is `NDArray`; before, `np.ndarray`.
     if origin in (NDArray, np.ndarray):
         scalar = of[0] if origin is NDArray else get_args(of[1])[0]
         of_any_kind = scalar is Any or not isinstance(scalar, type)

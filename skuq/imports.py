@@ -1,8 +1,8 @@
 """Imports: of optional packages, of public names on first use, and of registered estimators.
 
-Estimators are found among the plugins, the entry points of the group ``skuq.estimators``, in which
-built-in and third-party estimators are registered alike. A plugin is imported on first use. If the
-import fails, the error names the plugin, and other plugins remain usable.
+Estimators, both built-in and third-party, are plugins: entry points of the group
+``skuq.estimators``. A plugin is imported on first use. If the import fails, the error names the
+plugin, and other plugins remain usable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 def shown(value: object, length: int | None = 300) -> str:
     """One line of at most `length` characters for a value that others chose.
 
-    Controls and directional characters are escaped: a line could imitate a verdict of ours.
+    Control and directional characters are escaped; they could make it look like a verdict of skuq.
     """
     text = str(value)
     text = text if length is None or len(text) <= length else f"{text[:length]}..."
@@ -30,7 +30,7 @@ def shown(value: object, length: int | None = 300) -> str:
 
 
 def import_optional(module: str, extra: str | None) -> ModuleType:
-    """Import a module, or raise an error that names the `extra` (None: of the core) to install."""
+    """Import a module; an error names the `extra` to install (None: a core dependency)."""
     package = module.partition(".")[0]
     try:
         return import_module(module)
@@ -196,7 +196,7 @@ def discover() -> list[Plugin]:
 def all_estimators() -> list[tuple[str, type]]:
     """List all built-in and third-party estimators that can be loaded.
 
-    They are pairs of name and class, sorted by name. A `PluginWarning` names each plugin that
+    The list contains pairs (name, class), sorted by name. A `PluginWarning` names each plugin that
     cannot be loaded, and the reason.
 
     Examples

@@ -14,7 +14,7 @@ from skuq.validation import as_array, check_same_length, checked_labels, floats,
 
 
 def as_text(value: Any) -> str:
-    """Convert to text; whole floats as integers: pandas stores integers with gaps as floats."""
+    """Convert to text, 2.0 to "2": pandas stores integers as floats if some are missing."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
 
 
 def probability_columns(classes: NDArray[Any]) -> list[str]:
-    """Column names for probabilities, such as ``p(yes)``; no others in results contain brackets."""
+    """Column names for probabilities, such as ``p(yes)``."""
     # `tolist` would convert dates to integers.
     labels = list(classes) if classes.dtype.kind == "M" else classes.tolist()
     return [f"p({as_text(label)})" for label in labels]
@@ -61,8 +61,8 @@ def column_names(table: Any) -> list[Any] | None:
 def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any] | None:
     """Labels, (n_columns,), of columns named ``yes`` or ``p(yes)``; None if there are none.
 
-    Each of the `known` labels must have a column. None, too, if a name cannot be converted to the
-    type of the labels.
+    Each of the `known` labels must have a column, and each name must be convertible to the type of
+    the labels; otherwise, None.
     """
     texts = list(map(as_text, names))
     of_text = {str(label): label for label in known.tolist()}
@@ -117,7 +117,7 @@ def amount(number: float) -> str:
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Positions of labels among distinct classes; ValueError, which says `name`, for others."""
+    """Positions of labels among distinct classes; a ValueError on `name` for unknown labels."""
     codes = positions_of(labels, classes)
     unknown = labels[codes < 0]
     if len(unknown):
@@ -246,7 +246,7 @@ def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
-    """Values, and labels of columns; `known` are `classes` if `stated`, else those in the data."""
+    """Values, and labels of columns; `known` are `classes` if `stated`, else labels in the data."""
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)
     if names is None:
@@ -299,7 +299,7 @@ def decimals_of(proba: NDArray[Any]) -> int | None:
     precision = float(np.finfo(proba.dtype).eps)
     for decimals in range(1, _MOST_DECIMALS + 1):
         scaled = proba * proba.dtype.type(10**decimals)
-        # Usually some of the first 100 values have more decimals, and the others need no test.
+        # Test 100 values first: if one of them has more decimals, the others need no test.
         if all(
             bool((np.abs(part - np.round(part)) <= precision * 10**decimals).all())
             for part in (scaled[:100], scaled)

@@ -112,7 +112,7 @@ def predicted_gaussian(estimator: Any, X: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _walk_to(call: str, estimator: Any, X: Any) -> tuple[Any, Any]:
-    """Unwrap down to the estimator with a method, whose call names a parameter that it needs."""
+    """Unwrap to the estimator whose method accepts `call`, such as ``predict(X, return_std)``."""
     method = call.partition("(")[0]
 
     def has(inside: Any) -> bool:

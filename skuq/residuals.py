@@ -48,9 +48,9 @@ _FORMS = [(leaf, by_size) for leaf in (10, 20) for by_size in (False, True)]
 class ResidualForest:
     """Quantile regression forest of residuals.
 
-    `residuals` of training rows are in ascending order, with their `weight`, their `leaves`
-    (n_rows, n_trees), numbered over all trees, and whether they are `in_bag` of each tree. `rows`
-    are their positions in the arguments of `fit`, `codes` their groups.
+    Training rows are sorted by `residuals`. Each has a `weight`, `leaves` (n_rows, n_trees), which
+    are numbered over all trees, and a flag for each tree, whether the row is `in_bag`. `rows` are
+    positions in the arguments of `fit`, and `codes` are groups.
     """
 
     forest: RandomForestRegressor
@@ -79,7 +79,7 @@ class ResidualForest:
         forests = [grow(rows[:_MOST_COMPARED], *form) for form in _FORMS]
         scores = [forest._out_of_bag_score() for forest in forests]
         best = min(range(len(scores)), key=scores.__getitem__)
-        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # the compared forests had all rows
+        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # they were fitted to all rows
             return forests[best]
         return grow(rows[:MAX_ROWS], *_FORMS[best])
 
@@ -139,7 +139,7 @@ class ResidualForest:
         return found
 
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
-        """Quantiles for the rows of `residuals`, (n_rows, n_levels), without their own group."""
+        """Quantiles for the training rows, (n_rows, n_levels), from rows of other groups."""
         found = np.empty((len(self.residuals), len(levels)))
         share = self._share_of_leaves()
         for part in gen_batches(len(found), _AT_ONCE):
@@ -271,7 +271,7 @@ def widened(
 
 
 def interpolated(quantiles: FloatArray, levels: FloatArray, new_levels: FloatArray) -> FloatArray:
-    """Interpolate quantiles, (n_rows, n_levels), linearly at new levels, clipped to the known."""
+    """Interpolate quantiles, (n_rows, n_levels), linearly; new levels are clipped to `levels`."""
     new_levels = np.clip(new_levels, levels[0], levels[-1])
     upper = np.clip(np.searchsorted(levels, new_levels), 1, len(levels) - 1)
     share = (new_levels - levels[upper - 1]) / (levels[upper] - levels[upper - 1])

@@ -51,7 +51,7 @@ class Pipeline(sklearn_pipeline.Pipeline):
 def make_pipeline(
     *steps: Any, memory: Any = None, transform_input: Any = None, verbose: bool = False
 ) -> Pipeline:
-    """Build a `skuq.Pipeline`, as `sklearn.pipeline.make_pipeline` does its own."""
+    """Build a `skuq.Pipeline`; counterpart of `sklearn.pipeline.make_pipeline`."""
     named = sklearn_pipeline.make_pipeline(*steps).steps
     return Pipeline(named, memory=memory, transform_input=transform_input, verbose=verbose)
 
@@ -163,7 +163,7 @@ class _PredictsUncertainty(BaseEstimator):
 
 
 class _PredictsProbabilities(_PredictsUncertainty):
-    """Estimator whose `predict` returns probabilities and codes of decisions, as `labels`."""
+    """Estimator whose `predict` returns probabilities of `labels` and codes of decisions."""
 
     def __init__(self, estimator: Any, labels: NDArray[Any]):
         super().__init__(estimator)
@@ -181,7 +181,7 @@ class _PredictsProbabilities(_PredictsUncertainty):
 def fold_splits(
     n_folds: int, y: NDArray[Any], codes: IntArray | None, *, stratify: bool, seed: int
 ) -> list[tuple[IntArray, IntArray]]:
-    """Training and test rows of shuffled folds; rows of a group, numbered by `codes`, share one."""
+    """Training and test rows of shuffled folds; rows with equal `codes` (groups) share a fold."""
     name = f"{'Stratified' * stratify}{'Group' * (codes is not None)}KFold"
     n_folds = n_folds if codes is None else min(n_folds, len(np.unique(codes)))
     folds = getattr(model_selection, name)(n_folds, shuffle=True, random_state=seed)
@@ -190,7 +190,7 @@ def fold_splits(
 
 
 def target_encoder(regression: bool, seed: int) -> TargetEncoder:
-    """Encoder of categories by target means, of rows in other folds in `fit_transform`."""
+    """Encoder of categories by target means; `fit_transform` uses the means of other folds."""
     kind = "continuous" if regression else "auto"
     if TargetEncoder().shuffle is True:  # before scikit-learn 1.9
         return TargetEncoder(target_type=kind, random_state=seed)

@@ -46,7 +46,7 @@ def check_n_bins(n_bins: Any) -> None:
 
 
 def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
-    """scikit-learn's function, which does not name repeated columns, dates and missing labels."""
+    """scikit-learn's function, with clear errors for repeated columns, dates, missing labels."""
     columns = [] if isinstance(X, np.ndarray) else list(getattr(X, "columns", ()))
     if twice := [name for name in columns if columns.count(name) > 1]:
         raise ValueError(f"`X` has more than one column named {twice[0]!r}; rename or drop one.")
@@ -83,14 +83,14 @@ def kind_of(values: Any) -> str:
 
 
 def like_fitted(owner: Any, X: Any) -> Any:
-    """Rows in the form in which they were fitted: a table of named columns, or an array."""
+    """Rows in the form that `fit` received: a table of named columns, or an array."""
     names, is_table = getattr(owner, "feature_names_in_", None), isinstance(X, pd.DataFrame)
     if is_table and names is not None and {*X.columns} == {*names}:
         return X
     if issparse(X) and names is not None:
         X = X.toarray()
     elif is_table or kind_of(X) == "b":
-        with suppress(TypeError, ValueError):  # of text
+        with suppress(TypeError, ValueError):  # raised for text
             X = X.to_numpy(np.float64, na_value=np.nan) if is_table else X.astype(np.float64)
     return with_names(owner, X) if kind_of(X) in ("i", "u", "f") else X
 
@@ -454,11 +454,11 @@ def independent_counts(
 
 
 def repeated_rows(n_repeated: int, of: str = "") -> str:
-    """Say in a sentence that some rows are copies."""
+    """Note that some rows occur more than once."""
     return (
         f"{n_repeated} rows{of} occur more than once. If they are copies, remove them; if they "
-        "belong together, state their groups. Each counts as a case of its own, so that results "
-        "look surer than they are."
+        "belong together, state their groups. Each counts as an independent case, so results look "
+        "more certain than they are."
     )
 
 

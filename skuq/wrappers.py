@@ -64,9 +64,9 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
 def walk_to(
     estimator: Any, X: Any, has: Callable[[Any], bool], missing: Callable[[list[str]], str]
 ) -> tuple[Any, Any]:
-    """Unwrap a fitted estimator until `has` is true for the estimator inside; transform `X` for it.
+    """Unwrap a fitted estimator until `has` is true of the estimator inside; transform `X`.
 
-    `missing` makes the message of the error from the names of the classes that were visited.
+    `missing` returns an error message that names the classes of the visited estimators.
     """
     if isinstance(estimator, type):
         raise TypeError(f"Expected a fitted estimator, got the class {estimator.__name__} itself.")
@@ -96,7 +96,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
     if is_instance_of(estimator, *FIXED):
-        # `estimator_` is missing before `fit`, when one around a fitted model can predict already.
+        # Around a fitted model, a threshold can predict before `fit`, which sets `estimator_`.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
     if _is_wrapper(estimator):
         check_is_fitted(estimator)
@@ -124,7 +124,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
 
 
 def has_threshold(estimator: Any) -> bool:
-    """Whether this chooses between two classes by a threshold of its own."""
+    """Whether this is a meta-estimator that chooses between two classes by a threshold."""
     return is_instance_of(estimator, *FIXED) or is_instance_of(estimator, *TUNED)
 
 
@@ -160,7 +160,7 @@ def is_target_transformer(estimator: Any) -> bool:
 def is_search(estimator: Any) -> bool:
     """Whether this is a search such as `GridSearchCV` (not `LogisticRegressionCV`)."""
     has_all = all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
-    return has_all and not is_instance_of(estimator, *TUNED)  # which tunes a threshold only
+    return has_all and not is_instance_of(estimator, *TUNED)  # it tunes only a threshold
 
 
 def is_fitted(estimator: Any) -> bool:
@@ -202,10 +202,10 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
 
 
 def copied(estimator: Any) -> Any:
-    """Deep copy; or the object itself, which is only called, if it holds such as a connection."""
+    """Deep copy, or the object itself (skuq only calls it) if it holds a connection, say."""
     try:
         return deepcopy(estimator)
-    except Exception:  # objects raise any error for what cannot be copied
+    except Exception:  # objects that cannot be copied may raise any error
         return estimator
 
 

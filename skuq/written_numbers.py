@@ -20,9 +20,9 @@ from skuq.labels import as_text
 
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
-# A column with at most so many numbers is categorical if another text occurs more than once.
+# A column with at most this many distinct numbers is categorical if another text is repeated.
 CATEGORIES = 20
-# Largest fraction of texts that are not numbers among the non-missing cells of a column of numbers.
+# In a column of numbers, at most this fraction of the non-missing cells are other texts.
 FEW = 0.05
 # Words for missing values in any column, from the documentation of pandas.
 MISSING_WORDS = frozenset(
@@ -133,8 +133,8 @@ class NumberFormat:
 def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat | None:
     """Detect the number format of a column of text; None if too few texts are numbers.
 
-    `decimal` is the decimal mark of the file, for ambiguous numbers such as 1,234: "" if the file
-    is ambiguous too; None, for a table, means ".". Texts that all consist of digits are codes.
+    `decimal`, the decimal mark of the file, decides ambiguous numbers such as 1,234; it is "" if
+    the file is ambiguous too. Without a file (None), it is ".". Texts of digits alone are codes.
     """
     values = column.dropna()
     if not may_be_read(values):
@@ -167,7 +167,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
 
 
 def common_mark(columns: Iterable[pd.Series]) -> str:
-    """Decimal mark of all columns of text that can only be read with one mark; "" without any."""
+    """Decimal mark that columns of text require; "" if no column requires one, or they differ."""
     marks = set()
     for column in columns:
         texts = texts_of(column.dropna())[0]
