@@ -25,7 +25,7 @@ from skuq.quam import PointwiseSearch
 
 CENTRES = np.array([[-4, -2], [4, -2], [0, 2 * np.sqrt(2)]])
 N_EACH, VARIANCE, POINT = 21, 1.5, [[-6.0, 2.0]]
-LAYERS, WEIGHT_DECAY = (2, 10, 10, 3), 0.01
+LAYERS, WEIGHT_DECAY, N_STEPS = (2, 10, 10, 3), 0.01, 500
 N_MEMBERS, N_PASSES, DROPOUT = 50, 1000, 0.2
 
 
@@ -50,7 +50,7 @@ def likely(posterior: Posterior, target: int, given: float, seed: int) -> tuple[
     )
     found = []
     for each in range(5):
-        net = both.mode(1000 * seed + each)
+        net = both.mode(1000 * seed + each, n_steps=N_STEPS)
         p = net(torch.tensor(POINT)).softmax(-1)[0, target]
         found.append((float(p), float(posterior.misfit(net(posterior.X))) - given))
     probability, nats = np.median(found, axis=0)
@@ -61,10 +61,13 @@ def measure(seed: int) -> dict[str, np.ndarray]:
     """Largest probability of each class by each method."""
     posterior, point = draw(seed), torch.tensor(POINT)
     X, y = posterior.X.numpy(), posterior.y.numpy()
-    net = posterior.mode(seed)
+    net = posterior.mode(seed, n_steps=N_STEPS)
     given, x = FrozenEstimator(net), np.array(POINT, np.float32)
-    members = [FrozenEstimator(posterior.mode(100 * seed + each)) for each in range(N_MEMBERS)]
-    dropout = FrozenEstimator(posterior.mode(seed, dropout=DROPOUT))
+    members = [
+        FrozenEstimator(posterior.mode(100 * seed + each, n_steps=N_STEPS))
+        for each in range(N_MEMBERS)
+    ]
+    dropout = FrozenEstimator(posterior.mode(seed, DROPOUT, N_STEPS))
     search = PointwiseSearch(prior_precision=posterior.precision)
     models = {
         "deep-ensemble": DeepEnsembleClassifier(members=members),
@@ -74,7 +77,7 @@ def measure(seed: int) -> dict[str, np.ndarray]:
         "quam-quadratic": QUAMClassifier(given, search="quadratic", random_state=seed),
     }
     found = {n: m.fit(X, y).predict_proba_bounds(x).upper[0] for n, m in models.items()}
-    logits = Chains(n_jobs=1).run(posterior, point, seed, None)
+    logits = Chains(n_chains=2, n_samples=250, n_jobs=1).run(posterior, point, seed, None)
     found["hmc"] = torch.as_tensor(logits).softmax(-1).flatten(0, 2).amax(0).numpy()
     found["given"] = net(point).softmax(-1)[0].numpy()
     loss = float(posterior.misfit(net(posterior.X)))
@@ -86,7 +89,7 @@ def measure(seed: int) -> dict[str, np.ndarray]:
 
 def main() -> None:
     arguments = parser(__doc__)
-    arguments.add_argument("--n-seeds", type=int, default=5, help="draws of the data")
+    arguments.add_argument("--n-seeds", type=int, default=3, help="draws of the data")
     args = arguments.parse_args()
     set_threads(args)
     table = defaultdict(list)
