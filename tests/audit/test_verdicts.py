@@ -80,13 +80,6 @@ def test_a_group_that_is_named_changes_nothing_about_all_samples(right, n_groups
     assert plain.conclusive_ == (not plain.passed_)  # so few predictions prove nothing
 
 
-def test_a_pass_is_conclusive_if_large_gaps_would_have_been_found():
-    for n, conclusive in ((100, False), (400, True)):
-        audit = audit_of((n, 0.75, 3 * n // 4))
-        assert (audit.passed_, audit.conclusive_) == (True, conclusive)
-    assert audit_of((100, 0.75, 75), tolerance=0.9).conclusive_  # larger gaps are impossible
-
-
 def test_uncertainty_is_split_by_what_the_reference_set_supports(model, reference):
     audit = audit_of((50, 0.55, 48), (100, 0.7, 70), (100, 0.95, 60))
     asked = np.array([0.51, 0.55, 0.7, 0.8, 0.9, 1.0])  # nothing is known of bin 8
@@ -101,7 +94,7 @@ def test_uncertainty_is_split_by_what_the_reference_set_supports(model, referenc
         assert u.total.mean() == pytest.approx(1 - audit.confidence_, abs=1e-8)
 
 
-def test_power_is_that_of_what_a_finding_needs_in_the_audit():
+def test_power_is_that_of_what_a_finding_needs_and_decides_whether_a_pass_is_conclusive():
     X, y = reports(*UNFAIR, (20, 0.85, 16))
     groups = {"who": [*WHO, *"b" * 20]}
     audit = from_predictions(y, Reporter().predict_proba(X), sensitive_features=groups)
@@ -112,6 +105,10 @@ def test_power_is_that_of_what_a_finding_needs_in_the_audit():
     gaps = audit.bins_.detectable_underconfidence
     np.testing.assert_allclose(gaps, detectable_gap(count, confidence, **settings))
     assert np.isfinite(gaps).tolist() == [False] * 7 + [True, False, False]
+    for n, conclusive in ((100, False), (400, True)):
+        audit = audit_of((n, 0.75, 3 * n // 4))
+        assert (audit.passed_, audit.conclusive_) == (True, conclusive)
+    assert audit_of((100, 0.75, 75), tolerance=0.9).conclusive_  # larger gaps are impossible
 
 
 # Undersampling

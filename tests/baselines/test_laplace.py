@@ -108,7 +108,7 @@ def test_distribution_of_outputs_follows_from_that_of_the_weights(bias):
         torch.testing.assert_close(root @ root.mT, J @ covariance @ J.mT)
 
 
-def test_posterior_of_logistic_regression_has_the_closed_form_variance_and_no_negative_one():
+def test_posterior_of_logistic_regression_has_the_closed_form_variance_and_is_positive_definite():
     # One parameter: curvature sum p (1 - p) x^2 by hand.
     x, w, prior = np.array([-1.0, 0.5, 2.0]), 0.3, 2.0
     p = 1 / (1 + np.exp(-w * x))
@@ -189,7 +189,7 @@ def with_tail(*tail, n_outputs=3, bias=True):
     return seeded_module(lambda: nn.Sequential(*layers()).double())
 
 
-def test_what_follows_the_last_layer_may_not_matter_nor_need_it_a_bias(iris):
+def test_a_last_layer_may_lack_a_bias_and_be_followed_by_a_softmax(iris):
     networks = with_tail(), with_tail(nn.Softmax(dim=-1), LogProbabilities())
     models = (LaplaceClassifier(FrozenEstimator(each), random_state=0) for each in networks)
     plain, wrapped = (each.fit(*iris).predict_uncertainty(iris[0][:5]) for each in models)

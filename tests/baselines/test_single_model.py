@@ -62,7 +62,7 @@ def test_masked_networks_are_those_of_a_network_in_training_mode_and_more_extend
     assert torch.equal(few, many[:, :3])
 
 
-def test_masks_are_of_whole_channels_where_the_layer_drops_them_and_of_each_call():
+def test_masks_drop_whole_channels_if_the_layer_does_and_differ_between_calls():
     network = nn.Sequential(nn.Dropout2d(0.5), nn.Flatten()).eval()
     X = torch.ones(2, 8, 3, 3)
     found = MaskedNetworks(NetworkModel(module=network), 20, 0).outputs(X)

@@ -60,7 +60,7 @@ def test_quantile_bins_have_equal_counts_up_to_one_but_equal_confidences_stay_to
     assert sums_of([0, 1] * 6, proba, 4, "quantile").count.tolist() == [0, 0, 9, 3]
 
 
-def test_empty_bins_do_not_count_and_full_confidence_is_in_the_last_bin():
+def test_empty_bins_do_not_count_full_confidence_is_in_the_last_bin_and_no_sum_overflows():
     ours = sums_of([0, 1, 1], [[0.75, 0.25], [0.25, 0.75], [0.5, 0.5]], 4)
     assert ours.count.tolist() == [0, 0, 1, 2]
     for means in (ours.accuracy, ours.mean_confidence, ours.gap):
@@ -71,6 +71,9 @@ def test_empty_bins_do_not_count_and_full_confidence_is_in_the_last_bin():
         ours = sums_of([0, 1, 1], [[1.0, 0.0], [0.0, 1.00005], [0.0, 1.0]], n_bins)
         assert ours.count.tolist() == [0] * (n_bins - 1) + [3]
         assert (ours.mean_confidence[-1], ours.expected_calibration_error) == (1.0, 0.0)
+    huge = BinSums(np.array([0, SCALE]), *np.array([[4 * 10**9], [3 * 10**9], [2 * 10**18]]))
+    assert huge.deviation.tolist() == [10**18]
+    assert huge.expected_calibration_error == 0.25
 
 
 @pytest.mark.parametrize(
@@ -156,9 +159,3 @@ def test_equal_weights_count_as_all_samples_and_weighted_quantiles_are_those_of_
         weighted = bin_edges(confidence, n_bins, "quantile", weight=weight.astype(float))
         np.testing.assert_array_equal(weighted, repeated)
         assert weighted.dtype == repeated.dtype == np.int64
-
-
-def test_sums_of_more_samples_than_int32_holds_do_not_overflow():
-    huge = BinSums(np.array([0, SCALE]), *np.array([[4 * 10**9], [3 * 10**9], [2 * 10**18]]))
-    assert huge.deviation.tolist() == [10**18]
-    assert huge.expected_calibration_error == 0.25

@@ -32,7 +32,9 @@ def searched(net, parameter="lr"):
     return GridSearchCV(net, {parameter: [0.01, 0.1]}, cv=2)
 
 
-def test_a_net_in_a_search_may_take_the_data_as_it_is():
+def test_a_net_in_a_search_may_take_the_data_as_it_is_and_searches_outside_take_all_kinds():
+    search = searched(ReferenceClassifier(classifier()), "estimator__lr")
+    assert search.fit(X.astype(np.float64), np.array(["a", "b", "c"])[Y]).predict(X).dtype == "<U1"
     to_single = FunctionTransformer(np.asarray, kw_args={"dtype": np.float32})
     double = pd.DataFrame(X.astype(np.float64))
     binary = NeuralNetBinaryClassifier(MLP(4, 1), **QUICK)
@@ -44,11 +46,6 @@ def test_a_net_in_a_search_may_take_the_data_as_it_is():
         search = searched(make_pipeline(first, net), f"{type(net).__name__.lower()}__lr")
         model = fit_model(search, inputs, y, **TRAINING)
         assert model.outputs(model.inputs(X)).shape == (12, n_outputs)
-
-
-def test_searches_outside_train_nets_on_data_of_all_kinds():
-    search = searched(ReferenceClassifier(classifier()), "estimator__lr")
-    assert search.fit(X.astype(np.float64), np.array(["a", "b", "c"])[Y]).predict(X).dtype == "<U1"
 
 
 PIPE = make_pipeline(StandardScaler(with_std=False), LogisticRegression())

@@ -193,7 +193,7 @@ def test_quantised_layers_are_not_searched(network):
             skuq.QUAMClassifier(quantised, search=search).fit(X, Y)
 
 
-def test_pools_of_ids_that_have_no_embedding_are_refused_but_not_of_embeddings_used_as_matrices():
+def test_ids_without_embedding_are_refused_except_of_embeddings_used_as_matrices():
     def of_relative_positions(self, ids):
         return self.head((self.words(ids.long()) + self.places.weight).mean(1))
 
