@@ -41,13 +41,10 @@ def assert_same_numbers(ours, expected, names=NUMBERS):
 
 
 def slow_ece(confidence, correct, n_bins=10):
-    bins = [min(int(p * n_bins), n_bins - 1) for p in confidence]
-    total = 0.0
-    for b in range(n_bins):
-        total += abs(
-            sum(c - p for p, c, k in zip(confidence, correct, bins, strict=True) if k == b)
-        )
-    return total / len(confidence)
+    gaps = [0.0] * n_bins
+    for p, c in zip(confidence, correct, strict=True):
+        gaps[min(int(p * n_bins), n_bins - 1)] += c - p
+    return sum(map(abs, gaps)) / len(confidence)
 
 
 def drawn_audit(shift=0.0, n=1500, groups=None, **params):

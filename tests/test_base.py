@@ -1,4 +1,4 @@
-"""The protocol: the walk to the estimator inside, the method form, and the result type."""
+"""The protocol: the walk to the estimator inside, methods, results, and those of other folds."""
 
 import copy
 import pickle
@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from joblib import parallel_config
+from sklearn import config_context
 from sklearn import pipeline as sklearn_pipeline
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
@@ -23,7 +25,9 @@ from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
     HalvingGridSearchCV,
+    LeaveOneGroupOut,
     RandomizedSearchCV,
+    StratifiedKFold,
     TunedThresholdClassifierCV,
 )
 from sklearn.preprocessing import FunctionTransformer, MinMaxScaler, StandardScaler
@@ -32,9 +36,15 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 import skuq
-from skuq import Uncertainty, UncertaintyMixin, predict_uncertainty
+from skuq import (
+    Uncertainty,
+    UncertaintyMixin,
+    cross_val_predict_uncertainty,
+    predict_uncertainty,
+)
 from skuq.base import with_index_of
 from skuq.wrappers import unwrap
+from tests.metrics.problems import EntropicLogisticRegression, noisy_problem
 
 
 class Centroids(ClassifierMixin, UncertaintyMixin, BaseEstimator):
@@ -69,8 +79,6 @@ class Centroids(ClassifierMixin, UncertaintyMixin, BaseEstimator):
 
 
 GRID = {"scale": [0.5, 1.0]}
-
-
 X, Y = make_classification(60, 5, n_informative=3, class_sep=2, random_state=0)
 X = 3 * X + 1
 FITTED = Centroids().fit(X, Y)
@@ -98,6 +106,10 @@ def of_attribute(name):
     return lambda wrapper, X: getattr(wrapper, name).predict_uncertainty(X)
 
 
+def of_kept_columns(rfe, X):
+    return rfe.estimator_.predict_uncertainty(X[:, rfe.support_])
+
+
 #: Wrappers by what they must give: that of the estimator inside, on the columns that it gets.
 BEST, INSIDE = of_attribute("best_estimator_"), of_attribute("estimator_")
 WRAPPERS = {
@@ -118,14 +130,8 @@ WRAPPERS = {
     ),
     "fixed": (FixedThresholdClassifier(Centroids(), threshold=0.3), INSIDE),
     "tuned": (TunedThresholdClassifierCV(Centroids(), cv=2), INSIDE),
-    "elimination": (
-        RFE(Centroids(), n_features_to_select=2),
-        lambda rfe, X: rfe.estimator_.predict_uncertainty(X[:, rfe.support_]),
-    ),
-    "elimination in folds": (
-        RFECV(Centroids(), cv=2),
-        lambda rfe, X: rfe.estimator_.predict_uncertainty(X[:, rfe.support_]),
-    ),
+    "elimination": (RFE(Centroids(), n_features_to_select=2), of_kept_columns),
+    "elimination in folds": (RFECV(Centroids(), cv=2), of_kept_columns),
     "calibrated": (
         CalibratedClassifierCV(Centroids(), ensemble=False, cv=2),
         lambda wrapper, X: wrapper.calibrated_classifiers_[0].estimator.predict_uncertainty(X),
@@ -153,16 +159,13 @@ def test_a_wrapper_is_the_estimator_inside_and_frozen_too(name):
         assert predict_uncertainty(wrapper, X) != FITTED.predict_uncertainty(X)
 
 
-def test_some_wrappers_need_no_fit_and_anything_else_is_not_a_wrapper():
+def test_some_wrappers_need_no_fit_or_ask_a_fitted_model_and_other_things_are_none():
     others = [FITTED, LogisticRegressionCV(), BaggingClassifier(FITTED), nn.Linear(2, 2), None]
     for fitted in (True, False):
         for wrap in (FrozenEstimator, FixedThresholdClassifier):
             assert unwrap(wrap(FITTED), fitted=fitted) == (FITTED, None)
         for other in [*others, "passthrough"]:
             assert unwrap(other, fitted=fitted) is None
-
-
-def test_wrappers_of_a_fitted_model_ask_that_model():
     other = Centroids(scale=0.25).fit(X, Y)
     calibrated = CalibratedClassifierCV(FrozenEstimator(other)).fit(X, Y)
     assert_same(predict_uncertainty(calibrated, X), other.predict_uncertainty(X))
@@ -230,13 +233,10 @@ NOT_LEADING = [
 ]
 
 
-def test_the_pipeline_has_the_method_if_its_final_step_leads_to_it():
+def test_the_pipeline_has_the_method_if_its_final_step_leads_to_it_as_the_function_gives():
     for final in LEADING + NOT_LEADING:
         pipe = skuq.make_pipeline(StandardScaler(), final)
         assert hasattr(pipe, "predict_uncertainty") == (final in LEADING), final
-
-
-def test_the_pipeline_method_gives_what_the_function_gives():
     pipe = skuq.make_pipeline(StandardScaler(), Centroids(scale=0.5)).fit(X, Y)
     by_hand = of_last_step(pipe, X)
     for found in (pipe, pickle.loads(pickle.dumps(pipe))):
@@ -267,11 +267,6 @@ def test_parts_add_up_to_the_total_in_double_precision(parts):
     u, parts = Uncertainty.from_parts(*parts), parts.astype(np.float64)
     assert {part.dtype for part in u.parts} == {np.dtype(np.float64)}
     np.testing.assert_array_equal(u.parts, [parts[0] + parts[1], *parts])
-
-
-def test_parts_of_different_shapes_are_refused():
-    with pytest.raises(ValueError, match="shapes"):
-        Uncertainty.from_parts([0.5, 0.25], [0.0])
 
 
 def test_rows_are_taken_of_all_parts_and_of_the_index():
@@ -312,21 +307,20 @@ def test_notebooks_show_the_first_rows_and_escape_their_labels():
     assert Uncertainty.from_parts(np.zeros((3, 2)), np.zeros((3, 2)))._repr_html_() is None
 
 
-def test_results_are_equal_if_their_parts_are_and_survive_pickling():
+def test_results_keep_the_index_are_equal_if_their_parts_are_and_survive_pickling():
+    pipe = skuq.make_pipeline(StandardScaler(), Centroids()).fit(FRAME, Y)
+    results = [predict_uncertainty(pipe, FRAME), pipe.predict_uncertainty(FRAME)]
+    for u in [*results, predict_uncertainty(Centroids().fit(FRAME, Y), FRAME)]:
+        pd.testing.assert_index_equal(u.to_frame().index, FRAME.index)
+    assert list(FITTED.predict_uncertainty(X[:3]).to_frame().index) == [0, 1, 2]
     u = FITTED.predict_uncertainty(FRAME)
     copy = pickle.loads(pickle.dumps(u))
     assert copy == u
     assert copy.index.equals(u.index)
     assert u != u[:3]
     assert u != tuple(u)
-
-
-def test_the_index_of_the_inputs_is_kept_by_function_and_methods():
-    pipe = skuq.make_pipeline(StandardScaler(), Centroids()).fit(FRAME, Y)
-    results = [predict_uncertainty(pipe, FRAME), pipe.predict_uncertainty(FRAME)]
-    for u in [*results, predict_uncertainty(Centroids().fit(FRAME, Y), FRAME)]:
-        pd.testing.assert_index_equal(u.to_frame().index, FRAME.index)
-    assert list(FITTED.predict_uncertainty(X[:3]).to_frame().index) == [0, 1, 2]
+    with pytest.raises(ValueError, match="shapes"):
+        Uncertainty.from_parts([0.5, 0.25], [0.0])
 
 
 class Pickled(UncertaintyMixin):
@@ -358,3 +352,43 @@ def test_pickles_of_another_version_are_refused(monkeypatch, version):
     monkeypatch.setattr("skuq.base.__version__", "0.1.0")
     with pytest.raises(ValueError, match="pickled by"):
         pickle.loads(content)
+
+
+def slow_loop(X, y, splits, **params):
+    parts = np.full((3, len(X)), np.nan)
+    for train, test in splits:
+        fold = {key: value[train] for key, value in params.items()}
+        model = scaled(EntropicLogisticRegression()).fit(X[train], y[train], **fold)
+        parts[:, test] = predict_uncertainty(model, X[test]).parts
+    return Uncertainty(*parts)
+
+
+def test_each_row_is_asked_of_a_model_that_was_not_trained_on_it():
+    X, y = noisy_problem()
+    model, splits = scaled(EntropicLogisticRegression()), StratifiedKFold(3)
+    expected = slow_loop(X, y, splits.split(X, y))  # the default of a classifier
+    frame = pd.DataFrame(X, index=[f"row {i}" for i in range(len(X))])
+    for n_jobs in (None, 2):
+        with parallel_config("threading"):
+            u = cross_val_predict_uncertainty(model, frame, y, cv=3, n_jobs=n_jobs)
+        # Frames lie otherwise in memory.
+        np.testing.assert_allclose(list(u), list(expected), rtol=1e-9)
+        pd.testing.assert_index_equal(u.index, frame.index)
+    search = GridSearchCV(model, {"entropiclogisticregression__C": [1.0]}, cv=2)
+    assert cross_val_predict_uncertainty(search, X, y, cv=splits) == expected
+    with pytest.raises(TypeError, match="StandardScaler"):
+        cross_val_predict_uncertainty(StandardScaler(), X, y)
+
+
+def test_groups_and_fit_parameters_are_split_as_the_rows_are():
+    (X, y), model = noisy_problem(), scaled(EntropicLogisticRegression())
+    groups, weight = np.arange(len(y)) % 3, np.random.default_rng(0).exponential(size=len(y))
+    params, cv = {"entropiclogisticregression__sample_weight": weight}, LeaveOneGroupOut()
+    expected = slow_loop(X, y, cv.split(X, y, groups), **params)
+    u = cross_val_predict_uncertainty(model, X, y, groups=groups, params=params, cv=cv)
+    assert u == expected
+    with config_context(enable_metadata_routing=True):
+        model[0].set_fit_request(sample_weight=False)
+        model[-1].set_fit_request(sample_weight=True)
+        routed = {"sample_weight": weight, "groups": groups}
+        assert cross_val_predict_uncertainty(model, X, y, params=routed, cv=cv) == expected

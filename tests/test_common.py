@@ -47,28 +47,22 @@ CHAINS = {"n_chains": 3, "n_samples": 2, "steps_per_sample": 5}
 UPPER_HALF = {"region": UpperHalf()}
 HEAD = NetworkHead(layer=-2, activation="softplus")
 LAST = PoolSearch(n_steps=5, parameters="last")
+LOGISTIC = {"estimator": LogisticRegression()}
 GROUPED = {"strategy": "quantile", "sensitive_columns": SignOfFirstColumn()}
+INFORMATION = {"max_epochs": 20, "head": HEAD, "measure": "information"}
+TEN = {"n_samples": 10}
 QUICK = {
     "AnchoredQuantileRegressor": [
         {"max_epochs": 20},
         {"n_members": 3, "n_quantiles": 5, "max_epochs": 20, "learning_rate": 2e-2}
         | {"hidden_sizes": (20,), "activation": "relu"},
     ],
-    "CalibrationAuditor": [
-        {"estimator": LogisticRegression()},
-        {"estimator": LogisticRegression()} | GROUPED,
-    ],
+    "CalibrationAuditor": [LOGISTIC, LOGISTIC | GROUPED],
     "DeepEnsembleClassifier": [{"n_members": 2}, {"n_members": 2, "setting": "selected"}],
-    "EvidentialProbe": [
-        {"max_epochs": 5},
-        {"max_epochs": 20, "head": HEAD, "measure": "information"},
-    ],
+    "EvidentialProbe": [{"max_epochs": 5}, INFORMATION],
     "FeatureDistanceClassifier": [{"n_neighbors": 3}, {"distance": "mahalanobis", "layer": "last"}],
     "LaplaceClassifier": [{}, {"prior_precision": 1.0, "n_samples": 10, "setting": "selected"}],
-    "MCDropoutClassifier": [
-        {"n_samples": 10},
-        {"n_samples": 10, "batch_size": 5, "setting": "selected"},
-    ],
+    "MCDropoutClassifier": [TEN, TEN | {"batch_size": 5, "setting": "selected"}],
     "MirageFineTuner": [UPPER_HALF | {"estimator": None, "epsilon": 0.5, "max_epochs": 20}],
     "MirageRegressor": [UPPER_HALF | {"max_epochs": 5}],
     "QUAMClassifier": [

@@ -49,27 +49,17 @@ def test_the_threshold_is_a_share_of_the_rows_epistemic_uncertainty():
     assert standing_out(1.01 * share, 1.0).tolist() == [0]
 
 
-def test_a_number_of_columns_that_names_nothing_is_refused():
-    for n_columns in (0, 1.5):
-        with pytest.raises((ValueError, TypeError), match="n_columns"):
-            explanation([[1.0, 0.0, 0.0]], [1.0]).most_unusual(n_columns)
-
-
 @pytest.fixture(scope="module")
 def table():
     random = np.random.default_rng(0)
-    X = pd.DataFrame(
-        {"age": random.normal(40, 10, 200), "town": random.choice(["Ulm", "Linz", "Graz"], 200)},
-        index=[f"row {k}" for k in range(200)],
-    )
+    X = pd.DataFrame({"age": random.normal(40, 10, 200)}, index=[f"row {k}" for k in range(200)])
+    X["town"] = random.choice(["Ulm", "Linz", "Graz"], 200)
     X.insert(0, "row number", random.permutation(200))
     return X, np.where(X["age"] + 10 * (X["town"] == "Ulm") > 45, "high", "low")
 
 
 # Encoded numbers of two of the three columns.
 ENCODED = make_column_transformer((StandardScaler(), ["age"]), (OneHotEncoder(), ["town"]))
-
-
 QUAM = QUAMClassifier(LogisticRegression(), random_state=0)
 NETWORK = QUAMClassifier(search=PoolSearch(n_steps=3), random_state=0)
 MODELS = {
@@ -123,6 +113,9 @@ class Unmeasured(UncertaintyMixin):
 def test_what_cannot_be_explained_is_refused(table):
     X, y = table
     quam = clone(MODELS["inside"]).fit(X, y)
+    for n_columns in (0, 1.5):
+        with pytest.raises((ValueError, TypeError), match="n_columns"):
+            explanation([[1.0, 0.0, 0.0]], [1.0]).most_unusual(n_columns)
     for args, n_typical, error, word in (
         ((quam, X[:2], X.drop(columns="age")), 5, ValueError, "age"),
         ((quam, X[:2], X), 0, ValueError, "n_typical"),

@@ -269,9 +269,13 @@ def test_a_gpu_is_waited_for_few_times_while_bounds_are_refined(watched):
     assert report.count["sync"] + report.count["down"] <= 15
 
 
-def test_certificates_refuse_mps():
+def test_devices_that_do_not_suffice_or_are_absent_are_refused():
     with pytest.raises(ValueError, match="float64"):
         skuq.RobustGPC(device="mps").fit(X, Y)
+    # An estimator that is not fitted keeps its device.
+    twin = pickle.loads(pickle.dumps(skuq.ReferenceClassifier(device="cuda:7")))
+    with pytest.raises(ValueError, match="cuda:7"):
+        twin.fit(X, Y)
 
 
 # Loads all models in one process, which takes long to start; prints their device and warnings.
@@ -347,12 +351,6 @@ def test_networks_that_were_given_stay_where_they_are():
     assert next(loaded.estimator.parameters()).device.type == "cpu"
 
 
-def test_an_estimator_that_is_not_fitted_keeps_its_device():
-    twin = pickle.loads(pickle.dumps(skuq.ReferenceClassifier(device="cuda:7")))
-    with pytest.raises(ValueError, match="cuda:7"):
-        twin.fit(X, Y)
-
-
 def test_the_default_device_of_the_user_changes_nothing(name, default_device):
     device = ["cpu", DEVICE, "auto"][[*ESTIMATORS].index(name) % 3]
     found = said(fitted(name, device))
@@ -413,12 +411,10 @@ def test_an_agent_does_not_see_the_default_device(agent, device, default_device)
 def test_a_detector_judges_alike_on_all_devices():
     torch.manual_seed(0)
     layers = nn.Linear(4, 40), nn.Tanh(), nn.Linear(40, 40), nn.Tanh(), nn.Linear(40, 3)
-    detectors = [
-        OODDetector(nn.Sequential(*layers), device=device, random_state=0).fit(
-            X[::2], Y[::2], X_held_out=X[1::2]
-        )
-        for device in ("cpu", DEVICE, DEVICE)
-    ]
+    network, devices = nn.Sequential(*layers), ("cpu", DEVICE, DEVICE)
+    detectors = [OODDetector(network, device=each, random_state=0) for each in devices]
+    for detector in detectors:
+        detector.fit(X[::2], Y[::2], X_held_out=X[1::2])
     detectors[2].set_params(device="cpu")
     expected, *found = (each.single_scores(X).to_numpy() for each in detectors)
     assert_equal(found, [expected] * 2, CLOSE_SEARCH)
@@ -429,12 +425,10 @@ def test_a_model_of_a_user_on_the_gpu_is_taken():
     images = np.random.default_rng(0).normal(size=(40, 1, 8, 8)).astype(np.float32)
     layers = nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten()
     net = nn.Sequential(*layers, nn.Dropout(), nn.Linear(144, 3)).eval().to(DEVICE)
-    found = [
-        QUAMClassifier(net, search=PoolSearch(n_steps=4), device=device, random_state=0)
-        .fit(images, np.arange(40) % 3)
-        .predict_uncertainty(images)
-        for device in ("cpu", DEVICE)
-    ]
+    quam, found = QUAMClassifier(net, search=PoolSearch(n_steps=4), random_state=0), []
+    for device in ("cpu", DEVICE):
+        quam.set_params(device=device).fit(images, np.arange(40) % 3)
+        found.append(quam.predict_uncertainty(images))
     np.testing.assert_allclose(*found, rtol=1e-2, atol=1e-4)  # the network is in float32
     assert next(net.parameters()).device.type == DEVICE
 

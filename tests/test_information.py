@@ -27,12 +27,6 @@ def random_log_proba(seed, *shape):
     return np.log(np.random.default_rng(seed).dirichlet(np.ones(shape[-1]), shape[:-1]))
 
 
-def models_of(seed):
-    log_proba = random_log_proba(seed, 6, 5, 4)
-    weights = np.random.default_rng(seed).dirichlet(np.ones(5), 6)
-    return random_log_proba(seed + 1, 6, 4), log_proba, weights
-
-
 def by_torch(function, *arrays):
     return np.array([*function(*map(torch.as_tensor, arrays))])
 
@@ -59,7 +53,8 @@ def test_impossible_outcomes_contribute_nothing():
 
 @given(st.integers(0, 1000))
 def test_decompositions_add_up_and_are_their_definitions_by_numpy_and_torch(seed):
-    log_reference, log_proba, weights = models_of(seed)
+    log_reference, log_proba = random_log_proba(seed + 1, 6, 4), random_log_proba(seed, 6, 5, 4)
+    weights = np.random.default_rng(seed).dirichlet(np.ones(5), 6)
     aleatoric, epistemic = expected = decompose_expected(log_proba, weights)
     average = np.einsum("nm,nmk->nk", weights, np.exp(log_proba))
     assert aleatoric + epistemic == pytest.approx(scipy_entropy(average, axis=-1))
@@ -86,7 +81,7 @@ def test_decompositions_add_up_and_are_their_definitions_by_numpy_and_torch(seed
     np.testing.assert_allclose(by_torch(decompose_pairwise, log_proba, weights), pairwise)
 
 
-def test_pairs_are_of_models_with_weight_and_may_exclude_each_other():
+def test_models_that_exclude_a_class_count_only_with_weight():
     with np.errstate(divide="ignore"):
         log_proba = np.log([[0.5, 0.5, 0.0], [0.9, 0.1, 0.0], [1.0, 0.0, 0.0]])
     log_p, log_q = np.log([[0.5, 0.5], [0.9, 0.1]])
@@ -99,9 +94,6 @@ def test_pairs_are_of_models_with_weight_and_may_exclude_each_other():
         for array in (np.asarray, torch.as_tensor):
             parts = decompose_pairwise(array(log_proba), array(np.array(weights)))
             assert float(parts.epistemic) == pytest.approx(expected)
-
-
-def test_a_candidate_without_weight_may_exclude_a_class():
     log_proba = np.array([[np.log(0.5), np.log(0.5)], [0.0, -np.inf]])
     for weights, expected in (([1.0, 0.0], 0.0), ([0.5, 0.5], np.inf)):
         parts = decompose_selected(log_proba[0], log_proba, np.array(weights))

@@ -10,18 +10,11 @@ import pandas as pd
 import pytest
 import sklearn
 import torch
+from sklearn import ensemble
 from sklearn.base import BaseEstimator, ClassifierMixin, clone, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_iris, make_moons
-from sklearn.ensemble import (
-    AdaBoostClassifier,
-    BaggingClassifier,
-    HistGradientBoostingClassifier,
-    HistGradientBoostingRegressor,
-    StackingClassifier,
-    VotingClassifier,
-)
 from sklearn.feature_selection import RFE
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -247,8 +240,8 @@ FORMS = {
     "search": lambda model: GridSearchCV(_asked(model), {}, cv=2),
     "search of pipelines": lambda model: GridSearchCV(FORMS["pipeline"](model), {}, cv=2),
 }
-LOGISTIC, TREES = LogisticRegression(), HistGradientBoostingClassifier(max_iter=3)
-BOOSTED = HistGradientBoostingRegressor(max_iter=3)
+LOGISTIC, TREES = LogisticRegression(), ensemble.HistGradientBoostingClassifier(max_iter=3)
+BOOSTED = ensemble.HistGradientBoostingRegressor(max_iter=3)
 WRAPPERS = {
     "QUAM, network": (LOGISTIC, skuq.QUAMClassifier(search=PoolSearch(n_steps=2))),
     "QUAM, refit": (TREES, skuq.QUAMClassifier()),
@@ -293,7 +286,7 @@ def test_weights_reach_the_model_inside_whether_or_not_metadata_are_routed(wrapp
     assert np.abs(outputs(plain) - outputs(found[0])).max() > 1e-3
 
 
-STACK = StackingClassifier([("a", LogisticRegression())], cv=2)
+STACK = ensemble.StackingClassifier([("a", LogisticRegression())], cv=2)
 ELIMINATION = RFE(LogisticRegression(), n_features_to_select=2)
 
 
@@ -301,9 +294,9 @@ ELIMINATION = RFE(LogisticRegression(), n_features_to_select=2)
     "learner",
     [
         CalibratedClassifierCV(SVC(), cv=2),
-        AdaBoostClassifier(DecisionTreeClassifier(max_depth=1), n_estimators=2),
-        BaggingClassifier(LogisticRegression(), n_estimators=2),
-        VotingClassifier([("a", LogisticRegression()), ("b", "drop")], voting="soft"),
+        ensemble.AdaBoostClassifier(DecisionTreeClassifier(max_depth=1), n_estimators=2),
+        ensemble.BaggingClassifier(LogisticRegression(), n_estimators=2),
+        ensemble.VotingClassifier([("a", LogisticRegression()), ("b", "drop")], voting="soft"),
         *(STACK, make_pipeline(StandardScaler(), ELIMINATION)),
     ],
     ids=lambda each: type(each).__name__,
@@ -316,7 +309,7 @@ def test_weights_of_the_search_need_no_request_of_the_user(learner):
     assert quam.predict_uncertainty(X[::9]).epistemic.max() > 0
 
 
-VOTES = VotingClassifier([("a", LogisticRegression()), ("b", GaussianNB())], voting="soft")
+VOTES = ensemble.VotingClassifier([("a", LogisticRegression()), ("b", GaussianNB())], voting="soft")
 
 
 @pytest.mark.parametrize("learner", [VOTES, STACK, ELIMINATION], ids=lambda x: type(x).__name__)

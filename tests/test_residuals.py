@@ -18,8 +18,6 @@ from skuq.residuals import (
 )
 
 WANTED = np.array([0.05, 0.3, 0.5, 0.95])
-
-
 # Features, and residuals whose spread is the first feature, longer on the upper side.
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0.1, 2, size=(500, 2))
@@ -47,50 +45,39 @@ def brute_force(forest, row, *, trees=None, without=None):
     return [forest.residuals[np.searchsorted(share, level - 1e-12)] for level in WANTED]
 
 
-def test_quantiles_are_those_of_the_residuals_that_share_leaves(fitted):
+def test_quantiles_are_those_of_residuals_that_share_leaves_or_out_of_bag(fitted):
     new = np.random.default_rng(3).uniform(0.1, 2, size=(5, 2))
     expected = [brute_force(fitted, row) for row in new]
     np.testing.assert_allclose(fitted.quantiles(new, WANTED), expected)
     low, high = fitted.quantiles(np.array([[0.3, 1.0], [1.7, 1.0]]), np.array([0.05, 0.95])).T
     assert (high - low)[1] > 2.5 * (high - low)[0]  # in truth 5.7 times
     assert (high > -1.5 * low).all()  # longer above
-
-
-def test_out_of_bag_quantiles_leave_a_row_and_its_trees_out(fitted):
     found = fitted.out_of_bag_quantiles(WANTED)
     for k in (0, 300, 499):
         unseen, row = np.flatnonzero(~fitted.in_bag[k]), X[fitted.rows[k]]
         np.testing.assert_allclose(found[k], brute_force(fitted, row, trees=unseen, without=k))
 
 
-def test_rows_without_weight_do_not_count_and_others_by_their_weight(few_trees):
+def test_rows_count_by_their_weight_and_those_beyond_memory_are_drawn(few_trees, monkeypatch):
     weight = np.arange(60) % 3 * np.random.default_rng(2).uniform(0.5, 1, size=60)
     forest = ResidualForest.fit(X[:60], RESIDUALS[:60], weight)
     assert set(forest.rows) == set(np.flatnonzero(weight))
     np.testing.assert_allclose(forest.quantiles(X[:1], WANTED)[0], brute_force(forest, X[0]))
-
-
-@pytest.mark.parametrize("n", [2, 3, 15])
-def test_few_residuals_have_one_distribution(n, few_trees):
-    residuals = np.arange(n) - n / 2
-    forest = ResidualForest.fit(np.zeros((n, 1)), residuals)
-    found = forest.quantiles(np.zeros((1, 1)), np.array([0.01, 0.99]))
-    np.testing.assert_array_equal(found, [[residuals[0], residuals[-1]]])
-
-
-@pytest.mark.parametrize("n", [7, 20])
-def test_the_quantile_of_a_row_does_not_depend_on_the_other_rows(n, few_trees):
-    """Levels that equal cumulative shares, which other rows must not round up or down."""
-    forest = ResidualForest.fit(np.zeros((n, 1)), np.arange(n) - n / 2)
-    found = forest.quantiles(np.zeros((1000, 1)), np.arange(1, n) / n)
-    np.testing.assert_array_equal(found, np.tile(forest.residuals[:-1], (1000, 1)))
-
-
-def test_more_residuals_than_memory_allows_are_drawn(monkeypatch, few_trees):
     monkeypatch.setattr("skuq.residuals.MAX_ROWS", 200)
     forest = ResidualForest.fit(X, RESIDUALS)
     assert len(forest.residuals) == len(set(forest.rows)) == 200
     np.testing.assert_array_equal(RESIDUALS[forest.rows], forest.residuals)
+
+
+@pytest.mark.parametrize("n", [2, 3, 7, 15, 20])
+def test_few_residuals_have_one_distribution_and_rows_do_not_depend_on_others(n, few_trees):
+    residuals = np.arange(n) - n / 2
+    forest = ResidualForest.fit(np.zeros((n, 1)), residuals)
+    found = forest.quantiles(np.zeros((1, 1)), np.array([0.01, 0.99]))
+    np.testing.assert_array_equal(found, [[residuals[0], residuals[-1]]])
+    # Levels that equal cumulative shares, which other rows must not round up or down.
+    found = forest.quantiles(np.zeros((1000, 1)), np.arange(1, n) / n)
+    np.testing.assert_array_equal(found, np.tile(forest.residuals[:-1], (1000, 1)))
 
 
 @pytest.mark.parametrize("kind", ["table", "texts", "polars"])
@@ -128,16 +115,14 @@ def test_limit_makes_intervals_cover(monkeypatch):
         assert covered == pytest.approx(coverage, abs=0.03)
 
 
-def test_normal_noise_and_normal_models_add_up():
+def test_normal_noise_and_normal_models_add_up_and_other_levels_are_interpolated():
     noise = 3 * norm.ppf(LEVELS)[None]
     found = widened(noise + 7, np.array([7.0]), LEVELS, np.array([4.0]))
     np.testing.assert_allclose(found, 7 + 5 * norm.ppf(LEVELS)[None])
     mean, variance = mean_and_variance(found, LEVELS)
     assert mean == pytest.approx(7)
     assert variance == pytest.approx(25, rel=0.05)  # the tails beyond the levels are cut
-
-
-def test_levels_between_are_linear_and_those_beyond_are_the_outermost():
+    # Linearly; those beyond are the outermost.
     found = interpolated(LEVELS[None] * 10, LEVELS, np.array([0.001, 0.33, 0.5, 0.9999]))
     np.testing.assert_allclose(found, [[0.05, 3.3, 5.0, 9.95]])
 

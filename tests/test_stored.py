@@ -97,10 +97,7 @@ def test_an_estimator_keeps_its_parameters_and_what_was_fitted():
     scaler.unknown_ = 1
     with pytest.raises(NotStorableError, match="unknown_"):
         to_stored(scaler)
-
-
-def test_a_name_is_given_once():
-    with pytest.raises(ValueError, match=r"test\.point"):
+    with pytest.raises(ValueError, match=r"test\.point"):  # a name is given once
         stored("test.point")(Shape)
 
 

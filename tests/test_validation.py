@@ -1,4 +1,4 @@
-"""Checks of predictions: every wrong input is named, every kind of label is accepted."""
+"""Checks of labels and predictions: wrong input is named, every kind of label is accepted."""
 
 import traceback
 import warnings
@@ -14,9 +14,52 @@ from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression
 
 import skuq
-from skuq.labels import columns_and_proba
+from skuq.labels import as_text, codes_of, columns_and_proba
 from skuq.metrics import area_under_risk_coverage, misclassification_auroc
 from skuq.validation import as_pandas, finite, finite_columns, weights
+
+TYPED = [
+    *(np.array(["cat", "ant", "bee"]), np.array([7, -1, 3]), np.array([True, False])),
+    *(np.array([7.5, -1.0, 3.0], np.float32), np.array([None, 1, "a"], object)),
+]
+
+
+@pytest.mark.parametrize("classes", TYPED, ids=lambda classes: str(classes.dtype))
+def test_codes_are_positions_among_the_classes(classes):
+    codes = np.array([1, 0, 0, len(classes) - 1])
+    found = codes_of(classes[codes], classes, "y")
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, codes)
+    np.testing.assert_array_equal(codes_of(classes[:0], classes, "y"), [])
+
+
+def test_numbers_of_another_type_are_the_same_labels_and_texts_and_large_ones_differ():
+    np.testing.assert_array_equal(codes_of(np.array([2.0, 0.0]), np.arange(3), "y"), [2, 0])
+    texts = np.array(["b", "a"], object)
+    np.testing.assert_array_equal(codes_of(texts, np.array(["a", "b"]), "y"), [1, 0])
+    for one, other in ((np.uint64, np.int64), (np.int64, np.uint64)):
+        classes = np.array([2**60, 2**60 + 1, 3], other)
+        found = codes_of(np.array([2**60 + 1, 3, 2**60], one), classes, "y")
+        np.testing.assert_array_equal(found, [1, 2, 0])
+        with pytest.raises(ValueError, match=rf"\[{2**60 + 2}\] not in"):
+            codes_of(np.array([2**60 + 2], one), classes, "y")
+    assert [as_text(each) for each in (3, 3.0, np.float32(3), 3.5, "a")] == [*"333", "3.5", "a"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes", "message"),
+    [
+        ([0, 7, 9, 7], [0, 1], r"`y_val` .* \[7, 9\] not in \[0, 1\]"),
+        ([np.nan, 1.0], [0.0, 1.0], r"\[nan\] not in"),
+        (["1"], [0, 1], r"\['1'\] not in \[0, 1\]"),
+        ([1], ["0", "1"], r"\[1\] not in \['0', '1'\]"),
+        (["z"], list("abcdefg"), r"not in \['a', 'b', 'c', 'd', 'e'\] \.\.\."),
+    ],
+)
+def test_labels_that_are_not_among_the_classes_are_named(labels, classes, message):
+    with pytest.raises(ValueError, match=message):
+        codes_of(np.array(labels), np.array(classes), "y_val")
+
 
 GOOD = [[0.5, 0.5], [0.2, 0.8]]
 MISSING = pd.DataFrame([[0.5, 0.5], [pd.NA, 0.8]], dtype="Float64")
@@ -113,9 +156,8 @@ def test_a_float32_softmax_over_many_classes_is_accepted_and_its_dtype_kept(dtyp
 def test_categories_and_time_zones_of_other_libraries_are_kept(library):
     imported = pytest.importorskip(library)
     times = pd.date_range("2026-03-29", periods=3, freq="h", tz="Europe/Berlin")
-    frame = pd.DataFrame(
-        {"town": pd.Categorical(["Ulm", None, "Linz"]), "n": [1, 2, 3], "seen": times}
-    )
+    towns = pd.Categorical(["Ulm", None, "Linz"])
+    frame = pd.DataFrame({"town": towns, "n": [1, 2, 3], "seen": times})
     if library == "pyarrow":
         table = imported.Table.from_pandas(frame)
     else:
@@ -127,9 +169,8 @@ def test_categories_and_time_zones_of_other_libraries_are_kept(library):
     found = as_pandas(table)
     assert found["seen"].tolist() == times.tolist()
     assert found["seen"].dt.hour.tolist() == [0, 1, 3]
-    pd.testing.assert_series_equal(
-        found["town"], frame["town"], check_dtype=False, check_categorical=False
-    )
+    alike = {"check_dtype": False, "check_categorical": False}
+    pd.testing.assert_series_equal(found["town"], frame["town"], **alike)
     assert isinstance(found["town"].dtype, pd.CategoricalDtype)
     assert as_pandas(frame) is frame
 
@@ -164,49 +205,23 @@ ROWS = np.random.default_rng(0).normal(size=(60, 3))
 SIGNS = (ROWS[:, 0] > 0).astype(int)
 TABLE = pd.DataFrame(ROWS, columns=list("abc"))
 HOLED = np.where(np.arange(3) == 1, np.nan, ROWS)
-INPUTS = {
-    "frame": TABLE,
-    "boolean": ROWS > 0,
-    "booleans": TABLE > 0,
-    "sparse": csr_matrix(ROWS),
-    "equal names": TABLE.set_axis(list("aab"), axis=1),
-    "reversed": ROWS[::-1],
-    "none": None,
-    "dates": ROWS.astype("datetime64[s]"),
-    "date": TABLE.assign(a=pd.Timestamp("2020-01-01")),
-    "objects": ROWS.astype(object),
-    "texts": np.full((60, 3), "a"),
-    "missing": HOLED,
-    "vector": ROWS[:, 0],
-    "images": ROWS[:, :, None],
-    "empty": ROWS[:0],
-    "list": ROWS.tolist(),
-    "complex": ROWS + 0j,
-    "nullable": TABLE.convert_dtypes(),
-    "numbered": pd.DataFrame(ROWS),
-    "text": "abc",
-    "ragged": [[1, 2], [3]] * 30,
-    "series": TABLE["a"],
-    "huge": ROWS * 1e300,
-    "category": TABLE.assign(c=pd.Categorical(list("xy") * 30)),
-}
+INPUTS = {"boolean": ROWS > 0, "reversed": ROWS[::-1], "vector": ROWS[:, 0], "empty": ROWS[:0]}
+INPUTS |= {"list": ROWS.tolist(), "objects": ROWS.astype(object), "complex": ROWS + 0j}
+INPUTS |= {"images": ROWS[:, :, None], "huge": ROWS * 1e300, "missing": HOLED}
+INPUTS |= {"dates": ROWS.astype("datetime64[s]"), "texts": np.full((60, 3), "a")}
+INPUTS |= {"sparse": csr_matrix(ROWS), "none": None, "text": "abc", "ragged": [[1, 2], [3]] * 30}
+INPUTS |= {"frame": TABLE, "booleans": TABLE > 0, "nullable": TABLE.convert_dtypes()}
+INPUTS |= {"numbered": pd.DataFrame(ROWS), "series": TABLE["a"]}
+INPUTS |= {"equal names": TABLE.set_axis(list("aab"), axis=1)}
+INPUTS |= {"date": TABLE.assign(a=pd.Timestamp("2020-01-01"))}
+INPUTS |= {"category": TABLE.assign(c=pd.Categorical(list("xy") * 30))}
 WORDS = np.array(["no", "yes"])[SIGNS]
-LABELS = {
-    "texts": WORDS,
-    "boolean": SIGNS > 0,
-    "one": np.zeros(60, int),
-    "short": SIGNS[1:],
-    "None": np.where(np.arange(60) == 4, None, WORDS),
-    "column": SIGNS[:, None],
-    "none": None,
-    "mixed": np.where(np.arange(60) == 4, 3, WORDS.astype(object)),
-    "complex": SIGNS + 0j,
-    "missing": np.where(np.arange(60) == 4, np.nan, SIGNS),
-    "sparse": csr_matrix(SIGNS[None]),
-    "category": pd.Categorical(WORDS),
-    "nullable": pd.Series(SIGNS, dtype="Int64"),
-    "empty": [],
-}
+LABELS = {"texts": WORDS, "boolean": SIGNS > 0, "one": np.zeros(60, int), "short": SIGNS[1:]}
+LABELS |= {"None": np.where(np.arange(60) == 4, None, WORDS), "column": SIGNS[:, None]}
+LABELS |= {"none": None, "mixed": np.where(np.arange(60) == 4, 3, WORDS.astype(object))}
+LABELS |= {"complex": SIGNS + 0j, "missing": np.where(np.arange(60) == 4, np.nan, SIGNS)}
+LABELS |= {"sparse": csr_matrix(SIGNS[None]), "category": pd.Categorical(WORDS)}
+LABELS |= {"nullable": pd.Series(SIGNS, dtype="Int64"), "empty": []}
 FROZEN = FrozenEstimator(LogisticRegression().fit(ROWS, SIGNS))
 METHODS = ("predict", "predict_proba", "predict_uncertainty", "predict_interval")
 METHODS += ("score_samples", "p_values", "decision_function", "explain")

@@ -1,3 +1,3 @@
-"""This distribution is installed by test_plugins.py; nothing in it is a test."""
+"""This distribution is installed by test_imports.py; nothing in it is a test."""
 
 collect_ignore_glob = ["*"]
