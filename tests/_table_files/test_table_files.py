@@ -135,16 +135,10 @@ def test_numbers_are_read_with_the_mark_of_all_or_as_stated(tmp_path, content, f
 @pytest.mark.parametrize(
     ("content", "decimal"),
     [
-        (b"a,b\n1,2\n", ""),
-        (b'a,b\n"2,6","7,578"\n', ","),
-        (b'a,b\n2.6,"7,578"\n', ""),
-        (b"a;b\n1,5;2\n", ","),
-        (b"a;b\n1.5;2\n", "."),
-        (b"a;b\n1;2\n", ""),
-        (b"a;b\n1.200,50 EUR;x\n7 EUR;y\n", ","),
-        (b"a;b\n1,5;x\n-;y\n", ","),
-        (b"a;b\n1,234,567;x\n5 kg;y\n5,5 kg;z\n", ""),
-        (b"a;b\n1.200 EUR;x\n3.100 EUR;y\n", ""),
+        *[(b"a,b\n1,2\n", ""), (b'a,b\n"2,6","7,578"\n', ","), (b'a,b\n2.6,"7,578"\n', "")],
+        *[(b"a;b\n1,5;2\n", ","), (b"a;b\n1.5;2\n", "."), (b"a;b\n1;2\n", "")],
+        *[(b"a;b\n1.200,50 EUR;x\n7 EUR;y\n", ","), (b"a;b\n1,5;x\n-;y\n", ",")],
+        *[(b"a;b\n1,234,567;x\n5 kg;y\n5,5 kg;z\n", ""), (b"a;b\n1.200 EUR;x\n3.100 EUR;y\n", "")],
     ],
 )
 def test_the_mark_that_a_file_shows_goes_with_its_table(tmp_path, content, decimal):
@@ -175,12 +169,17 @@ def test_thousands_in_late_rows_are_not_taken_for_decimals(tmp_path):
         assert open_table(path, CsvFormat(decimal=".")).read()["b"].iloc[-1] == 1.714
 
 
-def test_values_in_chunks_are_those_of_the_whole_column(tmp_path):
+def test_values_in_chunks_are_those_of_the_whole_column_and_their_number_is_bounded(
+    tmp_path, monkeypatch
+):
     values_of = open_table(written(tmp_path, b"a\n1\n")).values_of
     assert values_of(["01", "2"]) == [1, 2]
     assert values_of(["1", "NA"])[:1] == [1.0]
     assert values_of(["x", "NA"]) == ["x", "NA"]
     assert values_of(["True", "False"]) == [True, False]
+    monkeypatch.setattr(_read, "CHUNK_CELLS", 8)
+    ROWS.to_csv(tmp_path / "t.csv", index=False)
+    assert [len(chunk) for chunk in open_table(tmp_path / "t.csv").chunks()] == [2, 2, 1]
 
 
 DAYS = pd.to_datetime(["2020-01-01", "2021-02-03", None, "2022-01-01", "2023-01-01"])
@@ -203,7 +202,7 @@ def expected(path):
     return ROWS.assign(day=days, text=ROWS["text"].replace("NA", None))
 
 
-def test_rows_come_back_in_order_whole_and_in_chunks(path):
+def test_rows_come_back_in_order_whole_and_in_chunks_and_columns_as_text_if_asked(path):
     assert write_table(path, (ROWS[k : k + 2] for k in range(0, 5, 2))) == (5, 0)
     table = open_table(path)
     assert table.columns == list(ROWS)
@@ -212,20 +211,11 @@ def test_rows_come_back_in_order_whole_and_in_chunks(path):
     assert [list(chunk.index) for chunk in chunks] == [[0, 1], [2, 3], [4]]
     together = pd.concat([chunk.astype(object) for chunk in chunks])
     pd.testing.assert_frame_equal(together, expected(path).astype(object), check_dtype=False)
-
-
-def test_columns_are_read_as_text_or_as_values_that_repeat(path):
     write_table(path, [ROWS])
     kinds = {"whole": "category", "text": str, "absent": str}
     frame = open_table(path).read(dtype=kinds, text_columns=True)
     assert frame["text"].tolist()[3:] == ["NA", "01"]
     assert isinstance(frame["whole"].dtype, pd.CategoricalDtype)
-
-
-def test_a_default_chunk_is_bounded_by_its_values(tmp_path, monkeypatch):
-    monkeypatch.setattr(_read, "CHUNK_CELLS", 8)
-    ROWS.to_csv(tmp_path / "t.csv", index=False)
-    assert [len(chunk) for chunk in open_table(tmp_path / "t.csv").chunks()] == [2, 2, 1]
 
 
 def test_needed_columns_are_found_without_spaces_and_those_of_codes_are_named(tmp_path):
@@ -242,7 +232,13 @@ def test_needed_columns_are_found_without_spaces_and_those_of_codes_are_named(tm
     assert table.read()["zip"].tolist()[::2] == [249, 81000]
 
 
-def test_what_is_no_parquet_file_is_refused(tmp_path):
+def test_a_folder_a_file_that_is_not_there_and_what_is_no_parquet_file_are_refused(tmp_path):
+    for name in ("parts", "parts.parquet"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(TableFileError, match=f"{name} is a folder"):
+            open_table(tmp_path / name)
+    with pytest.raises(TableFileError, match=r"absent.csv .*No such file"):
+        open_table(tmp_path / "absent.csv")
     pytest.importorskip("pyarrow")
     path = written(tmp_path, b"a,b\n1,2\n", "t.parquet")
     with pytest.raises(TableFileError, match="cannot be read as Parquet"):
@@ -255,15 +251,6 @@ def test_what_is_no_parquet_file_is_refused(tmp_path):
     write_table(path, [ROWS[:0]])
     with pytest.raises(TableFileError, match="has no rows"):
         open_table(path)
-
-
-def test_a_folder_is_called_a_folder_and_a_file_that_is_not_there_is_named(tmp_path):
-    for name in ("parts", "parts.parquet"):
-        (tmp_path / name).mkdir()
-        with pytest.raises(TableFileError, match=f"{name} is a folder"):
-            open_table(tmp_path / name)
-    with pytest.raises(TableFileError, match=r"absent.csv .*No such file"):
-        open_table(tmp_path / "absent.csv")
 
 
 @pytest.mark.parametrize("ending", ["csv.zip", "csv.zst", "xlsx", "XLS", "ods"])
@@ -310,18 +297,14 @@ def test_a_failure_on_the_way_leaves_what_was_there(path):
     path.write_text("old", encoding="utf-8")
     with pytest.raises(ZeroDivisionError):
         write_table(path, (ROWS[: 1 // k] for k in (1, 0)))
-    assert [(each, each.read_text(encoding="utf-8")) for each in path.parent.iterdir()] == [
-        (path, "old")
-    ]
+    left = {each: each.read_text(encoding="utf-8") for each in path.parent.iterdir()}
+    assert left == {path: "old"}
 
 
 FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\r=1", "'=1", "''=1"]
 FORMULAS += [" =1", "\n=1", " \n@A1", "\u00a0=1", "\ufeff=1", "\uff1d1", "' =1"]
-FORMULAS += [
-    " - 1 cup",
-    "\nnote",
-    *(INSIDE := {"\t=1": "'\t'=1", "a; =1": "a;' =1", "a|@b": "a|'@b"}),
-]
+INSIDE = {"\t=1": "'\t'=1", "a; =1": "a;' =1", "a|@b": "a|'@b"}
+FORMULAS += [" - 1 cup", "\nnote", *INSIDE]
 HARMLESS = ["-5", "+1,200.50", "-1.5e-3", "+49 170 1234", "-7 %", "-", "a=b", "'s", "''", "", "x"]
 HARMLESS += [" -5", " a=b", "a;-5", "a;b"]
 

@@ -85,7 +85,7 @@ def test_limits_are_values_that_can_be(whole):
     assert not whole or (rows[["lower", "upper"]] % 1 == 0).all(axis=None)
 
 
-def test_values_that_pile_up_are_limits_and_whole_limits_hold_the_same_whole_numbers():
+def test_scales_are_inverted_and_know_where_values_pile_up_or_are_whole():
     possible = TargetScale.of(np.arange(30.0)).possible
     found = possible(np.array([2.3, 4.2, -5.0]), np.array([7.9, 4.4, 0.5]))
     np.testing.assert_array_equal(np.transpose(found), [[3, 7], [4, 4], [0, 0]])
@@ -93,9 +93,6 @@ def test_values_that_pile_up_are_limits_and_whole_limits_hold_the_same_whole_num
     scale = TargetScale.of(y)
     assert (scale.low, scale.high, scale.whole) == (-np.inf, 5.0, False)
     assert TargetScale.of(y[:400]).high == np.inf
-
-
-def test_scales_are_inverted():
     y, step = np.linspace(0.5, 90, 50), 1e-6
     for power in (1.0, 0.5, 0.0):
         scale = TargetScale(power, 0.0, np.inf, False, 0.5, 90.0)
@@ -161,9 +158,8 @@ def compared(X, y, names, *, regression=False):
 def test_the_learner_that_knows_the_truth_is_chosen(kind, best, regression):
     X, signal, random = table(kind)
     noisy = signal + random.normal(size=len(X))
-    found = compared(
-        X, noisy if regression else noisy > 0, ("hgb", "logistic"), regression=regression
-    )
+    y = noisy if regression else noisy > 0
+    found = compared(X, y, ("hgb", "logistic"), regression=regression)
     assert found.best == best
     assert found.losses[best] < 0.9 * found.guessing
     assert (found.n_rows, found.n_folds) == (600, 3)

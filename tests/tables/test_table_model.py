@@ -108,9 +108,7 @@ def test_reasons_do_not_depend_on_how_much_is_evaluated_at_once(plain, table, mo
     for n_cells in (1, 3000):  # one column, or two
         monkeypatch.setattr("skuq.explanations.CELLS_AT_ONCE", n_cells)
         pd.testing.assert_frame_equal(plain.of(table).rows, plain.rows, check_exact=True)
-
-
-def test_reasons_of_encoded_rows_are_those_of_rows(plain, table):
+    # Those of encoded rows are those of rows.
     X, model = plain.model.columns_.read(table, "new").X, plain.model
     encode, typical = model.encoder_.transform, model._typical_rows
     expected = explain_rows(X, typical, lambda rows: model._disagreement(encode(rows)))
@@ -371,11 +369,8 @@ def test_many_values_of_a_text_column_are_one_number_and_dates_count_as_numbers(
 @pytest.mark.parametrize(
     ("labels", "expected"),
     [
-        ([3, 7], [3, 7]),
-        ([1.0, 2.0], [1.0, 2.0]),
-        ([True, False], [False, True]),
-        ([1, "x"], ["1", "x"]),
-        (pd.array([3, 7], dtype="Int64"), [3, 7]),
+        *[([3, 7], [3, 7]), ([1.0, 2.0], [1.0, 2.0]), ([True, False], [False, True])],
+        *[([1, "x"], ["1", "x"]), (pd.array([3, 7], dtype="Int64"), [3, 7])],
         (pd.array([True, False], dtype="boolean"), [False, True]),
         (pd.Categorical(["b", "a"], categories=["b", "never", "a"]), ["a", "b"]),
         (pd.Series(["b", "a"], dtype="string"), ["a", "b"]),
@@ -395,11 +390,10 @@ def test_classes_keep_their_type(train, table, labels, expected):
 
 
 LABELS = [([0, 1], float), ([0.0, 1.0], int), (["0", "1"], float)]
+LABELS += [([False, True], str), ([False, True], "boolean")]
 
 
-@pytest.mark.parametrize(
-    ("labels", "convert"), [*LABELS, ([False, True], str), ([False, True], "boolean")]
-)
+@pytest.mark.parametrize(("labels", "convert"), LABELS)
 def test_how_held_out_labels_are_stored_does_not_matter(train, labels, convert):
     train["kind"] = np.tile(labels, 30)
     train, held_out = train[11:].reset_index(drop=True), train.head(11)
@@ -598,11 +592,9 @@ def test_ordinary_rows_are_not_told_from_training_rows_by_the_folds_of_their_mea
     table["y"] = np.where(table["x"] + code % 5 + random.normal(size=700) > 1, "a", "b")
     model = TableModel("hgb", random_state=0).fit(table[:500], "y")
     new = table[500:].drop(columns="y")
-    ordinary, far = (
-        model.predict(rows, n_explained=0).epistemic.mean()
-        for rows in (new, new.assign(x=9 * new["x"]))
-    )
-    assert ordinary < 0.1 < far
+    far = new.assign(x=9 * new["x"])
+    parts = (model.predict(rows, n_explained=0).epistemic.mean() for rows in (new, far))
+    assert next(parts) < 0.1 < next(parts)
 
 
 def test_texts_of_many_levels_are_encoded_by_the_target_of_other_rows():
