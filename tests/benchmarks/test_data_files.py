@@ -16,7 +16,12 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_pickled_objects_are_refused_and_never_run(folder):
+def test_missing_files_are_refused_with_those_that_are_there_and_pickles_never_run(folder):
+    there = r"No data set 'moons' in .*; .*folder: flowers, stars_test\.$"
+    for place, word in ((folder, there), (folder / "absent", r"in this folder: none\.$")):
+        with pytest.raises(FileNotFoundError, match=word):
+            load_npz("moons", place)
+
     class Bomb:
         def __reduce__(self):
             return (open, (str(folder / "exploded"), "w"))
@@ -25,13 +30,6 @@ def test_pickled_objects_are_refused_and_never_run(folder):
     with pytest.raises(ValueError, match="allow_pickle=False"):
         load_npz("trap", folder)
     assert not (folder / "exploded").exists()
-
-
-def test_a_missing_file_is_refused_with_those_that_are_there(folder):
-    there = r"No data set 'moons' in .*; .*folder: flowers, stars_test\.$"
-    for place, word in ((folder, there), (folder / "absent", r"in this folder: none\.$")):
-        with pytest.raises(FileNotFoundError, match=word):
-            load_npz("moons", place)
 
 
 TABLE = {

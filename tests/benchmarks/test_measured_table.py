@@ -34,20 +34,14 @@ def rows(records=RECORDS, **options):
     return found
 
 
-def test_rows_and_columns_hold_what_was_recorded_and_a_dash_what_was_not():
+def test_rows_and_columns_hold_what_was_recorded_with_its_spread_and_a_dash_what_was_not():
     assert rows() == [
         ["method", "Fashion", "Omniglot"],
         ["QUAM", "0.988", "0.500"],
         ["entropy", "0.900", "\N{EN DASH}"],
     ]
-
-
-def test_turned_tables_have_data_sets_as_rows():
     shown = {"columns": {"quam": "QUAM"}, "rows": {"omniglot": "Omniglot"}, "first": "images"}
     assert rows(turned=None, **shown) == [["images", "QUAM"], ["Omniglot", "0.500"]]
-
-
-def test_a_spread_stands_behind_each_figure():
     assert rows(spread=None, scale=100.0, digits=1)[1:] == [
         ["QUAM", "98.8 ± 0.4", "50.0 ± 0.4"],
         ["entropy", "90.0 ± 0.4", "\N{EN DASH}"],
@@ -66,15 +60,12 @@ def test_the_number_of_values_is_that_of_the_figures_shown():
     assert [*_counts(RECORDS, both), *_counts([], one)] == []
 
 
-def test_figures_of_a_paper_follow_ours_as_it_prints_them():
+def test_figures_of_a_paper_follow_ours_with_a_sign_where_their_intervals_do_not_overlap():
     paper = published("quam = .994 ± .001, -\nentropy = .986, .973")
     assert rows(paper=paper, scale=100.0, digits=1)[1:] == [
         ["QUAM", "98.8 (.994 ± .001)", "50.0"],
         ["entropy", "90.0 (.986)", "\N{EN DASH} (.973)"],
     ]
-
-
-def test_a_sign_says_whether_our_interval_overlaps_the_papers():
     paper = published("quam = 98.0 ± 0.2, 50.44\nentropy = 89.6, -")
     assert rows(paper=paper, spread=None, scale=100.0, digits=1)[1:] == [
         ["QUAM", "98.8 ± 0.4 (98.0 ± 0.2) >", "50.0 ± 0.4 (50.44) <"],
@@ -82,15 +73,12 @@ def test_a_sign_says_whether_our_interval_overlaps_the_papers():
     ]
 
 
-def test_rows_of_which_nothing_is_recorded_are_refused():
+def test_rows_of_which_nothing_is_recorded_and_figures_that_fit_none_are_refused():
     with pytest.raises(ValueError, match="laplace"):
         rows(rows={"quam": "QUAM", "laplace": "Laplace"})
-
-
-@pytest.mark.parametrize("text", ["quam = .994", "quam = .9, .9, .9", "laplace = .978, .963"])
-def test_figures_of_a_paper_that_fit_no_row_or_column_are_refused(text):
-    with pytest.raises(ValueError, match="2 figures of the paper"):
-        rows(paper=published(text))
+    for text in ("quam = .994", "quam = .9, .9, .9", "laplace = .978, .963"):
+        with pytest.raises(ValueError, match="2 figures of the paper"):
+            rows(paper=published(text))
 
 
 def test_names_without_a_heading_have_that_of_all_pages_or_are_their_own():

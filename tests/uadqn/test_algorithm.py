@@ -1,4 +1,4 @@
-"""UA-DQN and QR-DQN against plain updates, their choice of actions, and the library's parts."""
+"""UA-DQN and QR-DQN against plain updates, their choice of actions, and the history of training."""
 
 from copy import deepcopy
 
@@ -8,12 +8,18 @@ import torch
 
 pytest.importorskip("stable_baselines3")
 
+import gymnasium as gym
+from gymnasium import spaces
 from scipy.stats import chisquare
+from stable_baselines3 import DQN
+from stable_baselines3.common.callbacks import BaseCallback, CallbackList
 from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import DummyVecEnv
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import skuq.uadqn._envs  # noqa: F401 - registers the windy cliff
-from skuq.uadqn import QuantileDQN, UADQNAlgorithm
+from skuq.uadqn import QuantileDQN, TrainingHistory, UADQNAlgorithm
+from skuq.uadqn._training import Episode
+from tests.uadqn import plain as by_hand
 from tests.uadqn.environments import (
     GRID,
     MIXED,
@@ -23,18 +29,6 @@ from tests.uadqn.environments import (
     collect,
     perturb,
     sampled,
-)
-from tests.uadqn.plain import (
-    LEVELS,
-    assert_stack_matches,
-    backward,
-    bellman,
-    every_pair,
-    moments,
-    numbers,
-    plain_network,
-    squared_distance,
-    stacked_parameters,
 )
 from tests.uadqn.test_policies import WideCNN
 
@@ -50,27 +44,27 @@ def make(cls=UADQNAlgorithm, policy="MlpPolicy", env=None, **options):
 
 def updates_by_hand(agent, batches, noise, prior, levels="midpoint"):
     """Weights of each network after the updates: three of them, one optimiser."""
-    networks, target = agent.quantile_net, plain_network(agent.quantile_net_target, 0)
+    networks, target = agent.quantile_net, by_hand.plain_network(agent.quantile_net_target, 0)
     n_members = len(networks.head[0].weight)
-    plain = [plain_network(networks, k) for k in range(n_members)]
+    plain = [by_hand.plain_network(networks, k) for k in range(n_members)]
     anchors = [
-        [a.detach().clone() for a in stacked_parameters(networks.anchors, k)]
+        [a.detach().clone() for a in by_hand.stacked_parameters(networks.anchors, k)]
         for k in range(n_members - 1)
     ]
-    taus = torch.tensor([LEVELS[levels](i, 5) for i in range(5)])
+    taus = torch.tensor([by_hand.LEVELS[levels](i, 5) for i in range(5)])
     parameters = [p for net in plain for p in net.parameters()]
     adam = torch.optim.Adam(parameters, lr=agent.lr_schedule(1), eps=1e-8)
-    for batch in map(numbers, batches):
-        targets = bellman(target, batch, N_ACTIONS, agent.gamma)
+    for batch in map(by_hand.numbers, batches):
+        targets = by_hand.bellman(target, batch, N_ACTIONS, agent.gamma)
         loss = torch.zeros(())
         for net in plain:
             quantiles = net(batch.now).view(len(batch.now), N_ACTIONS, -1)
             chosen = quantiles[range(len(batch.now)), batch.actions]
-            loss = loss + every_pair(chosen, targets, taus).mean()
+            loss = loss + by_hand.every_pair(chosen, targets, taus).mean()
         for net, anchor in zip(plain[1:], anchors, strict=True):
-            loss = loss + noise**2 / (prior**2 * N_SEEN) * squared_distance(net, anchor)
+            loss = loss + noise**2 / (prior**2 * N_SEEN) * by_hand.squared_distance(net, anchor)
         adam.zero_grad()
-        backward(loss, parameters)
+        by_hand.backward(loss, parameters)
         adam.step()
     return plain, loss.item()
 
@@ -105,13 +99,10 @@ def test_updates_equal_those_of_plain_networks(cls, policy, n_envs, noise, level
     before = [anchor.clone() for anchor in anchors]
     agent._n_updates = agent.LOSS_INTERVAL - len(batches)
     train_on(agent, batches, monkeypatch)
-    assert_stack_matches(agent.quantile_net.trained(), [net.parameters() for net in plain])
+    by_hand.assert_stack_matches(agent.quantile_net.trained(), [net.parameters() for net in plain])
     if not noise:  # what is logged has no prior
         assert agent.logger.name_to_value["train/loss"] == pytest.approx(loss, rel=1e-4)
     assert all(map(torch.equal, anchors, before))
-
-
-BY_AUTOGRAD = {"max_grad_norm": 1e9}  # never clips, but gradients are then those of autograd
 
 
 @pytest.mark.parametrize(
@@ -119,7 +110,8 @@ BY_AUTOGRAD = {"max_grad_norm": 1e9}  # never clips, but gradients are then thos
 )
 def test_gradients_and_400_actions_are_those_of_autograd(cls, policy, monkeypatch):
     options = {"learning_starts": 20, "batch_size": 8, "target_update_interval": 50}
-    fused, plain = (make(cls, policy, **options, **by).learn(400) for by in ({}, BY_AUTOGRAD))
+    by_autograd = {"max_grad_norm": 1e9}  # never clips, but gradients are then those of autograd
+    fused, plain = (make(cls, policy, **options, **by).learn(400) for by in ({}, by_autograd))
     assert fused.policy.fused_update() is not None
     np.testing.assert_array_equal(*(agent.replay_buffer.actions for agent in (fused, plain)))
     plain.set_parameters(deepcopy(fused.get_parameters()))
@@ -185,12 +177,10 @@ def test_cut_episodes_go_on_in_the_target_and_ended_ones_do_not(truncates):
 
 
 @pytest.mark.parametrize(("n_envs", "expected"), [(1, [10, 20, 30]), (3, [9, 18, 27])])
-def test_target_network_follows_at_the_interval(n_envs, expected, monkeypatch):
+def test_target_network_follows_at_the_interval(n_envs, expected):
     env, called = DummyVecEnv([RandomEnv] * n_envs), []
     agent = make(env=env, target_update_interval=10, tau=0.3, learning_starts=4)
-    monkeypatch.setattr(
-        agent.policy, "update_target", lambda tau: called.append((agent.num_timesteps, tau))
-    )
+    agent.policy.update_target = lambda tau: called.append((agent.num_timesteps, tau))
     agent.learn(30)
     assert called == [(step, 0.3) for step in expected]
 
@@ -221,7 +211,7 @@ QUANTILES = SPREAD + np.random.default_rng(2).normal(scale=0.6, size=(3, 3, 9))
 def test_actions_are_thompson_samples(beta, lam, aleatoric):
     options = {"epistemic_factor": beta, "aleatoric_factor": lam, "aleatoric": aleatoric}
     agent, obs = with_quantiles(QUANTILES, 5_000, **options)
-    mean, risk, epistemic = moments(QUANTILES, aleatoric)
+    mean, risk, epistemic = by_hand.moments(QUANTILES, aleatoric)
     values = mean - lam * np.sqrt(risk)
     rng = np.random.default_rng(1)
     draws = rng.normal(values, beta * np.sqrt(epistemic), (500_000, 3)).argmax(1)
@@ -247,15 +237,12 @@ def test_the_decision_of_every_tenth_step_is_logged():
     assert agent.logger.name_to_count["rollout/epistemic"] == 5
 
 
-def test_an_epistemic_factor_of_0_is_greedy():
+def test_an_epistemic_factor_of_0_is_greedy_and_there_is_no_epsilon_and_no_random_start():
     agent, obs = with_quantiles(QUANTILES, 100, epistemic_factor=0.0)
     best = QUANTILES[0].mean(1).argmax()
     assert (agent.predict(obs)[0] == best).all()
     assert (act(agent, obs) == best).all()
     assert agent.decision.exploratory == 0
-
-
-def test_there_is_no_epsilon_and_no_random_start():
     certain = np.repeat([[0.0], [9.0], [0.0]], 9, axis=1)
     agent, _ = with_quantiles(np.stack([certain] * 3), learning_starts=1000)
     agent.learn(60)
@@ -309,3 +296,98 @@ def test_several_steps_ahead_are_discounted_as_the_buffer_says():
     expected = batch.rewards + batch.discounts * (1 - batch.dones) * best
     torch.testing.assert_close(agent._targets(batch), expected)
     agent.train(1, 16)
+
+
+TYPES = ["int64", "float64", "int64", "int64", "float64", "float64", "float64"]
+
+
+class Counting(gym.Env):
+    """Episode k lasts k + 1 steps; step i brings ``scale * i``; the last one is a fall."""
+
+    observation_space = spaces.Box(0, 1, (1,), np.float32)
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, scale=1.0, says=True):
+        self.scale, self.says, self.length, self.i = scale, says, 0, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.length, self.i = self.length + 1, 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.i += 1
+        ends = self.i == self.length
+        info = {"fell": ends} if self.says else {}
+        return np.zeros(1, np.float32), self.scale * self.i, ends, False, info
+
+
+class Decisions(BaseCallback):
+    def __init__(self):
+        super().__init__()
+        self.all = []
+
+    def _on_step(self):
+        self.all.append(self.model.decision)
+        return True
+
+
+def test_episodes_are_summed_and_decisions_averaged():
+    history, decisions = TrainingHistory(), Decisions()
+    make(env=Counting()).learn(12, callback=CallbackList([history, decisions]))
+    rows = history.to_frame()
+    assert rows.columns.tolist() == list(Episode._fields)
+    # lengths 1, 2, 3, 4 fit into 12 steps
+    assert rows.length.tolist() == [1, 2, 3, 4]
+    assert rows.step.tolist() == [1, 3, 6, 10]
+    assert rows.score.tolist() == [1, 3, 6, 10]
+    assert rows.falls.tolist() == [1, 1, 1, 1]
+    for row, end in zip(rows.itertuples(), rows.step, strict=True):
+        mean = np.mean(decisions.all[end - row.length : end], axis=0)
+        assert [row.epistemic, row.aleatoric, row.exploratory] == pytest.approx(mean)
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_several_environments_are_kept_apart_and_rewards_are_those_before_normalisation(normalise):
+    history, env = TrainingHistory(), DummyVecEnv([Counting, lambda: Counting(scale=10.0)])
+    make(env=VecNormalize(env) if normalise else env).learn(12, callback=history)
+    rows = history.to_frame()
+    assert rows.step.tolist() == [2, 2, 6, 6, 12, 12]
+    assert rows.score.tolist() == [1, 10, 3, 30, 6, 60]
+    assert rows.length.tolist() == [1, 1, 2, 2, 3, 3]
+
+
+def test_agents_without_decisions_have_no_uncertainties_and_silent_environments_no_falls():
+    history = TrainingHistory()
+    assert history.to_frame().dtypes.map(str).tolist() == TYPES
+    DQN("MlpPolicy", Counting(says=False), seed=0, buffer_size=100).learn(6, callback=history)
+    rows = history.to_frame()
+    assert rows.dtypes.map(str).tolist() == TYPES
+    assert rows.score.tolist() == [1, 3, 6]
+    assert rows.falls.tolist() == [0, 0, 0]
+    assert rows[["epistemic", "aleatoric", "exploratory"]].isna().to_numpy().all()
+
+
+def learn_on(agent, history):
+    agent.learn(5, callback=history, reset_num_timesteps=False)
+
+
+def learn_anew(agent, history):
+    agent.learn(4, callback=history)  # the environment is reset: the fourth episode
+
+
+def learn_elsewhere(agent, history):
+    agent.set_env(Counting())
+    agent.learn(3, callback=history, reset_num_timesteps=False)
+
+
+@pytest.mark.parametrize(
+    ("go_on", "lengths"),
+    [(learn_on, [1, 2, 3, 4]), (learn_anew, [1, 2, 4]), (learn_elsewhere, [1, 2, 1, 2])],
+)
+def test_an_unfinished_episode_goes_on_unless_the_environments_are_reset(go_on, lengths):
+    history, agent = TrainingHistory(), make(env=Counting())
+    agent.learn(5, callback=history)  # two steps into the third episode
+    go_on(agent, history)
+    assert history.to_frame().length.tolist() == lengths
+    assert history.to_frame().score.tolist() == [n * (n + 1) / 2 for n in lengths]

@@ -34,8 +34,6 @@ from skuq.uadqn._envs import (
 )
 from tests.uadqn.environments import SeedTeller
 
-LEDGE = [RIGHT] * 4
-
 
 def test_checks_of_gymnasium_and_of_stable_baselines3_pass():
     for render_mode in ("rgb_array", None):
@@ -116,10 +114,10 @@ IMPORTS = [
     (LATE, "CliffWind-v0"),
 ]
 by_a_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 
 @by_a_fork
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_the_cliff_is_made_by_its_id_in_a_fresh_process():
     for imports, name in IMPORTS:
         fresh(f"{imports}\nassert gymnasium.make({name!r}).spec.max_episode_steps == 15")
@@ -127,7 +125,6 @@ def test_the_cliff_is_made_by_its_id_in_a_fresh_process():
 
 
 @by_a_fork
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fitted_agent_goes_to_a_process_that_has_not_imported_it(tmp_path):
     options = {"learning_starts": 40, "policy_kwargs": {"net_arch": [16]}}
     agent = UADQN("CliffWind-v0", total_timesteps=80, random_state=0, algorithm_kwargs=options)

@@ -89,21 +89,6 @@ def test_random_state_may_be_a_generator():
     assert not np.allclose(runs[0], runs[1])
 
 
-def test_global_random_states_are_left_alone():
-    scramble()
-    before = global_states()
-    model = make(total_timesteps=60).fit(SEEDS)
-    assert global_states() == before
-    with pytest.raises(AssertionError):
-        make(policy="CnnPolicy").fit(SEEDS)
-    model.predict(CELLS)
-    model.predict_uncertainty(CELLS)
-    model.score(SEEDS)
-    pickle.loads(pickle.dumps(model))
-    copy.deepcopy(model)
-    assert global_states() == before
-
-
 def test_pickle_round_trip():
     model = make(RandomEnv(length=3), aleatoric_factor=0.5, total_timesteps=50).fit(SEEDS)
     X = sampled(VECTOR)
@@ -279,31 +264,13 @@ def test_no_episode_of_the_training_meets_the_noise_of_another():
     assert len(set(Recorder.seeds)) == len(set(Recorder.noise)) == len(Recorder.seeds) >= 20
 
 
-CHANGES = {
-    "env": RandomEnv(GRID, length=3),
-    "total_timesteps": 71,
-    "epistemic_factor": 0.1,
-    "aleatoric_factor": 5.0,
-    "aleatoric": "variance",
-    "noise_scale": 20.0,
-    "learning_rate": 1e-2,
-    "gamma": 0.1,
-    "n_quantiles": 8,
-    "policy": "MlpPolicy",
-    "random_state": 1,
-}
-FURTHER = {
-    "learning_starts": 30,
-    "buffer_size": 20,
-    "batch_size": 33,
-    "target_update_interval": 10,
-    "policy_kwargs": {"net_arch": [8], "levels": "paper"},
-    "tau": 0.5,
-    "train_freq": 2,
-    "gradient_steps": 2,
-    "n_steps": 2,
-    "max_grad_norm": 1e-3,
-}
+CHANGES = {"env": RandomEnv(GRID, length=3), "total_timesteps": 71, "epistemic_factor": 0.1}
+CHANGES |= {"aleatoric_factor": 5.0, "aleatoric": "variance", "noise_scale": 20.0}
+CHANGES |= {"learning_rate": 1e-2, "gamma": 0.1, "n_quantiles": 8, "policy": "MlpPolicy"}
+CHANGES |= {"random_state": 1}
+FURTHER = {"learning_starts": 30, "buffer_size": 20, "batch_size": 33, "target_update_interval": 10}
+FURTHER |= {"policy_kwargs": {"net_arch": [8], "levels": "paper"}, "tau": 0.5, "train_freq": 2}
+FURTHER |= {"gradient_steps": 2, "n_steps": 2, "max_grad_norm": 1e-3}
 ON_GRIDS = {"learning_starts": 40, "target_update_interval": 20, "policy_kwargs": {"net_arch": [8]}}
 
 
@@ -381,10 +348,16 @@ def test_unfitted_agents_and_bad_inputs_are_refused_by_every_method(agent, metho
         getattr(agent, method)(np.full((2, 10), np.nan))
 
 
-def test_a_failed_fit_leaves_the_fitted_agent_as_it_was():
-    model = make(total_timesteps=50).fit(SEEDS)
+def test_a_failed_fit_leaves_the_fitted_agent_and_all_calls_the_global_random_states():
+    scramble()
+    before = global_states()
+    model = make(total_timesteps=60).fit(SEEDS)
+    assert global_states() == before
     fitted = {name: value for name, value in vars(model).items() if name.endswith("_")}
     expected = all_quantiles(model, CELLS)
+    for call in (model.predict, model.predict_uncertainty, model.score):
+        call(SEEDS if call == model.score else CELLS)
+    copy.deepcopy(pickle.loads(pickle.dumps(model)))
     for change, seeds, error, word in [
         ({}, [-1], ValueError, "environment seeds"),
         ({"policy": "CnnPolicy"}, SEEDS, AssertionError, None),
@@ -394,3 +367,4 @@ def test_a_failed_fit_leaves_the_fitted_agent_as_it_was():
             model.set_params(**change).fit(seeds)
     assert all(getattr(model, name) is value for name, value in fitted.items())
     np.testing.assert_array_equal(all_quantiles(model, CELLS), expected)
+    assert global_states() == before

@@ -83,12 +83,10 @@ def test_the_policy_chooses_the_actions_of_the_algorithm_and_so_does_its_file(
     policy, net = agent.policy, agent.quantile_net
     for each, name in [(policy, "policy"), (net, "network"), (agent, "agent")]:
         each.save(tmp_path / f"{name}.zip")
-    stored = (
-        type(policy).load(tmp_path / "policy.zip", trust=True),
-        type(net).load(tmp_path / "network.zip", trust=True),
-    )
+    of_policy = type(policy).load(tmp_path / "policy.zip", trust=True)
+    of_net = type(net).load(tmp_path / "network.zip", trust=True)
     loaded = cls.load(tmp_path / "agent.zip", trust=True)
-    for chooses in (policy, net, *stored, loaded, loaded.policy):
+    for chooses in (policy, net, of_policy, of_net, loaded, loaded.policy):
         np.testing.assert_array_equal(chooses.predict(x, deterministic=True)[0], expected)
 
 
@@ -187,22 +185,15 @@ def test_agents_and_policies_of_other_algorithms_are_refused_by_name(cls, tmp_pa
 
 
 def test_callbacks_of_the_library_are_called(tmp_path):
-    evaluation = EvalCallback(
-        Monitor(RandomEnv(length=3)),
-        callback_on_new_best=StopTrainingOnRewardThreshold(-100),
-        eval_freq=25,
-        n_eval_episodes=2,
-        best_model_save_path=str(tmp_path),
-        verbose=0,
-    )
+    options = {"eval_freq": 25, "n_eval_episodes": 2, "best_model_save_path": str(tmp_path)}
+    options |= {"callback_on_new_best": StopTrainingOnRewardThreshold(-100), "verbose": 0}
+    evaluation = EvalCallback(Monitor(RandomEnv(length=3)), **options)
     kept = CheckpointCallback(10, str(tmp_path), save_replay_buffer=True)
     agent = make().learn(60, callback=[kept, evaluation])
     assert agent.num_timesteps == 25  # stopped: any score is above the threshold
     for step in (10, 20):
-        assert (
-            UADQNAlgorithm.load(tmp_path / f"rl_model_{step}_steps.zip", trust=True).num_timesteps
-            == step
-        )
+        saved = UADQNAlgorithm.load(tmp_path / f"rl_model_{step}_steps.zip", trust=True)
+        assert saved.num_timesteps == step
         assert (tmp_path / f"rl_model_replay_buffer_{step}_steps.pkl").exists()
     best, x = UADQNAlgorithm.load(tmp_path / "best_model.zip", trust=True), sampled(VECTOR, 5)
     np.testing.assert_array_equal(best.predict_quantiles(x), agent.predict_quantiles(x))
@@ -267,15 +258,11 @@ def test_several_environments_may_be_stepped_between_updates(options, n_updates)
     assert (agent.num_timesteps, agent._n_updates) == (48, n_updates)
 
 
-HINDSIGHT = {
-    "env": BitFlippingEnv(n_bits=3, continuous=False, max_steps=3),
-    "replay_buffer_class": HerReplayBuffer,
-    "replay_buffer_kwargs": {"n_sampled_goal": 2, "goal_selection_strategy": "future"},
-}
-HALF_MEMORY = {
-    "optimize_memory_usage": True,
-    "replay_buffer_kwargs": {"handle_timeout_termination": False},
-}
+GOALS = {"n_sampled_goal": 2, "goal_selection_strategy": "future"}
+HINDSIGHT = {"replay_buffer_class": HerReplayBuffer, "replay_buffer_kwargs": GOALS}
+HINDSIGHT |= {"env": BitFlippingEnv(n_bits=3, continuous=False, max_steps=3)}
+CUT_OFF = {"handle_timeout_termination": False}
+HALF_MEMORY = {"optimize_memory_usage": True, "replay_buffer_kwargs": CUT_OFF}
 
 
 @pytest.mark.parametrize(

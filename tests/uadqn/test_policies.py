@@ -212,20 +212,12 @@ class PartlyFrozen(Frozen):
 
 
 def test_an_extractor_of_ones_own_keeps_its_constants_and_weights_that_are_frozen():
-    options = {
-        "features_extractor_class": PartlyFrozen,
-        "features_extractor_kwargs": {"scale": 2.0},
-    }
-    extractor, obs = (
-        policy(MlpPolicy, VECTOR, **options).quantile_net.features_extractor,
-        samples(VECTOR, 3),
-    )
-    outputs, (weights, biases) = (
-        extractor(obs),
-        (extractor.stacked[f"head__{n}"] for n in ("weight", "bias")),
-    )
+    own = {"features_extractor_class": PartlyFrozen, "features_extractor_kwargs": {"scale": 2.0}}
+    extractor = policy(MlpPolicy, VECTOR, **own).quantile_net.features_extractor
+    weights, biases = (extractor.stacked[f"head__{n}"] for n in ("weight", "bias"))
+    obs = samples(VECTOR, 3)
     inputs = 2 * (obs.sum(1, keepdim=True) + 1).expand(-1, 8)
-    for found, weight, bias in zip(outputs, weights, biases, strict=True):
+    for found, weight, bias in zip(extractor(obs), weights, biases, strict=True):
         torch.testing.assert_close(found, (inputs @ weight.T + bias).tanh())
 
 

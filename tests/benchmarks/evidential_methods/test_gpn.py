@@ -32,17 +32,18 @@ def network(graph, share=(0.5, 0.3, 0.2), **settings):
 
 
 def fitted(data, nodes, y, *, warm_up=5, teleport=0.1, **settings):
-    settings = {"graph": data.graph, **GPN_SETTINGS, "max_epochs": 20} | settings
-    settings = {"random_state": 0} | settings
-    model = GraphPosteriorNetwork(GraphClassifier(**settings), warm_up=warm_up, teleport=teleport)
+    options = {"graph": data.graph, **GPN_SETTINGS, "max_epochs": 20, "random_state": 0} | settings
+    model = GraphPosteriorNetwork(GraphClassifier(**options), warm_up=warm_up, teleport=teleport)
     return model.fit(nodes, y)
 
 
-def test_concentrations_against_dense_pagerank(data):
+def test_evidence_is_budget_times_share_times_density_spreads_and_is_finite_far_away(data):
     graph = as_node_graph(data.graph)
     made = network(graph)
     with torch.no_grad():
         own, alpha = made.own_evidence(graph).numpy(), made(graph).numpy()
+        density = made.flows(made.encoder(graph.features)).double().exp().numpy()
+    np.testing.assert_allclose(own, (4 * np.pi) ** 2 * np.array([0.5, 0.3, 0.2]) * density, 1e-4)
     looped = graph.adjacency.toarray() + np.eye(graph.n_nodes)
     scale = looped.sum(axis=1) ** -0.5
     walk = scale[:, None] * looped * scale
@@ -50,18 +51,6 @@ def test_concentrations_against_dense_pagerank(data):
     for _ in range(3):
         spread = 0.8 * walk @ spread + 0.2 * own
     np.testing.assert_allclose(alpha, 1 + spread, rtol=1e-4)
-
-
-def test_own_evidence_is_budget_times_share_times_density(data):
-    graph = as_node_graph(data.graph)
-    made = network(graph)
-    with torch.no_grad():
-        density = made.flows(made.encoder(graph.features)).double().exp().numpy()
-        own = made.own_evidence(graph).numpy()
-    np.testing.assert_allclose(own, (4 * np.pi) ** 2 * np.array([0.5, 0.3, 0.2]) * density, 1e-4)
-
-
-def test_evidence_stays_finite_far_away(data):
     graph = as_node_graph((data.adjacency, 1e6 * data.features))
     with torch.no_grad():
         alpha = network(graph, hidden_sizes=())(graph)
@@ -70,16 +59,13 @@ def test_evidence_stays_finite_far_away(data):
     assert (alpha - 1).max() < 1e-10
 
 
-def test_loss_by_definition():
+def test_loss_by_definition_and_shares_that_are_weighted_and_positive():
     alpha = np.array([[2.0, 5.0, 1.5], [30.0, 2.0, 1.0]])
     inputs = {"weight": torch.tensor([1.0, 0.5])}
     found = PosteriorLoss(0.3)(torch.tensor(alpha).float(), torch.tensor([1, 0]), inputs)
     cross_entropy = digamma([8.5, 33.0]) - digamma([5.0, 30.0])
     entropy = np.array([dirichlet(row).entropy() for row in alpha])
     np.testing.assert_allclose(found, ((cross_entropy - 0.3 * entropy) * [1, 0.5]).sum(), 1e-6)
-
-
-def test_shares_are_weighted_and_positive():
     share = class_shares(torch.tensor([0, 0, 2]), torch.tensor([1.0, 2.0, 1.0]), 3)
     np.testing.assert_allclose(share, [0.75, 1e-12, 0.25], rtol=1e-6)
 
@@ -159,16 +145,13 @@ def test_densities_integrate_to_one():
     torch.testing.assert_close(mass, torch.ones(3, dtype=torch.float64), atol=1e-2, rtol=0)
 
 
-def test_classes_do_not_mix():
+def test_classes_do_not_mix_and_have_normal_densities_without_stretch():
     made = flows(n_dimensions=4)
     points = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     made(points)[:, 1].sum().backward()
     for parameter in made.parameters():
         assert (parameter.grad[:, [0, 2]] == 0).all()
         assert (parameter.grad[:, 1] != 0).any()
-
-
-def test_without_stretch_it_is_a_normal_density():
     made = flows(n_dimensions=3)
     with torch.no_grad():
         made.raw_stretch.copy_(made.raw_radius)  # softplus(s) - softplus(r) = 0
