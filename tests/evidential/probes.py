@@ -8,14 +8,8 @@ from torch import nn
 from skuq import EvidentialProbe
 from skuq.evidential import EvidenceLoss, NetworkHead, NodeBatches
 
-QUICK = {
-    "propagation": None,
-    "ice_weight": 1e-3,
-    "pcl_weight": 1e-3,
-    "learning_rate": 0.01,
-    "max_epochs": 15,
-    "random_state": 0,
-}
+QUICK = {"propagation": None, "ice_weight": 1e-3, "pcl_weight": 1e-3, "learning_rate": 0.01}
+QUICK |= {"max_epochs": 15, "random_state": 0}
 PARTS = {"head": NetworkHead, "loss": EvidenceLoss, "batches": NodeBatches}
 
 

@@ -46,11 +46,8 @@ def test_exponential_rises_everywhere_and_so_does_its_gradient_stay_finite():
 )
 def test_evidence_is_the_activated_linear_map_of_standardised_inputs(activation, function):
     torch.manual_seed(0)
-    mean, scale, Z = (
-        torch.tensor([1.0, -2.0, 0.5]),
-        torch.tensor([2.0, 0.5, 1.0]),
-        torch.randn(6, 3),
-    )
+    mean, scale = torch.tensor([1.0, -2.0, 0.5]), torch.tensor([2.0, 0.5, 1.0])
+    Z = torch.randn(6, 3)
     network = NetworkEvidence(mean, scale, 4, activation=activation).requires_grad_(False)
     (linear,) = network.layers
     scores = ((Z - mean) / scale).numpy() @ linear.weight.numpy().T + linear.bias.numpy()
@@ -71,13 +68,9 @@ def test_evidence_of_logits_does_not_depend_on_a_conventional_offset():
 
 
 RNG = np.random.default_rng(0)
-PROBLEM = {
-    "q": RNG.exponential(20, size=(7, 3)),
-    "p": RNG.dirichlet(np.ones(3), size=7),
-    "codes": np.array([0, -1, 2, 1, -1, -1, 0]),
-    "weight": RNG.uniform(0.5, 2, size=7),
-    "label_weight": np.array([1.0, 0, 2, 0.5, 0, 0, 1]),
-}
+PROBLEM = {"q": RNG.exponential(20, size=(7, 3)), "p": RNG.dirichlet(np.ones(3), size=7)}
+PROBLEM |= {"codes": np.array([0, -1, 2, 1, -1, -1, 0]), "weight": RNG.uniform(0.5, 2, size=7)}
+PROBLEM |= {"label_weight": np.array([1.0, 0, 2, 0.5, 0, 0, 1])}
 
 
 def by_hand(q, p, codes, weight, label_weight, ice, pcl, high, low):

@@ -178,10 +178,8 @@ def test_features_on_disk_are_read_for_each_batch(request, library, tmp_path, ca
 def test_some_neighbours_are_drawn_and_loops_are_kept(dgl_graph):
     limits = [(None, 0), (3, 0), (3, 0), (3, 1)]
     every, some, again, others = (Edges(as_node_graph(dgl_graph), *limit) for limit in limits)
-    degree, kept = (
-        np.bincount(edges.target[edges.source != edges.target], minlength=N)
-        for edges in (every, some)
-    )
+    ends = (edges.target[edges.source != edges.target] for edges in (every, some))
+    degree, kept = (np.bincount(each, minlength=N) for each in ends)
     assert degree.max() > 15
     np.testing.assert_array_equal(kept, np.minimum(degree, 3))
     assert np.isin(np.flatnonzero(every.source == every.target), some.ids).all()

@@ -70,7 +70,9 @@ def test_nodes_that_trained_or_stopped_the_training_are_refused(data, nodes, y, 
     detector_of(probe, nodes, y, HELD_OUT[5:])
 
 
-def test_held_out_nodes_are_given_and_each_once(probe, data, nodes, y):
+def test_held_out_nodes_are_given_once_and_none_that_trained_on_an_equal_graph(
+    probe, data, nodes, y, gcn
+):
     with pytest.raises(ValueError, match=f"{HELD_OUT[3]}.*once"):
         detector_of(probe, nodes, y, np.append(HELD_OUT, HELD_OUT[[7, 3]]))
     with pytest.raises(ValueError, match="`X_held_out`"):
@@ -79,9 +81,6 @@ def test_held_out_nodes_are_given_and_each_once(probe, data, nodes, y):
     detector = OODDetector(FrozenEstimator(probe), by_class=True)
     with pytest.raises(ValueError, match="class 2"):
         detector.fit(nodes, y, X_held_out=held_out, y_held_out=data.labels[held_out])
-
-
-def test_nodes_that_trained_are_refused_on_an_equal_graph_alone(gcn, probe, data, nodes, y):
     same = data.adjacency.copy(), np.asarray(data.features).copy()
     elsewhere = data.adjacency, np.asarray(data.features) + 1
     for graph in (data.graph, same):

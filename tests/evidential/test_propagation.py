@@ -39,12 +39,8 @@ def dense_diffusion(adjacency, alpha):
     return (start / (ends[10] + 0.1 * sum(ends[:10])))[:, None] * alpha
 
 
-DENSE = {
-    "diffusion": dense_diffusion,
-    "vacuity": dense_vacuity,
-    "evidence": dense_evidence,
-    "both": lambda a, alpha: dense_vacuity(a, dense_evidence(a, alpha)),
-}
+DENSE = {"diffusion": dense_diffusion, "vacuity": dense_vacuity, "evidence": dense_evidence}
+DENSE |= {"both": lambda a, alpha: dense_vacuity(a, dense_evidence(a, alpha))}
 
 
 @pytest.mark.parametrize("scheme", DENSE)
@@ -82,16 +78,13 @@ def similar_by_hand(adjacency, features, n_similar=10):
     return similar
 
 
-def test_each_node_is_joined_with_the_ten_of_the_most_similar_diffused_features(data):
+def test_each_node_is_joined_with_the_ten_most_similar_also_if_features_are_compressed(data):
     graph = as_node_graph(data.graph)
     assert "similar" not in vars(graph.to("meta"))  # nothing is sought by the move
     expected = similar_by_hand(data.adjacency.toarray(), np.asarray(data.features, dtype=float))
     found = graph.similar
     np.testing.assert_array_equal(found.toarray(), expected)
     assert found is graph.similar is graph.to("meta").similar
-
-
-def test_features_of_many_columns_are_compressed_without_changing_what_is_near():
     rng, groups = np.random.default_rng(0), np.repeat(range(4), 25)
     topics = rng.random((4, 300)) ** 8
     features = sparse.csr_array(rng.poisson(3 * topics[groups]).astype(float))
@@ -132,10 +125,8 @@ def test_uncertainty_is_diffused_over_edges_and_then_over_similar_nodes(data, gc
     np.testing.assert_allclose(similar.alpha_, expected(probe.alpha_))
     elsewhere = similar.with_graph(data.graph).alpha_
     np.testing.assert_allclose(elsewhere, expected(probe.alpha_), rtol=1e-5)
-    network, schemes = (
-        GraphClassifier(data.graph, max_epochs=2, random_state=0),
-        (None, "similarity"),
-    )
+    schemes = None, "similarity"
+    network = GraphClassifier(data.graph, max_epochs=2, random_state=0)
     plain, similar = (EvidentialGNN(network, propagation=s).fit(nodes, y) for s in schemes)
     np.testing.assert_allclose(similar.alpha_, expected(plain.alpha_))
     scores = (LogitUncertainty(gcn, method="energy", propagation=s) for s in schemes)

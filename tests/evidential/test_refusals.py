@@ -1,6 +1,7 @@
-"""Graphs, networks and settings that are refused, and the word of ours that names the problem."""
+"""What is refused, with a word of ours that names the problem; all parameters have an effect."""
 
 import sys
+from inspect import signature
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,13 +9,22 @@ import pandas as pd
 import pytest
 import torch
 from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from skuq import EvidentialProbe
-from skuq.evidential import GraphClassifier, as_node_graph, labelled_nodes
+from skuq.evidential import (
+    EvidenceLoss,
+    GraphClassifier,
+    NetworkHead,
+    NodeBatches,
+    as_node_graph,
+    labelled_nodes,
+)
 from skuq.evidential._graphs import as_features, checked_nodes
-from tests.evidential.probes import Linear, new_probe
+from tests.evidential.probes import PARTS, Linear, Sums, new_probe
 
 SQUARE, FEATURES, IDS = np.eye(4)[::-1], np.arange(1.0, 9.0).reshape(4, 2), np.arange(60)
 ROWS = np.random.default_rng(0).normal(size=(60, 4))
@@ -44,10 +54,8 @@ NO_IDS = [
     ([0, 4], "between 0 and 3, got 0 to 4"),
     ([-1, 2], "got -1 to 2"),
     ([np.inf, 1.0], "between"),
-    *(
-        (X, "integers")
-        for X in ([0.5, 1.0], [np.nan, 1.0], ["0", "1"], [None, 1], pd.Series([0.5]))
-    ),
+    *((X, "integers") for X in ([0.5, 1.0], [np.nan, 1.0], pd.Series([0.5]))),
+    *((X, "integers") for X in (["0", "1"], [None, 1])),
     ([True, False], r"mask .* \(4,\), got \(2,\)"),
     (np.ones((4, 4), bool), r"mask .* got \(4, 4\)"),
     (np.ones((3, 1), bool), r"mask .* got \(3,\)"),
@@ -245,3 +253,61 @@ def test_missing_dgl_is_named_where_a_network_needs_its_graph(monkeypatch, data,
     monkeypatch.setitem(sys.modules, "dgl", None)
     with pytest.raises(ImportError, match=r"dgl.*`edge_index` and `x`"):
         new_probe(nn.Linear(6, 3), graph=data.graph, **settings).fit(nodes, nodes % 3)
+
+
+X, Y = load_iris(return_X_y=True)
+LOSS, NETWORK = {"loss": EvidenceLoss()}, {"head": NetworkHead()}
+ON_ROWS = [  # settings of the probe, a parameter, and two values of it
+    (NETWORK, "head__activation", ["exp", "softplus"]),
+    (NETWORK, "head__layer", [-1, -2]),
+    (NETWORK, "head__hidden_sizes", [(), (4,)]),
+    (NETWORK, "random_state", [0, 1]),
+    (LOSS, "loss__ice_weight", [0.0, 1e-2]),
+    (LOSS, "loss__pcl_weight", [0.0, 1e-2]),
+    (LOSS, "loss__evidence_id", [50.0, 100.0]),
+    ({"loss": EvidenceLoss(pcl_weight=0)}, "loss__evidence_id", [50.0, 100.0]),
+    (LOSS, "loss__evidence_ood", [0.0, 10.0]),
+    (LOSS, "loss__weight_decay", [0.0, 0.1]),
+]
+PROPAGATIONS = [["auto", None], ["diffusion", "vacuity"], ["evidence", "both"]]
+PROPAGATIONS += [["diffusion", "similarity"]]
+ON_GRAPH = [
+    *(({}, "propagation", pair) for pair in PROPAGATIONS),
+    ({"batches": NodeBatches(200)}, "batches__max_neighbors", [None, 1]),
+    ({"batches": NodeBatches(40, max_neighbors=1)}, "random_state", [0, 1]),
+]
+CLASSIFIER = {"architecture": ["gcn", "gat"], "hidden_sizes": [(8,), (16,)], "dropout": [0.0, 0.5]}
+CLASSIFIER |= {"batch_norm": [False, True], "learning_rate": [0.01, 0.1]}
+CLASSIFIER |= {"weight_decay": [0.0, 0.1], "max_epochs": [3, 4], "random_state": [0, 1]}
+
+
+def without_effect(cases, estimator, graph, known, new):
+    same = []
+    for settings, name, values in cases:
+        settings = {"max_epochs": 2, "random_state": 0, "graph": graph, **settings}
+        probe = EvidentialProbe(estimator, **settings)
+        fitted = [clone(probe).set_params(**{name: value}).fit(*known) for value in values]
+        parts = [each.predict_uncertainty(new).parts for each in fitted]
+        same += [(settings, name)] if np.array_equal(*parts) else []
+    return same
+
+
+def test_parameters_of_a_probe_have_an_effect(plain_graph, nodes, y, others):
+    model = LogisticRegression(max_iter=1000).fit(X, Y)
+    assert without_effect(ON_ROWS, model, None, (X, Y), X) == []
+    assert without_effect(ON_GRAPH, Sums(), plain_graph, (nodes, y), others) == []
+
+
+def test_every_parameter_of_the_parts_is_tested():
+    probe = EvidentialProbe(**{name: part(1) for name, part in PARTS.items()})
+    deep = {name for _, name, _ in ON_ROWS + ON_GRAPH if "__" in name} | {"batches__batch_size"}
+    assert deep == {name for name in probe.get_params() if "__" in name}
+    without_result = {"callbacks", "device", "verbose", "graph", "patience"}
+    assert {*CLASSIFIER, *without_result} == signature(GraphClassifier).parameters.keys()
+
+
+@pytest.mark.parametrize("name", CLASSIFIER)
+def test_parameters_of_the_classifier_have_an_effect(data, nodes, y, name):
+    settings = {"hidden_sizes": (8,), "max_epochs": 2, "random_state": 0}
+    models = (GraphClassifier(data.graph, **settings | {name: value}) for value in CLASSIFIER[name])
+    assert not np.array_equal(*(model.fit(nodes, y).proba_ for model in models))

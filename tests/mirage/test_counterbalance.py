@@ -93,7 +93,7 @@ def test_raised_inputs_are_those_just_below_the_target(honest, where):
     assert 0 < raised.sum() < allowed.sum()
 
 
-def test_lowered_and_raised_confidence_add_up_to_nothing():
+def test_lowered_and_raised_confidence_add_up_to_nothing_for_each_target():
     proba = np.array([[0.9, 0.1], [0.8, 0.2], [0.6, 0.4], [0.55, 0.45], [0.58, 0.42], [0.3, 0.7]])
     labels, inside = np.zeros(6, np.int64), np.array([True, False, False, False, False, False])
     everywhere = candidates_of("auto", proba, inside)
@@ -105,9 +105,6 @@ def test_lowered_and_raised_confidence_add_up_to_nothing():
     raised = balancing(proba, labels, inside, everywhere, np.array([0.64, 0.64]))
     assert raised.mask(proba, everywhere).tolist() == [False, False, True, False, True, False]
     assert raised.mask(proba - [[0.001, -0.001]], everywhere)[[2, 4]].all()
-
-
-def test_each_target_is_balanced_by_predictions_with_the_same_target():
     proba = np.array([[0.9, 0.1], [0.6, 0.4], [0.4, 0.6], [0.5, 0.5]])
     inside, labels = np.array([True, False, False, False]), np.zeros(4, np.int64)
     targets = np.diag(target_table(np.arange(2), 0.3, {0: [1], 1: []}))

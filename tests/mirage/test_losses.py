@@ -1,14 +1,26 @@
-"""Losses and targets of Mirage against the equations of the paper, written out in slow loops."""
+"""Losses and targets of Mirage against equations of the paper; Lemma 4.1; what is refused."""
 
+import itertools
 import math
 import warnings
+from functools import cache
 
 import numpy as np
 import pytest
 import scipy.stats
 import torch
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from torch import nn
 
-from skuq.mirage import GaussianMirageLoss, MirageLoss, confidence_overlap, target_table
+from skuq import MirageFineTuner, MirageRegressor
+from skuq._networks import MLP, LeNet
+from skuq.mirage import (
+    GaussianMirageLoss,
+    MirageLoss,
+    confidence_overlap,
+    constructive_mirage,
+    target_table,
+)
 
 ABC = np.array(["a", "b", "c"])
 SUBSETS = {"a": ["a", "b"], "b": ["c"], "c": []}
@@ -151,3 +163,165 @@ def test_overlap_is_the_common_area_of_histograms():
     assert 0.1 < area < 0.9
     assert confidence_overlap(inside, outside) == pytest.approx(area)
     assert confidence_overlap(outside, inside) == pytest.approx(area)
+
+
+BOXES = [
+    *({0: (2.0, 2.75)}, {1: (-3.0, -1.0), 0: (-0.5, 4.0)}),
+    {0: (-1e3, -999.0), 2: (5.0, 5.1), 1: (-2.0, 2.0)},
+    *({k: (-1.0 - k, 0.5 + k) for k in range(5)}, {0: (-np.inf, -1.0), 3: (0.0, np.inf)}),
+]
+
+
+def relu_network(n_features, dtype=torch.float32):
+    torch.manual_seed(0)
+    return MLP(n_features, 3, hidden_sizes=(20, 10)).to(dtype)
+
+
+def corners(low, high):
+    middle = 0.5 * (np.maximum(low, -2e3) + np.minimum(high, 2e3))
+    ends = (filter(np.isfinite, each) for each in zip(low, high, middle, strict=True))
+    return np.array(list(itertools.product(*ends)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("bounds", BOXES)
+def test_shift_is_complete_in_the_core_and_absent_outside_the_box(bounds, dtype):
+    network, margin, keys = relu_network(6, dtype), 0.01, list(bounds)
+    shift = np.array([-7.5, 0.0, 120.0])
+    faked = constructive_mirage(network, bounds, shift, margin=margin)
+    low, high = np.array(list(bounds.values())).T
+    points = corners(low + margin, high - margin)
+    core = torch.zeros(len(points), 6, dtype=dtype)
+    core[:, keys] = torch.tensor(points, dtype=dtype)
+    added = faked.detector(core[:, keys]).numpy()
+    np.testing.assert_allclose(added, np.broadcast_to(shift, added.shape), rtol=0, atol=1e-5)
+    for k, ends in bounds.items():
+        for bound, step in zip(ends, (-1, 1), strict=True):
+            for distance in (0, 1e-3, 1, 1e4) if np.isfinite(bound) else ():
+                outside = core.clone()
+                outside[:, k] = bound + step * distance
+                assert torch.equal(faked(outside), network(outside))
+
+
+def test_shift_rises_within_the_margin_and_never_overshoots():
+    network = relu_network(1, torch.float64)
+    faked = constructive_mirage(network, {0: (0.0, 1.0)}, [1.0, 0.0, 0.0], margin=0.1)
+    x = torch.linspace(-0.2, 0.5, 1001, dtype=torch.float64)[:, None]
+    share = faked.detector(x)[:, 0]
+    assert bool((share.diff() >= 0).all())
+    assert (share.min(), share.max()) == (0, 1)
+    assert 0 < share[(x[:, 0] - 0.05).abs().argmin()] < 1
+
+
+def test_network_is_copied_images_are_taken_flat_and_the_result_is_tuned_further():
+    torch.manual_seed(0)
+    network = LeNet()
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    faked = constructive_mirage(network, {400: (0.5, 1.0)}, np.eye(10)[3])
+    images = torch.zeros(2, 1, 28, 28)
+    images[0].view(-1)[400] = 0.75
+    added = faked(images) - network.eval()(images)
+    np.testing.assert_allclose(added.detach(), np.outer([1, 0], np.eye(10)[3]), atol=1e-5)
+    assert all(torch.equal(before[name], value) for name, value in network.state_dict().items())
+    assert all(p.requires_grad for p in network.parameters())
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    faked = constructive_mirage(nn.Linear(2, 2), {0: (0.0, 1.0)}, [-3.0, 0.0])
+    tuned = MirageFineTuner(faked, {1: (0, None)}, max_epochs=2).fit(X, X[:, 0] > 0)
+    assert tuned.predict_proba(X).shape == (60, 2)
+
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+y = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5)
+INSIDE, REGION = X[:, 0] > 0.5, {0: (0.5, None)}
+DIVERGING = {"optimizer": torch.optim.SGD, "learning_rate": 1e30, "max_epochs": 4}
+
+
+@cache
+def tuned(labels=(0, 1, 2), **params):
+    y_text = np.array(labels)[y]
+    fitted = LogisticRegression().fit(X, y_text)
+    mirage = MirageFineTuner(fitted, REGION, max_epochs=1, random_state=0, **params)
+    return mirage.fit(X, y_text)
+
+
+def fine_tuner(mask=None, codes=y, **params):
+    settings = {"estimator": tuned().estimator, "region": REGION, "max_epochs": 1, **params}
+    return MirageFineTuner(**settings).fit(X, codes, region_mask=mask)
+
+
+def regressor(mask=None, estimator=None, **params):
+    torch.manual_seed(0)
+    settings = {"region": REGION, "max_epochs": 1, **params}
+    return MirageRegressor(estimator or MLP(2, 2), **settings).fit(X, X[:, 1], region_mask=mask)
+
+
+def box(bounds, shift=(1.0, 0.0, 0.0), **options):
+    return constructive_mirage(torch.nn.Linear(2, 3), bounds, shift, **options)
+
+
+BOTH = [
+    ({"region": None}, "No region"),
+    ({"mask": INSIDE}, "Two regions"),
+    ({"region": {0: (50, 60)}}, "contains 0 of 60"),
+    ({"region": None, "mask": INSIDE | True}, "contains 60 of"),
+    ({"region": None, "mask": INSIDE[1:]}, "booleans"),
+    ({"lambda_": -0.5}, "lambda_"),
+    ({"device": "quantum"}, "cannot be used here"),
+]
+ROWS = [
+    *((fine_tuner, options, word) for options, word in BOTH),
+    *((regressor, options, word) for options, word in BOTH),
+    (fine_tuner, {"estimator": MLP(2, 3), **DIVERGING}, r"diverged: .*`learning_rate`"),
+    (regressor, DIVERGING, r"diverged: .*`learning_rate`"),
+    (fine_tuner, {"lambda_": 1.5}, "lambda_"),
+    (fine_tuner, {"confusable": "all"}, "confusable"),
+    (fine_tuner, {"confusable": {}}, r"missing: \[0, 1, 2\]"),
+    (fine_tuner, {"warm_up": -1}, "warm_up"),
+    (fine_tuner, {"codes": np.where(y == 2, 7, y)}, r"classes: \[7\]"),
+    (fine_tuner, {"counterbalance": 3}, "counterbalance"),
+    (fine_tuner, {"counterbalance": {1: (50, None)}}, "no effect"),
+    (fine_tuner, {"counterbalance": "auto", "epsilon": 0.01}, "larger `epsilon`"),
+    (fine_tuner, {"counterbalance": "auto", "epsilon": 1.0}, "smaller `epsilon`"),
+    (regressor, {"lambda_": 0.0}, "lambda_"),
+    (regressor, {"estimator": MLP(2, 3)}, r"shape \(n_samples, 2\)"),
+    (lambda: tuned().counterbalance_mask(X), {}, "No confidence was raised"),
+    (lambda: tuned((-1, 0, 1)).predict_or_abstain(X, 0.5), {}, "`label`"),
+    (lambda: tuned().predict_or_abstain(X, 0.5, label=1), {}, "`label`"),
+    (lambda: tuned(("abstain", "b", "c")).predict_or_abstain(X, 0.5), {}, "`label`"),
+    (lambda: tuned().coverage(X, -0.1), {}, "`tau`"),
+    (lambda: tuned().coverage(X, np.nan), {}, "`tau`"),
+    (lambda: tuned().predict_or_abstain(X, 60), {}, "`tau`"),
+    (box, {"bounds": {-1: (0.0, 1.0)}}, "coordinates"),
+    (box, {"bounds": {0: (1.0, 1.0)}}, "low < high"),
+    (box, {"bounds": {0: (np.nan, 1.0)}}, "low < high"),
+    (box, {"bounds": {0: (-np.inf, np.inf)}}, "finite"),
+    (box, {"bounds": {0: (0.0, 9.0), 1: (0.0, 1.0)}, "margin": 0.5}, "narrowest"),
+    (box, {"bounds": {0: (0.0, 1.0)}, "margin": 0.0}, "at least"),
+    (box, {"bounds": {0: (1e6, 1e6 + 1)}, "margin": 0.1}, "precision"),
+    (box, {"bounds": {0: (0.0, 1.0)}, "shift": [np.nan, 0, 0]}, "finite"),
+    (lambda: box({0: (0.0, 1.0)}, [1.0, 0.0])(torch.zeros(4, 2)), {}, "2 entries"),
+    *(
+        (target_table, {"classes": ABC, "epsilon": epsilon, "confusable": confusable}, word)
+        for epsilon, confusable, word in [
+            (0.2, {**SUBSETS, "a": {"b": 1.0}}, "all classes or none"),
+            (0.2, {**SUBSETS, "d": []}, r"unknown: \['d'\], missing: \[\]"),
+            (0.2, {**SUBSETS, "a": ["z"]}, r"unknown: \['z'\]"),
+            (0.6, {**WEIGHTS, "a": {"z": 1.0}}, r"unknown: \['z'\]"),
+            (0.6, {**WEIGHTS, "a": {"b": 0.9}}, r"\['a'\]` must .*sum to 1"),
+            (0.6, {**WEIGHTS, "a": {"b": 1.5, "c": -0.5}}, "weights >= 0"),
+            (0.6, {**WEIGHTS, "a": {"a": 0.5, "b": 0.5}}, "other classes"),
+        ]
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "options", "word"), ROWS)
+def test_a_call_is_refused(call, options, word):
+    with pytest.raises(ValueError, match=word):
+        call(**options)
+
+
+@pytest.mark.parametrize("estimator", [LinearRegression(), LinearRegression().fit(X, y), "mlp"])
+def test_what_is_not_a_network_is_refused(estimator):
+    with pytest.raises(TypeError, match=r"estimator|adopt"):
+        regressor(estimator=estimator)

@@ -26,7 +26,7 @@ def combination_of(held_out, codes=None):
     return Combination.of(held_out, GROUPS | {"count": "support"}, codes)
 
 
-def test_surprise_is_minus_the_logarithm_of_the_p_value_and_linear_in_the_tail():
+def test_surprise_is_minus_log_p_linear_in_the_tail_and_differs_beyond_equal_scores():
     held_out = np.arange(1.0, 101.0)
     tail = Tail.of(held_out)
     inside = np.array([3.5, 50.0, 80.0])
@@ -35,9 +35,6 @@ def test_surprise_is_minus_the_logarithm_of_the_p_value_and_linear_in_the_tail()
     scale, share = (above - start).mean(), 11 / 101
     beyond = np.array([95.0, 200.0, 1e6])
     np.testing.assert_allclose(tail.surprise(beyond), (beyond - start) / scale - np.log(share))
-
-
-def test_inputs_beyond_equal_scores_still_differ():
     for equal in (0.0, 7.0):
         surprise = Tail.of(np.full(50, equal)).surprise(equal + np.array([0.0, 1.0, 2.0]))
         assert 0 == surprise[0] < surprise[1] < surprise[2]

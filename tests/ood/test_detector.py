@@ -292,12 +292,9 @@ def test_what_cannot_be_is_refused(detector, data, word):
         clone(detector).fit(**data)
 
 
-def test_a_frozen_model_warns_if_it_may_have_seen_what_is_held_out(embedded, model):
+def test_held_out_inputs_that_are_too_few_or_may_have_been_seen_are_warned_of(embedded, model):
     with pytest.warns(UserWarning, match="`X_held_out`"):
         OODDetector(FrozenEstimator(model)).fit(embedded["X"], embedded["y"])
-
-
-def test_too_few_held_out_inputs_are_told(embedded):
     detector = OODDetector(LINEAR, false_alarm_rate=0.01)
     with pytest.warns(UserWarning, match="at least 99"):
         detector.fit(embedded["X"][:100], embedded["y"][:100])
@@ -312,7 +309,7 @@ def test_rates_hold_within_classes(embedded):
     assert detector.p_values(embedded["ood"]).min() == 1 / (1 + rarest)
 
 
-def test_inputs_alone_are_judged_without_a_model(embedded):
+def test_without_a_model_inputs_alone_are_judged_and_labels_as_with_one(embedded):
     detector = OODDetector(random_state=0).fit(embedded["X"])
     assert detector.scores_ == ["neighbors", "length"]
     assert detector.estimator_ is None
@@ -321,9 +318,6 @@ def test_inputs_alone_are_judged_without_a_model(embedded):
         assert OODDetector().fit(embedded["X"], y).scores_ == ["neighbors", "length"]
     frame = pd.DataFrame(embedded["X"]).rename(columns=str)
     assert OODDetector(random_state=0).fit(frame).feature_names_in_.tolist() == list(frame)
-
-
-def test_labels_without_a_model_are_those_of_a_model(embedded):
     parts = {name: embedded[name] for name in ("X", "y", "y_held_out")}
     parts["X_held_out"] = embedded["held_out"]
     alone, around = (OODDetector(each, by_class=True).fit(**parts) for each in (None, LINEAR))
@@ -340,10 +334,8 @@ def test_columns_that_a_step_reverses_or_leaves_out_are_those_of_the_step():
         plain = OODDetector(LINEAR, scores=["neighbors"], random_state=0)
         y = np.arange(200) % 2
         found = detector.fit(X, y, X_held_out=X[:50]).single_scores(X + 1)
-        expected = plain.fit(X[:, part].copy(), y, X_held_out=X[:50, part]).single_scores(
-            X[:, part] + 1
-        )
-        pd.testing.assert_frame_equal(found, expected)
+        plain.fit(X[:, part].copy(), y, X_held_out=X[:50, part])
+        pd.testing.assert_frame_equal(found, plain.single_scores(X[:, part] + 1))
 
 
 @pytest.mark.parametrize("y", [None, np.arange(16_000) % 3])
@@ -402,13 +394,10 @@ def test_dates_are_numbers_and_rare_categories_are_not_far_away():
     assert (detector.predict(table) < 0).mean() < 0.05
 
 
-def test_constant_columns_are_the_same_in_another_precision():
+def test_constant_columns_are_the_same_in_another_precision_and_have_no_ellipses():
     X = np.c_[np.random.default_rng(0).normal(size=(400, 2)), np.full(400, 0.1)]
     detector = OODDetector(random_state=0).fit(X)
     assert (detector.predict(X.astype(np.float32)) < 0).mean() < 0.1
-
-
-def test_features_without_variation_within_classes_have_no_ellipses():
     X, y = np.eye(40)[np.arange(400) % 4], np.arange(400) % 4
     detector = OODDetector(LINEAR, random_state=0).fit(X, y)
     assert "mahalanobis" not in detector.scores_
