@@ -72,14 +72,9 @@ def test_the_verdict_is_printed_and_is_the_exit_code(folder, name, code, word, r
     filled = [row for row in expected["bins"] if row["count"]]
     lines = [line.split() for line in result.stdout.splitlines() if line.startswith("  ")][1:]
     assert [line[3] for line in lines] == [f"{row['count']:,}" for row in filled]
-    assert [" ".join(line[7:]) for line in lines] == [
-        "too low"
-        if row["significant"]
-        else "none"
-        if row["within_tolerance"]
-        else "not significant"
-        for row in filled
-    ]
+    words = {True: "none", False: "not significant"}
+    found = ["too low" if r["significant"] else words[r["within_tolerance"]] for r in filled]
+    assert [" ".join(line[7:]) for line in lines] == found
     result = audit("--quiet", "--json", "f.json", predictions=f"{name}.csv")
     assert (result.exit_code, result.output) == (code, "")
     assert capfd.readouterr() == ("", "")
@@ -92,10 +87,9 @@ def test_options_reach_the_audit_and_the_figures_are_written(folder):
     assert "Figures: figures.json" in passes(*options, "--json", "figures.json")
     table = table_of()
     settings = {"tolerance": 0.1, "n_bins": 7, "confidence_level": 0.9}
+    settings |= {"sensitive_features": table[["sex"]]}
     y, proba = table["y"].astype(str), table[["p0", "p1"]]
-    expected = CalibrationAuditor.from_predictions(
-        y, proba, sensitive_features=table[["sex"]], **settings
-    )
+    expected = CalibrationAuditor.from_predictions(y, proba, **settings)
     data = audit_data(expected, ["Columns of probabilities: p0 -> 0, p1 -> 1."])
     data["verdict"]["headline"] = as_options(data["verdict"]["headline"])
     assert read("figures.json") == data

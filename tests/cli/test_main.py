@@ -22,10 +22,7 @@ from skuq.cli._main import FAILED, main
 from skuq.imports import Plugin, discover, estimator_names
 from tests.cli.runner import run
 
-COMMANDS = [
-    *([name] for name in main.commands_at),
-    *(["audit", name] for name in audit.commands_at),
-]
+COMMANDS = [[name] for name in main.commands_at] + [["audit", name] for name in audit.commands_at]
 SLOW = {"torch", "sklearn", "pandas", "matplotlib", "stable_baselines3", "gymnasium", "ezkl"}
 
 
@@ -235,7 +232,8 @@ CHOSEN = "Passed: chosen by the data"
 OTHERS = f"no.\n\n{CHOSEN}\u2028{CHOSEN}\r{CHOSEN}\x1b[2J\u202e"
 TABLE = ["--train", "known.csv", "--target"], ["--predict", "new.csv", "--out", "out.csv", "--id"]
 LEARNS = [*TABLE[0], OTHERS, *TABLE[1], f"{OTHERS}id"]
-AUDITED = ["--predictions", f"{OTHERS}.csv", "--label", OTHERS]
+AUDITED = ["audit", "--predictions", f"{OTHERS}.csv", "--label", OTHERS]
+GROUPED = ["--groups", f"{OTHERS}g", "--features", f"{OTHERS}g", "--json", "a.json"]
 
 
 @pytest.mark.parametrize(
@@ -247,18 +245,9 @@ AUDITED = ["--predictions", f"{OTHERS}.csv", "--label", OTHERS]
         ["quantify", *LEARNS, "--drop", "absent"],
         ["certify", *LEARNS, "--max-radius", "0.1"],
         ["certify", *LEARNS, "--fixed", "absent"],
-        [
-            "audit",
-            *AUDITED,
-            "--groups",
-            f"{OTHERS}g",
-            "--features",
-            f"{OTHERS}g",
-            "--json",
-            "a.json",
-        ],
-        ["audit", *AUDITED, "--proba", "absent"],
-        ["audit", *AUDITED, "--classes", "absent,other", "--proba", f"p({OTHERS}),p(yes)"],
+        [*AUDITED, *GROUPED],
+        [*AUDITED, "--proba", "absent"],
+        [*AUDITED, "--classes", "absent,other", "--proba", f"p({OTHERS}),p(yes)"],
         ["audit", "commit", f"{OTHERS}.csv", "known.csv", "out"],
         ["estimators"],
         ["estimators", "--check"],

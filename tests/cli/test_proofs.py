@@ -449,14 +449,10 @@ def test_options_belong_to_the_command_they_follow(auditor, arguments, words):
 @pytest.mark.parametrize(
     ("column", "classes", "expected"),
     [
-        ([0.0, 1.0], [0, 1], [0, 1]),
-        (["0", "1"], [0, 1], [0, 1]),
-        ([0, 1], ["0", "1"], ["0", "1"]),
-        ([0, 1], [0.0, 1.0], [0.0, 1.0]),
-        ([1, 0], [False, True], [True, False]),
-        (["a", "NA"], ["a", "NA"], ["a", "NA"]),
-        ([0, 2], [0, 1], "got '2' in row 2"),
-        ([0.0, 0.5], [0, 1], "got '0.5' in row 2"),
+        *[([0.0, 1.0], [0, 1], [0, 1]), (["0", "1"], [0, 1], [0, 1])],
+        *[([0, 1], ["0", "1"], ["0", "1"]), ([0, 1], [0.0, 1.0], [0.0, 1.0])],
+        *[([1, 0], [False, True], [True, False]), (["a", "NA"], ["a", "NA"], ["a", "NA"])],
+        *[([0, 2], [0, 1], "got '2' in row 2"), ([0.0, 0.5], [0, 1], "got '0.5' in row 2")],
         ([True, False], [0, 1], "got 'True' in row 1"),
         (["0", "one"], [0, 1], "got 'one' in row 2"),
         ([1.0, 0.0], ["0", "1"], "got '1.0' in row 1"),
@@ -478,8 +474,7 @@ def test_labels_become_what_the_classes_are_or_are_named(column, classes, expect
 def test_classes_are_given_as_a_row_of_a_csv_file():
     for text, classes, expected in (
         ('"no, thanks", yes', ["no, thanks", "yes"], ["no, thanks", "yes"]),
-        ("0,1", [0.0, 1.0], [0, 1]),
-        ("True,False", [False, True], [True, False]),
+        *[("0,1", [0.0, 1.0], [0, 1]), ("True,False", [False, True], [True, False])],
         ("", ["a"], [""]),
     ):
         committed = SimpleNamespace(classes=np.array(classes))

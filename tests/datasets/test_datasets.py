@@ -26,7 +26,7 @@ def data():
     return load_digits_with_ood(n_test=60, n_ood=20, random_state=0)
 
 
-def test_the_digits_are_those_of_scikit_learn_each_once_with_its_label(data):
+def test_digits_are_those_of_scikit_learn_each_once_and_ood_inputs_what_their_names_say(data):
     X, y = load_digits(return_X_y=True)
     rows, labels = np.vstack([data.X_train, data.X_test]), np.r_[data.y_train, data.y_test]
     ours, theirs = np.column_stack([rows, labels]), np.column_stack([X / 16, y])
@@ -37,9 +37,6 @@ def test_the_digits_are_those_of_scikit_learn_each_once_with_its_label(data):
     for X in data.ood.values():
         assert (X.shape, X.dtype) == ((20, 64), np.float64)
         assert 0 <= X.min() < 0.5 < X.max() <= 1
-
-
-def test_ood_inputs_are_what_their_names_say(data):
     images = data.X_test[:20].reshape(-1, 8, 8)
     turned = data.ood["rotated"].reshape(-1, 8, 8)
     np.testing.assert_array_equal(turned[:, ::-1].swapaxes(1, 2), images)

@@ -136,10 +136,8 @@ def _compiled(kind: str) -> Path:
         return library
     if shutil.which("g++") is None:
         raise OSError("a pretended device needs the compiler g++")
-    source, made = (
-        library.with_suffix(f".{os.getpid()}.cpp"),
-        library.with_suffix(f".{os.getpid()}"),
-    )
+    made = library.with_suffix(f".{os.getpid()}")
+    source = library.with_suffix(f".{os.getpid()}.cpp")
     source.write_text(text, encoding="utf-8")
     torch_root = Path(torch.__file__).parent
     subprocess.run(

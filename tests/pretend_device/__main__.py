@@ -11,7 +11,6 @@ failed = 0
 for kind in kinds or ("cuda", "mps"):
     print(f"tests on a pretended device: {kind}", flush=True)
     command = [sys.executable, "-m", "pytest", "-m", "gpu", *TESTS, *options]
-    failed |= subprocess.run(
-        command, env={**os.environ, "PRETEND_DEVICE": kind}, check=False
-    ).returncode
+    environment = {**os.environ, "PRETEND_DEVICE": kind}
+    failed |= subprocess.run(command, env=environment, check=False).returncode
 sys.exit(failed)

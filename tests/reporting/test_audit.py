@@ -375,10 +375,8 @@ def test_first_sentence_says_what_was_not_looked_at_and_the_last_how_to(right, w
     X = pd.DataFrame({"town": np.arange(400) % 2, "constant": 0.0})
     y, confidence = (np.arange(400) >= right).astype(int), np.full(400, 0.75)
     model = DummyClassifier(strategy="prior").fit(np.zeros((4, 2)), [0, 0, 0, 1])
-    bins, groups = (
-        "(bins only: groups and regions were not ",
-        "(all samples and named groups only: reg",
-    )
+    bins = "(bins only: groups and regions were not "
+    groups = "(all samples and named groups only: reg"
     for audit, scope, advice in (
         (CalibrationAuditor(model).fit(X.to_numpy(), y), bins, "inputs (`search_regions`)."),
         (of_confidence(y, confidence), bins, "name the groups that matter (`sensitive_feat"),

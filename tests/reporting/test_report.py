@@ -1,4 +1,4 @@
-"""Reports: inert, accessible, equal for equal input, written whole or not at all."""
+"""Reports: inert, accessible, equal for equal input, written whole; reports on tables."""
 
 import base64
 import os
@@ -6,7 +6,9 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
+from html import unescape
 from importlib import metadata
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -16,6 +18,9 @@ import sklearn
 from markupsafe import Markup
 
 from skuq.reporting import Report
+from skuq.reporting._tables import _how_good, _wrong_predictions
+from skuq.tables import TableModel, guessing_note, table_notes
+from tests.reporting.conftest import QUOTES, SCRIPT
 from tests.reporting.pages import Page
 
 MOMENT = datetime(2030, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -82,9 +87,8 @@ def test_whatever_the_user_gives_is_text_and_never_markup(given, shown, plt, tmp
     page = Page(report.write(tmp_path / "page.html").read_text(encoding="utf-8"))
     assert not {"script", "b", "link", "iframe", "a"} & {tag for tag, _ in page.tags}
     assert page.rows == [[shown, shown], [shown, shown]]
-    assert {t for tag in ("title", "h1", "h2", "figcaption", "p") for t in page.texts[tag]} == {
-        shown
-    }
+    texts = {t for tag in ("title", "h1", "h2", "figcaption", "p") for t in page.texts[tag]}
+    assert texts == {shown}
     assert [{**image, "src": ""} for image in page.named("img")] == [{"src": "", "alt": shown}]
 
 
@@ -133,10 +137,7 @@ def test_pictures_have_words_headings_are_in_order_and_tables_scroll(reports, na
         *((-0.000123456, "-0.0001235"), (1234.4, "1234"), (80.0, "80"), (1.5e-9, "1.500e-09")),
         *((123456.7, "1.235e+05"), (np.inf, "inf"), (1234567, "1234567"), (np.int8(-3), "-3")),
         *((v, None) for v in ("0.12x", True, np.bool_(False), Decimal("0.123456"), (1, 2))),
-        *(
-            (text, text)
-            for text in ("0.123456", "1,234", "\N{MINUS SIGN}4.6", "+0.0", "12.5%", DASH)
-        ),
+        *((t, t) for t in ("0.123456", "1,234", "\N{MINUS SIGN}4.6", "+0.0", "12.5%", DASH)),
     ],
 )
 def test_numbers_are_right_aligned_with_four_digits_and_texts_are_shown_as_they_are(value, text):
@@ -238,3 +239,67 @@ def test_the_file_holds_the_page_in_utf8_or_what_it_held_and_nothing_else_is_lef
     assert [(each, each.read_bytes()) for each in tmp_path.iterdir()] == [(path, page)]
     path.unlink()
     assert report.write("run.html").resolve() == path
+
+
+FOLDS = {"losses": {}, "guessing": 1.0, "n_rows": 60}
+
+
+def measured(labels, proba=None, classes=None, folds=FOLDS, **outputs):
+    model = TableModel()
+    model.held_out_ = pd.DataFrame({"label": labels, **outputs})
+    model.held_out_proba_, model.classes_ = proba, classes
+    model.name_, model.comparison_ = "logistic", SimpleNamespace(**FOLDS | folds)
+    return model
+
+
+def test_a_model_that_is_no_better_than_guessing_is_not_to_be_used():
+    three = [1.0, 2.0, 3.0]
+    for labels, prediction, explained, useless in (
+        (three, [1.0, 2.0, 3.5], "87.5%", False),
+        (three, [3.0, 2.0, 1.0], None, True),
+        (three, [2.0, 2.0, 2.0], None, True),
+        ([0.1], [3.0], None, False),  # nothing is explained where targets do not differ
+        ([0.1] * 3, [3.0] * 3, None, False),
+    ):
+        model = measured(labels, prediction=prediction)
+        told, note = _how_good(model), guessing_note(model)
+        assert (f"explains {explained}" if explained else "mean absolute error") in told
+        assert ("explains" in told) == bool(explained)
+        assert ("no better than always predicting the mean" in note) == useless
+        assert told.startswith(note)
+    # Folds and held-out rows count together.
+    for loss, useless in ((1.1, True), (0.9, False)):
+        model = measured(three, prediction=[1.0, 2.0, 3.1], folds={"losses": {"logistic": loss}})
+        assert bool(guessing_note(model)) == useless
+    for sure, labels, useless in ((0.8, "ab", 0), (0.5, "ab", 1), (0.3, "ab", 1), (0.9, "aa", 0)):
+        proba = [[sure, 1 - sure] if label == "a" else [1 - sure, sure] for label in labels]
+        model = measured([*labels], np.array(proba), np.array(["a", "b"]))
+        assert guessing_note(model).startswith("The model is no better than always") == useless
+    proba, classes = np.eye(3)[[0, 0, 1, 1]], np.array([*"abc"])
+    told = _how_good(measured([*"aabc"], proba, classes, prediction=[*"aabb"]))
+    assert "is right for 75.0%" in told
+    assert "would be right for 50.0%" in told
+
+
+def test_wrong_predictions_are_counted_and_ranked_by_the_score_that_detects_them_best(plt):
+    scores = {"confidence": [0.9, 0.8, 0.9, 0.6], "total": [0.1, 0.4, 0.1, 0.2]}
+    model = measured([*"aabb"], prediction=[*"aaba"], **scores, epistemic=[0.3, 0.2, 0.1, 0.0])
+    found = _wrong_predictions(model)
+    assert (found["n_wrong"], found["held_out"]) == (1, "4 held-out rows")
+    assert found["refused"] == "lowest confidence"
+    assert [row[1] for row in found["scores"]["rows"]] == ["1.000", "0.667", "0.000"]
+
+
+def test_names_of_classes_and_columns_stay_text_and_the_treatment_is_a_list(table):
+    model, counts, report = table
+    html = report.html()
+    page = Page(html)
+    assert not {"i", "u", "b", "script"} & {tag for tag, _ in page.tags}
+    cells = page.texts["td"]
+    assert {SCRIPT, "{{ 7 * 7 }}", "<u>0"} <= set(cells)
+    shown = QUOTES.replace("\u202e", r"\u202e").replace("\x1b", r"\x1b")
+    assert any(shown in text for text in cells)
+    assert page.texts["h1"] == ["How certain are the predictions of <i>target?"]
+    treatment = unescape(html).partition("Processing of the data</h2>")[2]
+    notes = [*model.notes_[len(model.warnings_) :], *table_notes(counts)]
+    assert len(re.findall("<li>", treatment)) == len(notes) > 0

@@ -372,8 +372,12 @@ def test_a_defect_is_caught_by_the_check_that_names_it(check, defective):
         check_uncertainty_estimator(defective())
 
 
-def test_there_is_a_defect_for_every_check():
-    assert set(names(Conforming())) == {check for check, _ in DEFECTS}
+def test_there_is_a_defect_for_every_check_and_each_states_its_fact_in_one_line():
+    checks = [*uncertainty_checks(Conforming())]
+    assert {check.__name__ for check in checks} == {check for check, _ in DEFECTS}
+    for check in checks:
+        assert check.__doc__.endswith("."), check.__name__
+        assert "\n" not in check.__doc__, check.__name__
 
 
 def tagged(base, change):
@@ -479,26 +483,18 @@ def test_a_class_that_declares_signed_parts_may_have_them():
     assert "check_parts_not_negative" not in names(signed)
 
 
-NODES = np.arange(30) % 7
-OF_NODES = {"X": NODES, "y": NODES % 2}
+NODES, ROWS = np.arange(30) % 7, np.random.default_rng(0).normal(size=(40, 300))
+OF_NODES, OF_ROWS = {"X": NODES, "y": NODES % 2}, {"X": ROWS, "y": np.arange(40) % 3}
+OTHERS = [AllowsNan(), NeedsPositiveInput(), NeedsPositiveTargets(), Binary(), Neighbours()]
+CASES = [(NeedsNoFit(), OF_NODES), (NodeUncertainty(), OF_NODES), (SinglePrecision(), OF_ROWS)]
+CASES += [(estimator, {}) for estimator in OTHERS]
 
 
 @pytest.mark.parametrize(
-    "estimator",
-    [
-        *(AllowsNan(), NeedsPositiveInput(), NeedsPositiveTargets(), Binary(), Neighbours()),
-        *(NeedsNoFit(), NodeUncertainty()),
-    ],
-    ids=lambda each: type(each).__name__,
+    ("estimator", "data"), CASES, ids=[type(each).__name__ for each, _ in CASES]
 )
-def test_an_estimator_is_asked_only_what_its_tags_promise(estimator):
-    data = OF_NODES if isinstance(estimator, NodeUncertainty) else {}
+def test_an_estimator_is_asked_only_what_its_tags_and_its_precision_promise(estimator, data):
     check_uncertainty_estimator(estimator, **data)
-
-
-def test_rounding_in_single_precision_is_allowed():
-    X = np.random.default_rng(0).normal(size=(40, 300))
-    check_uncertainty_estimator(SinglePrecision(), X=X, y=np.arange(40) % 3)
 
 
 def test_the_random_state_of_what_it_holds_is_fixed_if_it_has_none_itself():
@@ -578,15 +574,14 @@ def test_lists_frames_sparse_matrices_and_tensors_stay_what_they_are(kind):
     check_uncertainty_estimator(Lookup(kind), X=X, X_predict=X[:3])
 
 
-def test_given_data_are_never_changed():
+def test_given_data_are_never_changed_and_leave_out_exactly_the_checks_that_cannot_pass():
     X = np.ones((20, 2))
     for check in uncertainty_checks(OF_NAME["ChangesTrainingInput"](), X=X, y=np.arange(20) % 2):
         if check.__name__ != "check_fitting_changes_nothing":
             check(OF_NAME["ChangesTrainingInput"]())
     assert (X == 1).all()
-
-
-def test_given_data_leave_out_exactly_the_checks_that_need_a_table():
+    about_classes = {"check_two_classes", "check_string_labels", "check_proba_bounds"}
+    assert set(names(Conforming())) - set(names(ConformingRegressor())) == about_classes
     of_tables = ["number_of_columns", "nan", "empty", "memory_layout", "data_frame", "pipeline"]
     of_tables += ["other_instances", "two_classes", "string_labels"]
     left_out = set(names(NodeUncertainty())) - set(names(NodeUncertainty(), **OF_NODES))
@@ -607,11 +602,6 @@ def test_an_estimator_may_predict_on_another_kind_of_input_than_it_is_fitted_on(
         of_name["check_result"](agent)
         with pytest.raises(AssertionError, match="reversed and given order"):
             of_name["check_row_order"](agent)
-
-
-def test_a_regressor_is_not_asked_about_classes():
-    about_classes = {"check_two_classes", "check_string_labels", "check_proba_bounds"}
-    assert set(names(Conforming())) - set(names(ConformingRegressor())) == about_classes
 
 
 def test_checks_that_only_predict_share_one_fit():
@@ -643,12 +633,6 @@ def test_an_error_of_the_estimator_is_shown_and_chained():
     with pytest.raises(AssertionError, match="Found: RuntimeError: no device") as caught:
         check_uncertainty_estimator(CannotFit())
     assert isinstance(caught.value.__cause__, RuntimeError)
-
-
-def test_every_check_states_its_fact_in_one_line():
-    for check in uncertainty_checks(Conforming()):
-        assert check.__doc__.endswith("."), check.__name__
-        assert "\n" not in check.__doc__, check.__name__
 
 
 @pytest.mark.parametrize(
