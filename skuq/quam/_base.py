@@ -88,8 +88,8 @@ KEPT: dict[str, Any] = {
 _OUTPUTS_AT_ONCE = 2**22
 _MOST_ROWS = 8192  # largest number of inputs per chunk
 _CHUNKS_PER_JOB = 8
-# Smallest number of inputs of a job, and on which `search_pool` searches. If there are fewer new
-# inputs, inputs from the pool of `fit` are added.
+# Smallest number of inputs per job, and per search of `search_pool`, which adds inputs from the
+# pool of `fit` if there are fewer new inputs.
 _FEWEST = 1000
 _FASTER = "search='quadratic', or fewer n_steps or refine_steps of the search"
 _N_BACKGROUND = 500  # number of training inputs kept for explanations
@@ -236,7 +236,7 @@ class QUAMBase(ModelMixin, ABC):
             self._search_first(self._checked_rows(made))
             return
         # Some models fail for unknown categories or ids, or for numbers outside the training range:
-        # leave the former out of the pool, and then also the latter.
+        # first leave new categories and ids out of the pool, then such numbers, too.
         is_table = form.reaches_preprocessing and len(X.shape) == 2
         limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
         names = getattr(self, "feature_names_in_", range(X.shape[-1]))
@@ -247,7 +247,7 @@ class QUAMBase(ModelMixin, ABC):
                 made = make_pool(X, kinds=kinds, categories=codes, random_state=random)
                 self._search_first(self._named(self._checked_rows(with_names(self, made))))
                 return
-            except Exception as error:  # libraries of boosted trees have errors of their own
+            except Exception as error:  # boosted-tree libraries define their own errors
                 refusals.append(error)
         refusals[0].add_note(
             "The error occurred in the search on a pool that was generated from the training "
@@ -276,9 +276,9 @@ class QUAMBase(ModelMixin, ABC):
     def search_pool(self, X: Any) -> Self:
         """Search for adversarial models on new inputs, together with the pool of `fit`.
 
-        The uncertainty of these inputs then distinguishes better between predictions that the
-        training data determine and others. The given model is not retrained. The result for a row
-        depends on the other rows in `X`, above all on the share of unusual rows; see the guide.
+        The uncertainty of these inputs then shows better which predictions the training data
+        determine. The given model is not retrained. The result for a row depends on the other rows
+        in `X`, above all on the share of unusual rows; see the guide.
 
         Parameters
         ----------
@@ -293,16 +293,16 @@ class QUAMBase(ModelMixin, ABC):
         Raises
         ------
         ValueError
-            If the estimator was fitted with search="pointwise" or "quadratic", without a pool.
+            If the estimator was fitted with search="pointwise" or "quadratic", which use no pool.
         """
         self._check_found()
         _check_pool(X, self.search_)
         new = self._named(self._checked_rows(X))
         inputs = with_categories_of(self._pool, self.model_.inputs(new))
-        # The pool's total weight is fixed. With the new inputs alone, the weight of each input
-        # would be too large if there are few new inputs, and the weight of a few unusual inputs
-        # among many would be too small. Therefore, inputs of the pool of `fit` are added: at least
-        # as many as there are new inputs, and enough for at least `_FEWEST` inputs in total.
+        # The pool's total weight is fixed. If there were only new inputs, each would weigh too much
+        # among few, and unusual inputs would weigh too little among many. Therefore, inputs of the
+        # pool of `fit` are added: as many as there are new inputs, and enough for at least
+        # `_FEWEST` inputs in total.
         n_new, n_pool = _num_samples(inputs), _num_samples(self._pool)
         order = check_random_state(0).permutation(n_pool)
         made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
@@ -327,13 +327,13 @@ class QUAMBase(ModelMixin, ABC):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Some inputs; twenty are enough. The cost is that of the pass of 2,048 training samples
-            through one network for each input and class.
+            Some inputs; twenty are enough. For each input and class, a network is evaluated on up
+            to 2,048 training samples.
 
         Returns
         -------
         SearchCheck
-            Predicted and true excess loss for each input and class, in nats in total.
+            For each input and class, predicted and true excess loss of all training data, in nats.
         """
         check_is_fitted(self)
         if not hasattr(self.search_, "curvature"):
@@ -504,7 +504,7 @@ def _reduced(
 
 
 def _is_softmax(given: Given, X: Any) -> bool:
-    """Whether a logistic regression is searched as a network: no texts, no options of refits."""
+    """Whether a logistic regression can be searched as a network, and need not be refitted."""
     learner = given.trained
     if not isinstance(learner, LogisticRegression) or given.decides or given.resamples:
         return False

@@ -50,33 +50,33 @@ class QUAMClassifier(
         - "pointwise": `PointwiseSearch`, for networks and logistic regression. Each input costs a
           new gradient search, as in the paper's Algorithm 1.
         - "quadratic": `QuadraticSearch`, for networks and logistic regression. The same in closed
-          form, with a quadratic approximation of the training loss: a millisecond for each input.
+          form, with a quadratic approximation of the training loss, in a millisecond per input.
         - "pool": `PoolSearch`, for networks. `fit` runs one gradient search for each class, on a
           whole pool of inputs. After `fit`, each input costs only the evaluation of the models
           found.
         - "refit": `RefitSearch`, for any learner. `fit` refits the learner for each class, on the
           training data and a pool of small weight.
 
-        None selects "quadratic" for logistic regressions, networks of one layer and large networks;
-        "pointwise" for small networks, where an input then costs some hundredths of a second
-        (searched weights times training rows, at most 256, times classes, at most 10, is at most
-        five million); "pool" for networks if `X_pool` is given, or for a large network without
-        linear or convolutional layers or with more than 4,096 inputs to one; and "refit" for all
-        other models. A `LogisticRegression` is refitted if `X_pool` is given, or it has more than
-        4,096 features, texts as inputs, `class_weight`, an L1 penalty or solver="liblinear".
+        None selects "pool" for networks if `X_pool` is given. Otherwise, it selects "quadratic" for
+        logistic regressions and networks of one layer, "pointwise" for other small networks (some
+        hundredths of a second per input; the product of searched weights, training rows up to 256
+        and classes up to 10 is at most five million), and "quadratic" for large networks, or "pool"
+        if these lack linear and convolutional layers or one has over 4,096 inputs. All other models
+        are refitted; so is a `LogisticRegression` with `X_pool`, more than 4,096 features, texts as
+        inputs, `class_weight`, an L1 penalty or solver="liblinear".
     setting : {"expected", "selected", "pairwise", "regret"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
         uncertainty of one model drawn at random, compared with each of the other models. "regret":
-        logarithm of the sum of the probabilities that the models found for each class give to this
-        class, for a separate search at each input.
+        logarithm of the sum, over classes, of the probability that the model found for a class
+        gives to this class; only for a separate search at each input.
     n_targets : int, "auto" or None, default="auto"
         Number of classes that are searched: the most probable classes according to the fitted
         model, at the input or on average over the pool. "auto": at most ten classes. None: all
         classes. The cost is proportional to this number.
     mixture : {"trajectory", "dirac"}, default="trajectory"
         Models that enter the estimate. "trajectory": all models kept from each search (on a pool,
-        from the last tenth of its steps). "dirac": only the best adversarial model of each search.
+        those of its last steps). "dirac": only the best adversarial model of each search.
     gamma : float, default=0.01
         A model counts as explaining the data if its training loss exceeds the training loss of the
         fitted model by at most `gamma` nats per sample. Used by `adversarial_models`,
@@ -186,15 +186,15 @@ class QUAMClassifier(
         TypeError
             If `search` does not suit `estimator`, or `estimator` is of an unsupported type.
         MemoryError
-            If the models of two searches exceed `max_memory` of the search together.
+            If the models of two searches together exceed `max_memory` of the search.
 
         Warns
         -----
         UserWarning
-            If the model was trained on resampled rows, whose class frequencies it predicts; its
-            loss on the training data is larger than the loss of guessing; the search will take more
-            than five minutes; only some classes are searched, because not all models fit into
-            memory; or `fit` of the model has no effect: the epistemic part then is NaN.
+            If the model was trained on resampled rows and predicts their class frequencies; if its
+            training loss exceeds the loss of guessing; if the search will take more than five
+            minutes; if only some classes are searched, because memory is short; or if `fit` of the
+            model has no effect, so that the epistemic part is NaN.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -248,7 +248,7 @@ class QUAMClassifier(
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over models that explain the data.
 
-        The range, (n_samples, n_classes), is taken over the given model, which predicts
+        The range, (n_samples, n_classes), is taken over the given model, with predictions
         `predict_proba`, and all models found whose training loss exceeds the given model's by at
         most `gamma`; `setting`, `mixture` and `temperature` have no effect. It is not a guarantee:
         models that were not found may lie outside the range.
@@ -295,13 +295,13 @@ class QUAMClassifier(
         return best._replace(target=self.classes_[best.target])
 
     def explain_classes(self, X: Any) -> FloatArray:
-        """Measure what it would cost the training data if each input had each class.
+        """Measure how much the training data speak against each class, for each input.
 
-        The cost of a class is the smallest sum of two losses, over the given model and all models
-        found: the loss of the training data in excess of the given model's, and the loss of the
-        input with this class. The data do not rule out a class that costs few nats. Models that
-        were not found may lower the costs; those of classes that were not searched are rough. An
-        estimator without training data raises a `ValueError`, because it lacks their number.
+        The cost of a class is the sum of a model's excess training loss and its loss at the input
+        with this class, minimised over the given model and all models found. The data do not rule
+        out a class that costs few nats. Models that were not found may lower the costs; costs of
+        classes that were not searched are rough. Raises a `ValueError` after
+        `without_training_data`, which removes the number of samples.
 
         Returns
         -------
@@ -323,7 +323,7 @@ class QUAMClassifier(
         if not hasattr(self, "_problem"):
             raise ValueError(
                 "Costs of classes need the training data, which `without_training_data` removed; "
-                "use the estimator from before."
+                "use the original estimator."
             )
         (costs,) = self._over(X, self._task.class_costs, self._problem.total_weight)
         return costs

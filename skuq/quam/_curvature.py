@@ -1,8 +1,8 @@
 """Curvature of the training loss at the given model, and the covariance of outputs that it implies.
 
 The curvature is the generalised Gauss-Newton matrix (Martens, JMLR 2020) of the weights of linear
-and convolutional layers: complete, or with independent layers, in each of which it is the Kronecker
-product of the second moments of the inputs and of the gradients with respect to the outputs
+and convolutional layers: the complete matrix, or one block per layer, which is the Kronecker
+product of the second moments of the layer's inputs and of the gradients with respect to its outputs
 (Martens, Grosse, ICML 2015; convolutions: Grosse, Martens, ICML 2016).
 """
 
@@ -27,10 +27,10 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 
 
 class Use(NamedTuple):
-    """Inputs of a layer, and how the network's outputs depend on its outputs, for some rows.
+    """For some rows: inputs of a layer, and jacobian of the network with respect to its outputs.
 
     Shapes: `inputs` (n_rows, n_positions, n_in), with a constant 1 if the layer has a bias;
-    `jacobian` (n_rows, n_outputs, n_positions, n_out), with 1 row if it is the same for all.
+    `jacobian` (n_rows, n_outputs, n_positions, n_out), with n_rows = 1 if all rows share it.
     """
 
     inputs: Tensor
@@ -53,7 +53,7 @@ class Layers:
 
     @classmethod
     def of(cls, module: nn.Module, parameters: Sequence[str], x: Tensor) -> Layers:
-        """All suitable layers, all weights of which are among the parameters."""
+        """All suitable layers whose weights are all among the parameters."""
         names = [*dict.fromkeys(name.rpartition(".")[0] for name in parameters)]
         suitable = []
         for name in names:
@@ -172,7 +172,7 @@ def _by_position(layer: nn.Module, jacobian: Tensor) -> Tensor:
 
 
 class Samples(NamedTuple):
-    """Uses of the layers by training samples, the network's outputs for them, and their weights."""
+    """Training samples: uses of the layers, outputs of the network, and sample weights."""
 
     uses: list[Use]
     outputs: Tensor
@@ -181,7 +181,7 @@ class Samples(NamedTuple):
     regression: bool
 
     def hessian(self) -> Tensor:
-        """Weighted sum of the expected Hessians of the loss in the outputs, of all samples."""
+        """Weighted sum, over samples, of the expected Hessian of the loss in the outputs."""
         if self.regression:
             return torch.diag(self.weight @ self._precisions())
         p = self.outputs.softmax(1)
@@ -199,7 +199,7 @@ class Samples(NamedTuple):
         return jacobian * root[:, :, None, None]
 
     def _precisions(self) -> Tensor:
-        """Of the mean and, if it is an output, of the log variance, (n_rows, n_outputs)."""
+        """Precisions of the mean and, if it is an output, the log variance, (n_rows, n_outputs)."""
         precision = 1 / gaussians(self.outputs, self.noise_variance).variance
         parts = [precision, torch.full_like(precision, 0.5)]
         return torch.stack(parts[: self.outputs.shape[1]], 1)
@@ -208,8 +208,8 @@ class Samples(NamedTuple):
 class Curvature(HeldOnDevice):
     """Posterior precision of the weights, decomposed."""
 
-    #: Constant that stands for 1 among the inputs of each layer: their root mean square. Therefore,
-    #: the prior of biases follows the scale of the inputs.
+    #: Constant input of each layer's bias, in place of 1: the root mean square of the other inputs,
+    #: so that the prior of biases follows the scale of the inputs.
     units: tuple[float, ...]
 
     def roots(self, uses: Sequence[Use]) -> Tensor:

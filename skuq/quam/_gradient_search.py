@@ -157,9 +157,9 @@ class GradientSearch(NetworkSearch):
         return float(self.prior_precision)
 
     def settings(self, problem: SearchProblem, task: Task, device: torch.device) -> SearchSettings:
-        """Settings; the task determines initial penalty and growth that are "auto"."""
+        """Settings; the task determines the initial penalty and the growth if these are "auto"."""
         n_steps, learning_rate = self.length(problem.module)
-        # On a pool, its weight relative to the training data falls from 1/10 to 1/100.
+        # The weight of a pool, relative to the training data, falls from 1/10 to 1/100.
         growth = task.growth if self.pointwise else 10.0
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
@@ -245,7 +245,7 @@ class SearchProblem(HeldOnDevice):
 
     @torch.no_grad()
     def output_bias(self) -> OutputBias | None:
-        """The last searched bias whose first element shifts the mean of all inputs equally."""
+        """The last searched bias whose first element shifts the means at all inputs equally."""
         module, X = deepcopy(self.module), torch.tensor(self.X[:1024])
         before = module(X.clone())
         # Large enough for its effect to exceed rounding errors in single precision.
@@ -292,8 +292,8 @@ class FittedSearch(HeldOnDevice, Problem):
 def efforts(problem: SearchProblem, x: NDArray[Any]) -> FloatArray:
     """Weight of the attack on each input, relative to the paper's; `x` are inputs of the layers.
 
-    See `effort` of `QuadraticSearch`. The inputs include a constant of the size of the others, for
-    the bias.
+    See `effort` of `QuadraticSearch`. The inputs include a constant for the bias, as large as the
+    other inputs.
     """
     if problem.X.dtype.kind != "f" or any(
         isinstance(m, _EMBEDDINGS) for m in problem.module.modules()
@@ -433,7 +433,7 @@ class Descent:
         return excess + self.prior(self.weights())
 
     def _passes(self, inputs: Tensor, X: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Joint passes of attack inputs and samples, within memory: half the operations of two."""
+        """Joint passes of attack inputs and samples, within memory; separate passes cost double."""
         own = inputs.ndim > X.ndim  # separate inputs for each model
         n_models, n_inputs = len(self._weights), inputs.shape[-X.ndim]
         for part in gen_batches(n_inputs + len(X), self._rows_per_pass(n_models)):
@@ -494,7 +494,7 @@ def _by_model(weights: Tensor) -> Tensor:
 def variants_at(
     module: nn.Module, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Outputs of variants, (n_models, n_rows, n_outputs); of one linear layer in one product."""
+    """Outputs of variants, (n_models, n_rows, n_outputs); one linear layer takes one product."""
     layer, prefix = linear_head(module)
     weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
     if not shared_input or weight is None or (bias is None and layer.bias is not None):

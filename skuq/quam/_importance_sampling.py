@@ -125,8 +125,8 @@ def estimate_uncertainty(
     if sampling.by_search:
         models = joined_models(centre[:, None], models)
     if sampling.setting == "selected":  # Eq. 2
-        # Compute divergences from `centre`. If the given model has memorised its training samples,
-        # all models found diverge from the given model.
+        # Compute divergences from `centre`, because all models found diverge from a given model
+        # that has memorised its training samples.
         divergence = decompose_selected(centre, models, weights).epistemic
         parts = Decomposition(entropy(log_reference), divergence)
     elif sampling.setting == "pairwise":
@@ -217,9 +217,9 @@ class AdversarialModels(NamedTuple):
     def is_adversarial(self, min_divergence: float) -> Any:
         """Return which models contradict the given model and still explain the data (Definition 1).
 
-        A model, (n_points, n_targets), does so if it is feasible and its divergence, in nats, is at
-        least `min_divergence` (lambda). Unlike Definition 1, this includes models that explain the
-        data better than the given model by more than gamma.
+        The result, (n_points, n_targets), is true for feasible models with a divergence, in nats,
+        of at least `min_divergence` (lambda). Unlike Definition 1, this includes models that
+        explain the data better than the given model by more than gamma.
         """
         return self.feasible & (self.divergence >= min_divergence)
 

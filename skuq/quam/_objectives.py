@@ -164,8 +164,8 @@ class Divergence(_TwoSided):
     """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
 
     Its gradient at the given model is zero: searches start at a displacement of 0.01 standard
-    deviations of the noise, by a change of `bias`. If there is no such bias, they start at the
-    given model, and the displacement is added in the attack, not in the training loss.
+    deviations of the noise, by a change of `bias`. If `bias` is None, they start at the given
+    model, and the displacement is added in the attack, not in the training loss.
     """
 
     bias: OutputBias | None = None

@@ -47,7 +47,7 @@ _WEAK = 1e-3  # precision of the prior, relative to the inverse mean square of t
 class PointwiseSearch(GradientSearch):
     """Separate search for each input when its uncertainty is computed: the paper's Algorithm 1.
 
-    For networks and logistic regression. `fit` runs no searches; an input costs one per class.
+    For networks and logistic regression. `fit` runs no searches; each input needs one per class.
 
     Parameters
     ----------
@@ -67,13 +67,13 @@ class PointwiseSearch(GradientSearch):
     learning_rate : float, default=0.1
         Step size of the search, relative to the root mean square of each weight tensor.
     learning_rate_decay : float or "auto", default="auto"
-        Factor by which the step size shrinks whenever the penalty grows. "auto" divides the step
-        size by 50 over the search if a step sees only some of the training samples, whose noise
-        would else leave the last models with an excess loss of hundreds of nats in total.
-        Otherwise, and for a regressor, "auto" keeps it constant.
+        Factor by which the step size shrinks whenever the penalty grows. "auto" keeps it constant
+        for a regressor, and if each step sees all training samples. Otherwise, it divides the step
+        size by 50 over the search, because the noise of mini-batches would leave the last models
+        with a total excess loss of hundreds of nats.
     prior_precision : float or "auto", default="auto"
         As in `PoolSearch`. "auto" is a weak prior, 0.001 divided by the mean square of the searched
-        weights: without a prior, models far from the data are as free as the loss leaves them.
+        weights: without a prior, only the training loss would constrain the models.
     effort : {"equal", "paper"}, default="paper"
         As in `QuadraticSearch`. With "paper", the search follows the posterior.
     train_batch_size : int, default=256
@@ -165,8 +165,8 @@ def search_batch(
 
     Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step for each penalty
     c. The searches are independent although their objectives are summed: the gradient in one
-    search's weights is that of its own objective, and Adam works element by element. The losses of
-    both models on the same mini-batch have an unbiased difference, without most of the noise.
+    search's weights is that of its own objective, and Adam works element by element. The difference
+    between both models' losses on the same mini-batch is unbiased and has little noise.
 
     `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
     are on the device. `start` contains weights of all models, by point and search; None is the

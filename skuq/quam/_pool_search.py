@@ -66,22 +66,21 @@ class PoolSearch(GradientSearch):
     Parameters
     ----------
     pool : "auto" or callable, default="auto"
-        Source of the pool if `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`, which
-        alters training inputs. It leaves out unseen categories and numbers out of range if the
-        model raises an error for such values. A callable receives the training inputs and returns a
-        pool.
+        Source of the pool if `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`, which alters
+        training inputs. Unseen categories and numbers out of range are left out if the model raises
+        an error for them. A callable receives the training inputs and returns a pool.
     parameters : {"auto", "all", "linear", "last"} or callable, default="auto"
         Weights of the network that are searched. "all": all weights. "linear": all weights from the
         first linear layer on; the features before this layer are computed only once. "last": the
         last layer. A callable ``parameters(name, tensor)`` returns whether to search a parameter,
-        such as ``lambda name, _: name.endswith("bias")``. "auto" is
-        "last" for a transformers model and "linear" for other networks. If a network cannot be
-        split before its first linear layer, "auto" is "last", with a warning; but if the network
-        is small and begins with a linear layer, all its weights are searched.
+        such as ``lambda name, _: name.endswith("bias")``. "auto" is "last" for a transformers model
+        and "linear" for other networks. If a network cannot be split before its first linear layer,
+        all its weights are searched if it is small and begins with a linear layer; otherwise,
+        "auto" is "last", with a warning.
     targeted : bool, default=True
         Whether there is one search for each class. False (for classifiers only): a single search
-        for a model with any prediction other than the fitted model's; this search is cheaper, but
-        tends to find the same alternative repeatedly.
+        for a model whose prediction differs from the fitted model's; it is cheaper, but tends to
+        find the same alternative repeatedly.
     n_steps : int or "auto", default="auto"
         Number of steps of each search; the cost is proportional to this number. "auto" is 200. For
         a single linear layer of more than 32,768 weights, such as the head of a large network,

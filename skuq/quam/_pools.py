@@ -21,8 +21,7 @@ from skuq.imports import import_networks
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
-# Generated inputs that equal a training input are replaced. At least this number of inputs is
-# generated as a replacement.
+# Generated inputs that equal a training input are replaced, in batches of at least this size.
 _FEWEST_AGAIN = 100
 _MOST_DRAWS = 10  # maximum number of attempts, per kind, to generate enough new inputs
 UNSEEN = "(unseen)"  # a category that does not occur in training rows
@@ -164,8 +163,8 @@ def make_token_pool(
     `X` is stacked as by `skuq.models.as_rows`: token ids, then the attention mask, which is 0 for
     padding, then token types. In one third of the pool, each token comes from one of two texts; in
     the second third, the tokens are in random order; in the last third, half of the tokens are
-    drawn from all texts. Special tokens and the padding do not change: the ids `special`, and those
-    that all texts have at the same distance from their first or last token, such as [CLS], [SEP].
+    drawn from all texts. Padding and special tokens do not change: the ids `special`, and ids at
+    the same distance from the first or last token in all texts, such as [CLS] and [SEP].
     """
     random, X = check_random_state(random_state), np.asarray(X)
     special = [*special, *_shared_tokens(X)]
@@ -390,7 +389,7 @@ _TOKEN_KINDS = {"crossed": _crossed_tokens, "moved": _moved_tokens, "drawn": _dr
 class Columns:
     """Contents of the columns of a table."""
 
-    low: FloatArray  # minimum of each column; NaN in columns with at most two values or texts
+    low: FloatArray  # minimum of each column; NaN in columns of texts or of at most two values
     high: FloatArray
     categories: list[int]  # positions of the columns of categories
     texts: list[int]
@@ -429,7 +428,7 @@ def _ranges(X: Any) -> tuple[FloatArray, FloatArray]:
     else:
         columns = np.full(X.shape, np.nan)
         for k in range(X.shape[1]):
-            # `X` keeps its own column, because `infer_objects` replaces None in texts.
+            # This does not change `X`, because `infer_objects` replaces None in texts.
             column = X.iloc[:, k].infer_objects()
             if is_numeric_dtype(column) and not is_bool_dtype(column):
                 columns[:, k] = column.to_numpy(dtype=float, na_value=np.nan)
@@ -494,7 +493,7 @@ def _shuffled(columns: Columns, X: Any, n: int, random: Random) -> Any:
 
 
 def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
-    """Scale embeddings to the norm and clip them to ranges in turn; drop rows if that fails."""
+    """Alternate scaling embeddings to the norm and clipping to ranges; drop rows off the norm."""
     if columns.norm is None:
         return made
     rows = np.asarray(made, dtype=np.float64)

@@ -44,13 +44,13 @@ from skuq.quam._search import (
 
 _ROWS_PER_JOB = 4096
 _ELEMENTS = 2**23  # maximum number of elements of an intermediate result: 64 MiB
-# Operations up to which curvature="auto" is "exact"; a second of one core.
+# Operations up to which curvature="auto" is "exact"; one core needs about a second.
 _FEW_OPERATIONS = 10**10
 _SMALL = 5_000_000  # largest cost of a gradient search at each input by default
 _LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28  # rows of a decomposed matrix; 2 GiB
-# Number of most probable classes among which the logits of an input move.
+# Only the logits of this many most probable classes of an input move.
 _ACTIVE = 32
-_ROUNDS = 3  # in which they are chosen
+_ROUNDS = 3  # number of times that these classes are chosen
 _NEWTON_STEPS = 30
 _STEP_SIZES = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01, 0.003)
 _N_CHECKED = 2048  # training samples on which true losses are computed
@@ -77,23 +77,22 @@ class QuadraticSearch(NetworkSearch):
     Parameters
     ----------
     parameters : {"auto", "all", "linear", "last"} or callable, default="auto"
-        Weights that are searched, as in `PoolSearch`; only weights of linear and convolutional
-        layers. "auto" leaves out weights of other layers, such as batch normalisation.
+        Searched weights, as in `PoolSearch`, but of linear and convolutional layers only. "auto"
+        leaves out weights of other layers, such as batch normalisation.
     prior_precision : float, default=0.01
         Precision of the Gaussian prior around the given weights, relative to the inverse mean
-        square of each layer's weights. Therefore, the results do not change if inputs are rescaled
-        and the first layer's weights inversely, or likewise two layers around a ReLU.
+        square of each layer's weights. Therefore, results do not change if inputs are scaled and
+        the first layer's weights scaled inversely, or likewise the layers before and after a ReLU.
     effort : {"equal", "paper"}, default="equal"
         "paper": the same penalty for all inputs. A change of the weights then moves the logits of
         an input in proportion to its activations, so that inputs with large activations are the
         easiest to flip. "equal": the penalty is multiplied by ``|a|**2 / median |a|**2``, where a
         are the inputs of the searched layers, and the median is over the training samples. Beyond
         the 99 % quantile of the training samples, the penalty returns to the paper's, so that
-        inputs that are too large are not missed. A regressor always uses "paper".
+        unusually large inputs are not missed. A regressor always uses "paper".
     curvature : {"auto", "exact", "kronecker"}, default="auto"
-        "exact": the generalised Gauss-Newton matrix of all searched weights. "kronecker": of each
-        layer separately, as a Kronecker product. "auto": "exact" if this takes about a second or
-        less.
+        "exact": the generalised Gauss-Newton matrix of all searched weights. "kronecker": a
+        Kronecker product for each layer. "auto": "exact" if this takes about a second or less.
     refine_steps : int, default=0
         Number of gradient steps on the true training loss that start at each solution. Use it if
         `check_search` shows that the approximation is poor; each step costs as much as a step of a
@@ -101,7 +100,7 @@ class QuadraticSearch(NetworkSearch):
 
     Notes
     -----
-    Logits move among the 32 most probable classes of an input and all of its targeted classes.
+    Only the logits of an input's 32 most probable classes and of all its targeted classes move.
     Neither time nor result depends on the other inputs, except for rounding.
 
     References
@@ -199,11 +198,11 @@ class QuadraticSearch(NetworkSearch):
 def default_search(model: Any, data: TrainingData, setup: Setup) -> tuple[Search, Problem]:
     """Search that suits a network's size, and its problem.
 
-    Gradient searches at an input cost about the number of searched weights, times training samples
-    of a step, times searches; on two moons, 50 milliseconds. The loss of a single linear layer is
-    nearly quadratic. Networks without suitable layers are searched on a pool.
+    The cost of gradient searches at an input is about the product of searched weights, training
+    samples per step and searches; on two moons, 50 milliseconds. The loss of a single linear layer
+    is nearly quadratic. Networks without suitable layers are searched on a pool.
     """
-    fitted = QuadraticSearch().fitted(model, data, setup)  # by default, all search these weights
+    fitted = QuadraticSearch().fitted(model, data, setup)  # the default weights of all searches
     problem, pointwise = fitted.problem, PointwiseSearch()
     assert isinstance(setup.task, Classification)
     weights = [problem.module.get_parameter(name) for name in problem.parameters]
@@ -241,8 +240,8 @@ class Solution(NamedTuple):
     """Models found for some rows.
 
     Shapes: `outputs` (n_rows, n_searches, n_outputs), `cost` (n_rows, n_searches), the excess loss
-    in nats in total; `moved` (n_rows, n_searches, n_outputs), the vector of which the changed
-    weights are a function (see `Curvature.changes`).
+    in nats in total; `moved` (n_rows, n_searches, n_outputs), the vector that determines the
+    changed weights (see `Curvature.changes`).
     """
 
     outputs: Tensor
@@ -388,8 +387,8 @@ def _rows(X: Tensor, rows: slice, device: torch.device) -> Tensor:
 def towards(reference: Tensor, roots: Tensor, targets: Tensor, effort: Tensor) -> Solution:
     """Minimise ``-log p_k(f + S g) + g' S g / (2 m)`` for each target k.
 
-    S is R R', and m the effort. With many classes, logits move by the gradients g of some classes
-    only, which are chosen again after the first solutions.
+    S is R R', and m the effort. With many classes, only the logits of some classes move; these
+    classes are chosen again after the first solutions.
 
     Shapes: `reference` f (n_rows, n_classes), `roots` R (n_rows, n_classes, n), `targets` (n_rows,
     n_searches), `effort` m (n_rows,).
@@ -445,7 +444,7 @@ def _minimised(
 
 
 def apart(reference: Tensor, roots: Tensor) -> Solution:
-    """One standard deviation of the mean up and down, at half a nat of training loss."""
+    """Move the mean up and down by one standard deviation, at half a nat of training loss."""
     covariance = roots[:, :1] @ roots.mT  # of the mean with all outputs, (n_rows, 1, n_outputs)
     std = covariance[:, :, :1].clip(torch.finfo(roots.dtype).tiny).sqrt()
     signs = reference.new_tensor([1.0, -1.0])[None, :, None]

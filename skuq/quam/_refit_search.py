@@ -50,7 +50,7 @@ from skuq.validation import as_pandas, as_table_of, independent_counts, warn_use
 if TYPE_CHECKING:
     import torch
 
-# Training samples that are held out from all models, to compare the models' losses: share of all
+# Training samples held out from all models, on which the models' losses are compared: share of all
 # training samples, smallest number and largest number.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
 # Lower limit of predicted probabilities. A forest can predict 0 on the basis of a few samples; its
@@ -58,7 +58,7 @@ _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
 _LEAST_PROBABILITY = 1e-6
 # Number of random planes that divide the pool if the learner is linear (see `split_signs`).
 _N_SPLITS = 16
-_N_DIRECTIONS = 100  # of sparse inputs, among which the planes are drawn
+_N_DIRECTIONS = 100  # number of directions from which planes are drawn for sparse inputs
 # Pool inputs are dropped if their predictions lie outside the range of the training targets by more
 # than this many times the width of the range.
 _REACH = 10.0
@@ -216,7 +216,7 @@ class RefitProblem(Problem):
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
     """Pool rows whose predictions leave the targets' range by at most `_REACH` times its width.
 
-    In a refit, huge predictions of powers or exponentials would outweigh all other samples.
+    In a refit, huge predictions by powers or exponentials would outweigh all other samples.
     """
     y = problem.y
     beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
@@ -237,9 +237,9 @@ def refit_on_pool(
 
     The total weight of the pool is a small share of that of the training data. The learner itself
     thus minimises the objective of Algorithm 1, ``c L_train + mean L_adv`` over the pool, where c
-    is the number of searches divided by the share. `pool_targets` are those of the pool in each
-    search, (n_variants, n_pool) each. ``loss(outputs, y)`` returns the losses of a model in nats;
-    models are compared on training samples held out from all models.
+    is the number of searches divided by the share. `pool_targets` are the targets of the pool for
+    each search, (n_variants, n_pool) each. ``loss(outputs, y)`` returns the losses of a model in
+    nats; models are compared on training samples held out from all models.
     """
     learner, memorises = _limited(problem.model.estimator)
     rows, held_out = _hold_out(problem)
@@ -296,7 +296,7 @@ def _refit_on_bins(
     """Refit boosted trees on the numbers of their bins, faster than on `X`; then set the edges."""
     trees, rows = clone(model.estimator), np.arange(len(y))
     if trees.early_stopping and trees.validation_fraction is not None:
-        # Rows that decide when to stop, drawn as by scikit-learn, do not determine the edges.
+        # Rows for early stopping, drawn as in scikit-learn, do not affect the edges.
         random = seed if trees.random_state is None else trees.random_state
         random = check_random_state(random).randint(np.iinfo(np.uint32).max, dtype="u8")
         split = {"test_size": trees.validation_fraction, "random_state": random}
@@ -320,9 +320,9 @@ def _refit_on_bins(
 def weighted_edges(column: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
     """Upper limits of the bins of a column, as scikit-learn finds them.
 
-    They lie between the values if these are few. If not, a limit is the smallest value up to which
-    the values have a given share of the weight, or, if they have exactly this share, the mean of
-    this value and the next one.
+    Few values: limits lie midway between neighbours. Many values: each limit is a weighted
+    quantile, the smallest value at which the cumulative weight reaches a given share; if the
+    cumulative weight equals this share, the limit is the mean of this value and the next one.
     """
     order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
     column, up_to = column[order], np.cumsum(weight[order])
@@ -368,8 +368,8 @@ def _refit_data(
 ) -> Iterator[_Rows]:
     """Yield training rows and the whole pool, whose weight is a share of the training weight.
 
-    Without weights, yield training rows and some pool rows: a share of their number, at least 1.
-    All searches use the same pool rows; rows are repeated if the pool has too few.
+    Without weights, yield training rows and some pool rows: a share of the number of training rows,
+    at least 1. All searches use the same pool rows; rows are repeated if the pool has too few.
     """
     n_pool = _num_samples(pool)
     n_rows = n_pool + (0 if weight is None else len(y))
@@ -401,7 +401,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Convert to the categories of `X`, else lost in concatenation; others become missing."""
+    """Convert rows to the categories of `X`, as concatenation requires; others become missing."""
     if not isinstance(X, pd.DataFrame):
         return rows
     rows = rows.copy(deep=False)
@@ -417,9 +417,9 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
 
     If the targets of the whole pool move in the same direction, a linear model changes along a
     single direction of its weights. Further variants of linear regressors therefore move the two
-    sides of planes through the pool's median in opposite ways (0: on a plane). Their normals are
-    drawn uniformly after whitening the training inputs, which makes directions with little data as
-    likely as all others.
+    sides of a plane through the pool's median in opposite ways (0: on the plane). The planes'
+    normals are drawn uniformly after whitening the training inputs, which makes directions with
+    little data as likely as all others.
     """
     together = np.ones((1, _num_samples(pool)))
     if not hasattr(problem.model.estimator, "coef_"):

@@ -119,9 +119,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     are derived.
 
     With attack="divergence", each search starts at a displacement of 0.01 standard deviations of
-    the noise from the given model, where the gradient is zero. It changes the output layer's bias
-    or, if there is none that is searched, is added by the attack. The gradient moves models that
-    are on the wrong side to the correct side.
+    the noise from the given model, where the gradient is zero. This displacement is a change of the
+    output layer's bias or, if no such bias is searched, is added in the attack. The gradient moves
+    models that are on the wrong side to the correct side.
 
     The epistemic part is an estimate, as in `QUAMClassifier`. With learned noise, the divergence
     grows without bound as a model's variance approaches 0; such models may dominate "selected" and
@@ -377,8 +377,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Notes
         -----
         With heteroscedastic noise, the width is calibrated on cross-validated residuals, using
-        out-of-bag predictions of the forest that models the noise. This does not guarantee the
-        coverage, as `skuq.tables.TableModel` does for any model by holding out rows.
+        out-of-bag predictions of the forest that models the noise. The coverage is not guaranteed;
+        `skuq.tables.TableModel` guarantees it for any model by holding out rows.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Displacement on a pool, in standard deviations of the target: to near the ends of its range.
+# Displacement on a pool, in standard deviations of the target: nearly to the ends of its range.
 _PULL = 2.0
 # Largest number of classes that n_targets="auto" selects: the cost of an input is proportional to
 # this number times the number of all classes.
@@ -255,13 +255,13 @@ class Search(ABC, BaseEstimator):
     form: ClassVar[Literal["learner", "network"]]
     #: Whether a separate search for each input runs when the uncertainty of the input is computed.
     pointwise: ClassVar[bool] = False
-    #: Largest number of inputs of a layer in a default closed form: the cost, half a minute of one
-    #: core here, grows with its third power.
+    #: Largest number of inputs of a layer for which "quadratic" is a default. The cost grows with
+    #: the third power of this number; at 4,096, it is half a minute of one core.
     most_inputs: ClassVar[int] = 4096
 
     @abstractmethod
     def check_suits(self, given: Given, device: Any) -> None:
-        """Raise if the search does not support the model, or the model not the device."""
+        """Raise if the search does not support the model, or the model the device."""
 
     @abstractmethod
     def problem(self, model: Any, data: TrainingData, setup: Setup) -> Problem:
@@ -269,7 +269,7 @@ class Search(ABC, BaseEstimator):
 
 
 class Work(NamedTuple):
-    """Where and how a search on a pool runs; learners ignore the device, networks `n_jobs`."""
+    """Where and how a search on a pool runs; learners ignore the device, networks ignore n_jobs."""
 
     device: Any
     n_jobs: int | None
@@ -285,7 +285,7 @@ class Found(ABC):
     targets: IntArray
     # Mean loss of each model minus that of the reference model, (n_searches, n_kept), in nats.
     excess_loss: FloatArray
-    standard_error: float  # largest one of `excess_loss`: smaller differences are not significant
+    standard_error: float  # largest of `excess_loss`; smaller differences are not significant
     # Whether the losses are computed on samples held out from all models. The loss of a model
     # trained on these samples would be too low to be compared.
     held_out: ClassVar[bool]
@@ -360,7 +360,7 @@ def searches_in_memory(
 
 
 def warn_if_slow(n_parts: int, seconds: float, part: str, advice: str) -> None:
-    """Warn if a search of `n_parts`, each of which takes some seconds, takes more than `LONG`."""
+    """Warn if a search of `n_parts` parts of `seconds` each takes more than `LONG`."""
     if n_parts * seconds > LONG:
         warn_user(
             f"The search takes about {n_parts * seconds / 60:.0f} minutes: "
