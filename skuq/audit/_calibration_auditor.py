@@ -32,9 +32,9 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     """Audit of a classifier's confidence against the labels of a reference set.
 
     The auditor compares accuracy with confidence in every bin and reports the differences that
-    exceed `tolerance` by more than chance explains. By default every bin contains the
+    exceed `tolerance` by more than chance explains. By default, every bin contains the
     samples of all groups, so an overconfident group can offset an underconfident one. To reveal
-    them, name the groups (`sensitive_columns`, or `sensitive_features` of `fit`) or search regions.
+    both, name groups (`sensitive_columns`, or `sensitive_features` of `fit`) or search regions.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         Number of confidence bins.
     tolerance : float, default=0.05
         Tolerated distance between accuracy and confidence of a bin; `choose_tolerance` measures
-        with which tolerance honest models pass.
+        the tolerance that honest models need to pass.
     strategy : {"uniform", "quantile"}, default="uniform"
         "uniform": bins of equal width on [0, 1], as in Algorithm 1. "quantile": bins with equal
         numbers of samples.
@@ -62,20 +62,20 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     search_regions : bool or float, default=False
         Whether to search regions of the inputs, such as "age <= 30 and education = Bachelors", for
         wrong confidence that averages out within a whole bin. `X` must be a table of at most 1,000
-        columns. True searches with `tolerance`; a float is the tolerance within regions, in which
-        honest models need more than in bins (`choose_tolerance`).
+        columns. True searches with `tolerance`; a float is the tolerance within regions. Honest
+        models need a larger tolerance there than in bins (`choose_tolerance`).
     random_state : int, default=None
-        The auditor's own seed of the search, unknown to whoever made the predictions. It decides,
-        together with the labels, which half of the samples regions are learned from, and which
-        samples are searched if there are more than 250,000. None is 0.
+        The auditor's own seed of the search, unknown to whoever made the predictions. Seed and
+        labels decide from which half of the samples regions are learned, and which samples are
+        searched if there are more than 250,000. None means 0.
 
     Attributes
     ----------
     passed_ : bool
         Whether no significant deviation was found among all samples, in any group or any region.
     conclusive_ : bool
-        False if the audit passed, but is so small that it could also have missed a gap that is 0.1
-        larger than `tolerance` in all bins.
+        False if the audit passed, but has so few samples that it could miss gaps that exceed
+        `tolerance` by 0.1 in all bins.
     within_tolerance_ : bool
         Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= tolerance``. It does
         not account for chance.
@@ -98,8 +98,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     settings_ : dict
         Parameters that the audit used; `region_tolerance` is None if no regions were searched.
     n_families_ : int
-        Number of tests: of all samples, of each group, and the search for regions. All samples have
-        half of the permitted error probability ``1 - confidence_level``, the others share the rest.
+        Number of tests: one of all samples, one of each group, and the search for regions. The
+        first has half of the error probability ``1 - confidence_level``; the others share the rest.
     n_samples_, n_effective_ : int or float
         Size of the reference set (sum of its weights), and its effective size, which fractional
         weights reduce.
@@ -194,14 +194,14 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         sample_weight : array-like of shape (n_samples,), default=None
             Weights >= 0, in numbers of samples; a mean below 0.1 or above 10 causes a warning.
             Fractional weights, and whole numbers with a mean above 20, are survey weights (see
-            Notes). A classifier that is not fitted is trained with them, too.
+            Notes). A classifier that is not fitted is trained with the weights, too.
         sensitive_features : array-like, DataFrame or mapping of str to array-like, default=None
             Attributes whose groups are audited too, each attribute separately, whether or not
             they are inputs of the model: values of shape (n_samples,) or (n_samples,
             n_attributes). Groups are named after columns, keys or a Series, else "group=...".
         groups : array-like of shape (n_samples,), default=None
             Groups of samples whose outcomes may depend on each other, such as the visits of a
-            patient. Each counts as one sample: tests and limits hold for any dependence within
+            patient. A group counts as one sample: tests and limits hold for any dependence within
             groups. A classifier that is not fitted is audited on folds that keep groups together.
 
         Raises
@@ -275,8 +275,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return minus the expected calibration error (Eq. 6) on new data, in [-1, 0].
 
-        The score alone chooses neither the number of bins, because few bins hide errors, nor a
-        model, because an uninformative model can be calibrated. Only ratios of weights matter.
+        Do not select the number of bins or a model by this score alone: few bins hide errors, and
+        an uninformative model can be calibrated. Only ratios of weights matter.
         """
         return -expected_calibration_error(
             y,
@@ -370,7 +370,7 @@ def _out_of_fold_proba(
     groups: IntArray | None,
     params: dict[str, Any],
 ) -> tuple[FloatArray, IntArray]:
-    """Out-of-fold probabilities and decisions; columns and codes as the sorted labels."""
+    """Out-of-fold probabilities and codes of decisions, in the order of the sorted labels."""
     labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     size = np.maximum(counts, np.bincount(codes, weights=weight))
     if len(labels) == 1:

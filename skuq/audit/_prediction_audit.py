@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_GROUPS = 200  # maximum per column; a column with more values holds names or measurements
 MOST_COUNTED = 20  # mean weight; larger whole numbers are ambiguous
 _MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
-FAR = 0.1  # a pass is inconclusive if gaps so much larger than the tolerance could be missed
+FAR = 0.1  # a pass is inconclusive if it could miss gaps that exceed the tolerance by this
 DENSITY_BINS = 20  # bins in plots of the distribution of confidence
 
 SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"
@@ -54,7 +54,7 @@ def named_groups(columns: Any) -> list[Grouping]:
 
 
 def distinct(groupings: list[Grouping]) -> list[Grouping]:
-    """Refuse groups of the same name, which the values 1 and "1" have."""
+    """Refuse groups of the same name, such as those of the values 1 and "1"."""
     seen = Counter(name for grouping in groupings for name in grouping.names)
     if twice := [name for name, times in seen.items() if times > 1]:
         raise ValueError(f"Group names must differ, got {twice[0]!r} twice; rename one.")
@@ -87,7 +87,7 @@ def _by_name(columns: Any) -> Iterable[tuple[Any, Any]]:
 def _grouping(name: str, values: ArrayLike) -> Grouping:
     import pandas as pd
 
-    # Strings of pandas are divided as they are; other types of pandas have orders of their own.
+    # Other pandas types than strings, such as categories, may have an order: convert to NumPy.
     is_text = isinstance(getattr(values, "dtype", None), pd.StringDtype)
     array: Any = pd.Series(values).array if is_text else np.asarray(values)
     if array.ndim != 1:
@@ -258,7 +258,7 @@ class PredictionAudit(BaseEstimator):
         return not self.passed_ or not self._misses(self.settings_["tolerance"] + FAR)
 
     def _misses(self, gap: float, times: float = 1.0) -> bool:
-        """Whether `times` as many samples with this gap in all bins could pass, with power 0.8."""
+        """Whether `times` as many samples miss this gap in all bins with probability above 0.2."""
         count, mean = np.rint(times * self.sums_.effective_count), self.sums_.mean_confidence
         most: dict[Direction, float] = {"underconfident": 1 - self.confidence_}
         most["overconfident"] = self.confidence_
@@ -269,7 +269,7 @@ class PredictionAudit(BaseEstimator):
         )
 
     def _required_size(self, gap: float) -> float:
-        """Number of samples with which `gap` is not missed, to 5 %; infinite if there is none."""
+        """Number of samples that detects `gap`, accurate to 5 %; infinite if no number does."""
         low, high = 0.0, 1.0
         while self._misses(gap, high):
             low, high = high, 2 * high
@@ -320,7 +320,7 @@ class PredictionAudit(BaseEstimator):
             Inputs, or other known columns of the samples, in which regions are searched;
             required if `search_regions` is set.
         **params
-            Parameters of the class, except `sensitive_columns` of a model's inputs.
+            Parameters of the class, except `sensitive_columns`.
 
         Examples
         --------

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 UNKNOWN, PREDICTION = CsvFormat(), "prediction"
-# Pairs of labels of which the second one is usually the one whose probability is reported.
+# Pairs of labels. If only one probability is reported, it is usually that of the second label.
 CONVENTIONS = {("0", "1"), ("-1", "1"), ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t")}
 CONVENTIONS |= {("negative", "positive"), ("neg", "pos"), ("absent", "present")}
 
@@ -56,10 +56,10 @@ def recorded_predictions(
     label : str
         Column with the true label.
     proba : sequence of str, optional
-        Columns with the reported probabilities, one per class. With two classes one column
-        is enough, that of the class in its name, or of 1 or yes. Default: columns named as those of
+        Columns with the reported probabilities, one per class. With two classes, one column is
+        enough: that of the class in its name, or else of 1 or yes. Default: columns named as in
         `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
-        Rows must sum to 1, but for rounding to two or more decimals; they are never rescaled.
+        Rows must sum to 1, up to rounding to two or more decimals; they are never rescaled.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`. With one column: both labels, with the label of
         this column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``,
@@ -200,11 +200,11 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 
 
 def _order_of_one(name: str, known: list[str]) -> list[str]:
-    """Both labels, with that of the only column last, by its name or by a convention."""
+    """Both labels; the label of the only column, known by name or by convention, is last."""
     first, second = known
     named = labels.label_in_name(name, second, known)
     is_usual = not named and (first.casefold(), second.casefold()) in CONVENTIONS
-    if named != second and not is_usual:  # the label in a name may be denied, as in "unhappy"
+    if named != second and not is_usual:  # a name may negate its label, as "unhappy" does
         raise ValueError(
             f"Column {name!r} may be the probability of {second!r} "
             f"(`classes={f'{first},{second}'!r}`) or of {first!r} "
@@ -297,7 +297,7 @@ class AuditedFiles(NamedTuple):
 
 
 class _Chunk(NamedTuple):
-    """Rows of a chunk as an audit keeps them: about ten bytes of each, and marked columns."""
+    """Parts of a chunk that an audit keeps: about ten bytes per row, and some columns."""
 
     start: int  # position of the first row in its file
     best: NDArray[np.int32]  # most probable column
@@ -328,8 +328,8 @@ def audit_files(
 ) -> AuditedFiles:
     """Audit recorded predictions in files, with the findings of `from_predictions`.
 
-    Each file is read once, in chunks, of which about ten bytes per row are kept, plus one for each
-    column of groups; columns to search in are kept whole.
+    Each file is read once, in chunks. About ten bytes per row are kept, plus one for each column of
+    groups; columns in which regions are searched are kept completely.
 
     Parameters
     ----------
@@ -383,10 +383,10 @@ def audit_files(
     label = _label_in(tables[0].columns, label)
     if proba is None:
         proba, classes = named_columns(tables[0].columns, classes)
-        classes = [*map(str.strip, classes)]  # as cells
+        classes = [*map(str.strip, classes)]  # as in cells
     check_columns(label, proba)
     if not len(proba):
-        order_of_columns(proba, [], classes)  # raises
+        order_of_columns(proba, [], classes)  # raises an error
     marks = [name for name in (weight, cluster) if name is not None]
     for table in tables:
         table.require([label, *proba, *groups, *features, *marks])
@@ -502,7 +502,7 @@ def _label_codes(
 
 
 def _note_on_decisions(chunk: _Chunk, classes: list[str]) -> str:
-    """Remark on other decisions beside the probabilities; a sender could choose them freely."""
+    """Remark on decisions that differ from the probabilities; a sender could choose them freely."""
     if chunk.decided is None or (chunk.decided.codes < 0).any():
         return ""
     texts, known = list(map(as_text, chunk.decided.categories)), np.array(classes)
@@ -543,7 +543,7 @@ def _weights(
 def _features(tables: Sequence[TableFile], chunks: list[_Chunk], texts: list[str]) -> pd.DataFrame:
     """Columns of all rows; a column that is text in one file is text in all of them.
 
-    Such a column is read again, as text, and so is one of `texts`, as numbers.
+    Such a column is read again, as text. If `texts` are among the columns, all are read again.
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype

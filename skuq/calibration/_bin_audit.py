@@ -20,8 +20,8 @@ from skuq.calibration._conditions import Conditions, checked_conditions, n_searc
 from skuq.calibration._region_search import RegionSearch, region_tolerance, search_regions
 from skuq.calibration._scan import ALL_SAMPLES, N_SIMULATIONS
 
-# Of `choose_tolerance`: simulations for each reference set and tolerance, precision of the
-# tolerance, and maximum number of reference sets that are searched for regions.
+# For `choose_tolerance`: number of simulations for each reference set and tolerance, precision of
+# the tolerance, and maximum number of reference sets that are searched for regions.
 N_STUDY_SIMULATIONS = 200
 TOLERANCE_PRECISION = 1e-3
 N_REGION_DRAWS = 60
@@ -40,8 +40,8 @@ class BinAudit(NamedTuple):
     within_tolerance : ndarray, bool
         Whether ``|gap| <= tolerance``: step 3 of Algorithm 1. An empty bin passes.
     p_value : ndarray, float64
-        p-value of the finding that contains the bin, corrected for the whole audit. For a bin
-        outside of findings, the p-value of this bin alone. 1 in an empty bin.
+        p-value of the finding that contains the bin, corrected for the whole audit. A bin outside
+        of findings has the p-value of this bin alone, and an empty bin has 1.
     finding : ndarray, int64
         Number of the finding that contains the bin, starting at 1 for the most significant, or 0. A
         finding is a run of neighbouring bins whose deviation cannot be explained by chance.

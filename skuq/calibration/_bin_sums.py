@@ -154,7 +154,7 @@ def top_label_predictions(
 
     Arguments are those of `skuq.metrics.calibration_table`. If several classes have the largest
     probability, the first of these classes is the prediction. `predicted` are the positions of
-    other predictions; -1, a rejection, stands for the most probable class, as nobody may evade an
+    other predictions; -1 (a rejection) means the most probable class, so that nobody can evade an
     audit by rejections.
     """
     column, checked, _ = columns_and_proba(y_true, proba, classes)
@@ -227,8 +227,8 @@ def group_sums(
 ) -> list[list[BinSums]]:
     """For each set of edges, the sums of all samples, then those of each group.
 
-    A grouping holds the group of each sample, from 0 on, and the number of groups. `square` is
-    added up as `weight_square`, by default the squared weights.
+    A grouping holds the group of each sample, numbered from 0, and the number of groups. The sums
+    of `square` (default: the squared weights) become `weight_square`.
     """
     # Samples are counted once, between the edges of all sets.
     inner = np.unique(np.concatenate([edges[1:-1] for edges in several_edges]))
@@ -269,8 +269,8 @@ def group_sums(
 def n_repeated(predictions: TopLabelPredictions) -> int:
     """Number of predictions that are probably copies of others, because outcomes agree too often.
 
-    Two samples of the same confidence have different outcomes with a probability that follows from
-    the accuracy of their bin; copies never have.
+    Two independent samples of equal confidence have different outcomes with a probability that
+    follows from the accuracy of their bin; copies always have equal outcomes.
     """
     shuffled = predictions.at(np.random.default_rng(0).permutation(len(predictions.correct)))
     confidence, correct = shuffled.at(np.argsort(shuffled.confidence, kind="stable"))

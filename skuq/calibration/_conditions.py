@@ -20,9 +20,9 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CONDITIONS = 200  # maximum per table; all pairs of conditions are searched
+MAX_CONDITIONS = 200  # divided among the columns of a table, with a minimum for each column
 MAX_CUTS = 9  # maximum per numeric column
-MIN_VALUES = 20  # of a text column, if as many occur; the most frequent values are used
+MIN_VALUES = 20  # of a text column, even in wide tables; the most frequent values are used
 LEAST = 10  # minimum number of samples in a region
 MAX_INTEGER = 2**53
 MAX_COLUMNS = 1000  # maximum for a searched table
@@ -42,7 +42,7 @@ class Conditions(NamedTuple):
     rules: list[tuple[Any, Any]]
     masks: BoolArray  # (n_conditions, n_rows), whether each sample in `rows` meets each condition
     rows: IntArray  # (n_rows,), positions of the searched samples
-    # For each column of texts or names, the values that are not searched, and their samples.
+    # For each column of texts or names, the numbers of values not searched and of their samples.
     left_out: dict[str, tuple[int, int]] = {}
 
     def without(self, removed: BoolArray) -> Conditions:
@@ -56,11 +56,11 @@ class Conditions(NamedTuple):
 def conditions_of(X: Any, seed: int = SEED) -> Conditions:
     """Create conditions on each column of a table, without using the labels.
 
-    Numeric columns are split at quantiles, at fewer of them in wide tables. There is also one
-    condition for each value of a numeric column with few values, for each string and boolean (up to
-    200 in all, of at least 10 samples each), and for missing values. Arrays of more than two
-    dimensions are flattened. Of more than 250,000 samples or 10 million values, a random subset is
-    used that depends on `seed`.
+    Numeric columns are split at quantiles (fewer in wide tables). There is also one condition for
+    each value of a numeric column with few values, for each frequent string or boolean (per column,
+    at most 200 divided by the number of columns, or 20), and for missing values. Arrays of more
+    than two dimensions are flattened. Of more than 250,000 samples or 10 million values, only a
+    random subset of the samples is used, which depends on `seed`.
     """
     table: Any = X.tocsr() if issparse(X) else _table(X)
     if table is None or table.shape[1] > MAX_COLUMNS:

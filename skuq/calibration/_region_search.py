@@ -19,16 +19,16 @@ from skuq.imports import shown
 from skuq.validation import whole_groups
 
 MAX_SIMULATIONS = 500
-# Maximum of the number of samples times the number of simulations. It reduces the number of
-# simulations for more than 10,000 samples.
+# Largest product of the numbers of samples and simulations: above 10,000 samples, there are fewer
+# simulations.
 WORK = 5 * 10**6
 MOST_PAIRED = 400  # largest number of conditions on the inputs for which pairs are formed
 MOST_FINDINGS = 5
 TOLERANCE_PRECISION = 5e-3
 FIRST_GUESS = 0.1  # initial tolerance of regions
 N_SIMULATED = 5  # reference sets whose thresholds are simulated
-# Share of the search's error probability that belongs to learned regions; the number of samples
-# that they are learned from, and the number of them that are tested.
+# For learned regions: share of the search's error probability, maximum number of samples from
+# which they are learned, and maximum number of regions that are tested.
 LEARNED, MAX_LEARNED, N_LEARNED = 1 / 3, 5_000, 20
 TREES = {"n_estimators": 40, "max_depth": 4, "subsample": 0.5, "max_features": 0.5}
 CONFIDENCE = object()  # column name of the reported confidence
@@ -110,16 +110,16 @@ def search_regions(
 
     `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`. The
     test has the permitted error probability over `n_families`. Integer weights, (n_samples,), count
-    samples; fractional weights also weight the simulated labels. Samples with the same of the
-    `codes` are simulated with the strongest possible dependence.
+    samples; fractional weights also weight the simulated labels. Samples with equal `codes` are
+    simulated with the strongest possible dependence.
 
     The largest evidence of all regions of one or two conditions is compared with that of simulated
     labels (Kulldorff 1997), which accounts for using the same samples to find a region and to test
-    it. With a share `LEARNED` of the error probability, regions of up to four conditions are tested
-    that small boosted trees learn from one half of the samples (Friedman 2002); only the other half
-    tests them (exact binomial, Bonferroni), and their counts refer to it. The halves, and the
-    samples of a table that is too large, follow from a hash of the right and wrong predictions and
-    from `random_state`: nobody who does not know the labels can choose them.
+    it. Small boosted trees (Friedman 2002) also learn regions of up to four conditions, from one
+    half of the samples. Only the other half tests these (exact binomial, Bonferroni), with a share
+    `LEARNED` of the error probability, and their counts refer to it. A hash of `random_state` and
+    of which predictions are right selects the halves, and the samples of a table that is too large:
+    nobody who does not know the labels can choose them.
     """
     seed = search_seed(predictions, random_state)
     conditions = checked_conditions(X, len(predictions.confidence), seed)

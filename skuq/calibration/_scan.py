@@ -2,7 +2,7 @@
 
 Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
 detection if they are tested together. The largest evidence of all runs of neighbouring bins is
-compared with that of simulated models just within the tolerance: exact at any sample size.
+compared with that of simulated models just within the tolerance, exactly at any sample size.
 """
 
 import math
@@ -55,8 +55,8 @@ class Scan(NamedTuple):
 def scan_bins(sums: BinSums, *, tolerance: float, level: float = 0.05) -> Scan:
     """Find runs of neighbouring bins whose accuracy deviates from confidence beyond a tolerance.
 
-    A model within it in every bin has a finding with a probability of at most `level`. If a run
-    has n samples, accuracy a and tolerated accuracy e, its evidence is ``n KL(a || e)`` if a is
+    A model within the tolerance in every bin has a finding with probability at most `level`. If a
+    run has n samples, accuracy a and tolerated accuracy e, its evidence is ``n KL(a || e)`` if a is
     beyond e. Of all models within the tolerance, those at the limit have most evidence, so the
     scan keeps the level for any number of samples, on average over its seed. Where simulation
     cannot resolve a p-value, Chernoff's bound ``exp(-evidence)`` is used for each run (Hoeffding
@@ -138,8 +138,8 @@ def _evidence(
         if k.size <= possible.sum():
             yield run_evidence(k, n, limit, sign)
             continue
-        # The numbers of correct predictions of a run differ less than there are reference sets:
-        # compute the evidence of each number once.
+        # Many reference sets have the same number of correct predictions in a run: compute the
+        # evidence of each number once.
         start = possible.cumsum() - possible - least
         number = np.arange(possible.sum()) - np.repeat(start, possible)
         sizes, edges = np.repeat(n.ravel(), possible), np.repeat(limit.ravel(), possible)

@@ -172,7 +172,7 @@ def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: st
 
 
 def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
-    """For each edge, sums of 1, confidence and correctness, with sign 1 above the edge, else -1."""
+    """Sums of 1, confidence and correctness for each edge; rows below it have a minus sign."""
     n = graph.n
     labels = graph.public("labels", n, graph.shape.widths[-1])
     counted = graph.public("counted", n, 1)

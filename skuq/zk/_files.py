@@ -114,7 +114,7 @@ def check_unlinked(path: str | Path) -> None:
 
 
 def is_within(path: str | Path, folder: str | Path) -> bool:
-    """Whether a path is the given folder, lies in it, or is a link, also hard, to a file in it."""
+    """Whether a path is the folder, lies in it, or is a link (also a hard link) to a file in it."""
     if Path(path).resolve().is_relative_to(Path(folder).resolve()):
         return True
     try:
@@ -207,8 +207,8 @@ class PrivateCopy:
     """A private copy of another party's folder, which agrees with its manifest.
 
     Each file is read once, so whoever can write to the folder cannot exchange it between its check
-    and its use. The copy is deleted with this object. `names` are those of its files and folders,
-    except the manifest, for `check_content`.
+    and its use. The copy is deleted with this object. `names` lists its files and folders, except
+    the manifest, for `check_content`.
     """
 
     def __init__(self, source: Path):

@@ -26,7 +26,7 @@ from skuq.zk._public_commitment import Commitment
 Result = TypeVar("Result")
 Kind = Literal["audits", "attestations", "pads"]
 LEDGER, CONSTANTS = "ledger.json", "constants.npz"  # files in the private folder
-# What each kind is called in messages, and the parameter of `commit` that sets its budget.
+# Name of each kind in messages, and the parameter of `commit` that sets its budget.
 KINDS: dict[Kind, tuple[str, str]] = {
     "audits": ("proofs of audits", "n_proofs"),
     "attestations": ("attestations", "n_attestations"),

@@ -28,8 +28,8 @@ PROVABLE = (
     "Audits can be proven for a LogisticRegression, an MLPClassifier with activation='relu', and "
     "networks of linear layers and ReLU, on numeric columns without missing values."
 )
-# A feature may differ from its mean by this many standard deviations or, if this is more, by twice
-# the largest difference in the calibration data.
+# The largest accepted difference of a feature from its mean is this many standard deviations, or
+# twice the largest difference in the calibration data if that is larger.
 SATURATION = 8.0
 # Maximum error of a probability after layers were merged; rounding errors are smaller.
 MAX_FOLDING_ERROR = 1e-4

@@ -70,7 +70,7 @@ class AuditStatement(Statement):
 
     @property
     def n_regions(self) -> int:
-        """Number of regions with sums of their own; 1 if all samples are one region."""
+        """Number of regions with separate sums; 1 if all samples are one region."""
         return 1 if self.regions is None else len(Regions(self.regions).paths)
 
     @property
@@ -187,7 +187,7 @@ FORMS = {  # of the entries, see `check_form`
 
 def read_statement(record: Any, committed: Commitment, level: str, where: str) -> Statement:
     """Check that a statement has exactly the entries of its level, with possible values."""
-    if isinstance(record, dict):  # before the other entries, which depend on the level
+    if isinstance(record, dict):  # checked first: the other entries depend on the level
         check_asked("level", record.get("level", level), level)
     check_record(record, {entry.name: FORMS[entry.name] for entry in fields(KINDS[level])}, where)
     statement = KINDS[level].of(record)
@@ -252,7 +252,7 @@ def n_outputs(circuit: str, shape: Architecture) -> int:
 def bins_inputs(
     shape: Architecture, circuit: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:
-    """Inputs of a chunk of reference data; its last row is repeated, uncounted, to fill it."""
+    """Inputs of a chunk of reference data, filled up with copies of its last row, not counted."""
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
     return {
@@ -340,15 +340,15 @@ def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
 def too_few_to_fail(n_samples: int, n_classes: int, statement: AuditStatement) -> str:
     """Reason why a verdict might pass for all possible labels; empty if it could fail.
 
-    The sums are secret, so this function assumes the worst case: each possible bin contains as many
-    samples as possible, while the bin still passes both if all of its predictions are correct and
-    if none of them is. With one more sample, the verdict can fail.
+    The sums are secret, so this function assumes the worst case: each possible bin contains the
+    largest number of samples with which it passes whether all or none of its predictions are
+    correct. With one more sample, the verdict can fail.
     """
     n_bins = statement.n_bins
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     reached = upper > 1 / n_classes - fixed.ROUNDING
-    # For each bin, the larger of the two gaps if all predictions are correct and if none is. The
-    # mean confidence within the bin is chosen such that this larger gap is smallest.
+    # A bin has one gap if all predictions are correct, and another if none is. The larger one is
+    # computed, for the mean confidence within the bin that makes it smallest.
     gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - statement.alpha
     if (gap <= 0).any():
         return "This audit might pass whatever the true labels are: use a smaller tolerance."

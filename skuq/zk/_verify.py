@@ -64,7 +64,7 @@ def verify(
         `keys`, it must not be in `bundle` or `commitment`.
     regions : str or Path, default=None
         The auditor's own file of regions, which the provider also received (see `choose_regions`).
-        The audit passes if all samples together and each region pass, at one joint level.
+        The audit passes if all samples together and each region pass, at a joint confidence level.
     srs : str or Path, default=None
         A copy of the structured reference string from a trusted source, never from the provider.
         Default: require the string of the public ceremony.
@@ -83,8 +83,8 @@ def verify(
     VerificationError
         If any check fails; the message names the check.
     ValueError
-        If an argument is out of range, `absent_classes` contains a class that has labels, or a file
-        of the auditor is in a folder of the provider, or the other way round.
+        If an argument is out of range, `absent_classes` contains a class that has labels, or a path
+        of the auditor lies inside, or contains, a folder of the provider.
     """
     own = {"challenge": challenge, "regions": regions, "srs": srs, "keys": keys}
     for name, path in own.items():
@@ -155,20 +155,20 @@ def check(
     attestation : str or Path
         File written by `attest`.
     commitment : str, Path or Commitment
-        The public folder of the audited model, as it was published; or `load_commitment` of it.
+        The public folder of the audited model, as published; or the result of `load_commitment`.
     x : array-like of shape (n_features,)
         The client's own input.
     nonce : str
         The text that the client chose, which prevents the replay of an older attestation.
     srs, allow_test_string, keys
-        As in `verify`, of the client.
+        As in `verify`, but supplied by the client.
 
     Raises
     ------
     VerificationError
         If any check fails; the message names the check.
     ValueError
-        If a file of the client is in the provider's folder or the other way round, or the nonce is
+        If a path of the client lies inside, or contains, the provider's folder, or the nonce is
         empty.
     """
     if not nonce:
