@@ -9,9 +9,10 @@ error of a regressor that was not fitted to the row.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,15 +33,13 @@ LEVELS: FloatArray = np.array(
 )
 MAX_ROWS = 10_000  # number of residuals that a forest stores
 N_TREES = 100
-_MOST_COMPARED = 2000  # number of rows for selecting the hyperparameters of the forest
-_COMPARED_COVERAGE = 0.9
+_LEAF = 10  # minimum number of rows per leaf
 _MOST_FEATURES = 50  # maximum number of features per split
 _AT_ONCE = 1000  # batch size
 _ROUNDING = 1e-8  # above the relative error of cumulative shares in a batch
 _LEAST = 1e-6  # smallest variance, divided by the mean square of the residuals
-# Large leaves are better for homoscedastic noise, and splits by absolute residuals for
-# heteroscedastic noise.
-_FORMS = [(leaf, by_size) for leaf in (10, 20) for by_size in (False, True)]
+# Results that the predictions of a forest need again.
+_COMPUTED: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
 @stored("residuals.forest")
@@ -74,45 +73,22 @@ class ResidualForest:
     ) -> ResidualForest:
         """Fit the distribution of residuals, (n_rows,), given features without missing values."""
         weight = np.ones(len(residuals)) if weight is None else weight
-        rows = np.random.default_rng(seed).permutation(np.flatnonzero(weight))
-        grow = partial(cls._grown, features, residuals, weight, codes, seed=seed, n_jobs=n_jobs)
-        forests = [grow(rows[:_MOST_COMPARED], *form) for form in _FORMS]
-        scores = [forest._out_of_bag_score() for forest in forests]
-        best = min(range(len(scores)), key=scores.__getitem__)
-        if len(rows) <= min(_MOST_COMPARED, MAX_ROWS):  # they were fitted to all rows
-            return forests[best]
-        return grow(rows[:MAX_ROWS], *_FORMS[best])
-
-    @classmethod
-    def _grown(
-        cls,
-        features: FloatArray,
-        residuals: FloatArray,
-        weight: FloatArray,
-        codes: IntArray | None,
-        rows: IntArray,
-        leaf: int,  # minimum number of rows per leaf
-        by_size: bool,  # whether splits also reduce the variance of the absolute residuals
-        *,
-        seed: int,
-        n_jobs: int | None,
-    ) -> ResidualForest:
+        rows = np.random.default_rng(seed).permutation(np.flatnonzero(weight))[:MAX_ROWS]
         rows = rows[np.argsort(residuals[rows], kind="stable")]
         features, residuals, weight = features[rows], residuals[rows], weight[rows]
         n_rows, n_features = features.shape
         forest = RandomForestRegressor(
             N_TREES,
-            min_samples_leaf=min(leaf, max(1, n_rows // 2)),
+            min_samples_leaf=min(_LEAF, max(1, n_rows // 2)),
             max_features=min(max(2, math.ceil(n_features / 3)), n_features, _MOST_FEATURES),
             random_state=seed,
             n_jobs=n_jobs,
         )
-        targets = residuals
-        if by_size:
-            size = np.abs(targets)
-            unit = np.std(size) / (np.std(targets) or 1.0) or 1.0
-            targets = np.column_stack([targets, size / unit])
-        forest.fit(features, targets, sample_weight=weight)
+        # Splits also reduce the variance of the absolute residuals, which differ in heteroscedastic
+        # noise; the unit gives both targets the same variance.
+        size = np.abs(residuals)
+        unit = np.std(size) / (np.std(residuals) or 1.0) or 1.0
+        forest.fit(features, np.column_stack([residuals, size / unit]), sample_weight=weight)
         in_bag = np.zeros((n_rows, N_TREES), dtype=bool)
         for k, drawn in enumerate(forest.estimators_samples_):
             in_bag[drawn, k] = True
@@ -120,16 +96,10 @@ class ResidualForest:
         leaves = (forest.apply(features) + _first_nodes(forest)).astype(np.int64)
         return cls(forest, residuals, weight, leaves, in_bag, rows, codes)
 
-    def _out_of_bag_score(self) -> float:
-        y, tail = self.residuals, (1 - _COMPARED_COVERAGE) / 2
-        lower, upper = self.out_of_bag_quantiles(np.array([tail, 1 - tail])).T
-        beyond = np.maximum(lower - y, 0) + np.maximum(y - upper, 0)
-        return float(np.average(upper - lower + beyond / tail, weights=self.weight))
-
     def quantiles(self, features: FloatArray, levels: FloatArray) -> FloatArray:
         """Quantiles of the residuals of new rows, (n_rows, n_levels)."""
         found = np.empty((len(features), len(levels)))
-        share = self._share_of_leaves()
+        share = self.computed_once("shares", self._share_of_leaves)
         for part in gen_batches(len(features), _AT_ONCE):
             rows = np.asarray(features[part], dtype=np.float32)  # the type of scikit-learn's trees
             leaves = np.stack([tree.tree_.apply(rows) for tree in self.forest.estimators_], axis=1)
@@ -141,7 +111,7 @@ class ResidualForest:
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
         """Quantiles for the training rows, (n_rows, n_levels), from rows of other groups."""
         found = np.empty((len(self.residuals), len(levels)))
-        share = self._share_of_leaves()
+        share = self.computed_once("shares", self._share_of_leaves)
         for part in gen_batches(len(found), _AT_ONCE):
             kept = ~self.in_bag[part]
             kept[~kept.any(axis=1)] = True  # use all trees for rows that are in every tree's bag
@@ -151,6 +121,13 @@ class ResidualForest:
             shares.eliminate_zeros()
             found[part] = self._quantiles(shares, levels)
         return found
+
+    def computed_once(self, name: Any, compute: Callable[[], Any]) -> Any:
+        """Result of a function that is called for the first prediction only, and not stored."""
+        known = _COMPUTED.setdefault(self, {})
+        if name not in known:
+            known[name] = compute()
+        return known[name]
 
     def _share_of_leaves(self) -> csr_array:
         """Weight of each row as a share of the total weight of each leaf, (n_leaves, n_rows)."""
@@ -234,11 +211,13 @@ class RowNoise:
         Johansson, Boström, Löfström, Linusson, "Regression Conformal Prediction with Random
         Forests", Machine Learning 97, 2014.
         """
-        tail = (1 - coverage) / 2
-        lower, upper = self.forest.out_of_bag_quantiles(np.array([tail, 1 - tail])).T
-        scores = interval_scores(self.forest.residuals, lower, upper)
-        counts = independent_counts(None, self.forest.codes)
-        return conformal_limit(scores, coverage, counts)
+        forest, tails = self.forest, np.array([(1 - coverage) / 2, (1 + coverage) / 2])
+
+        def limit() -> float:
+            scores = interval_scores(forest.residuals, *forest.out_of_bag_quantiles(tails).T)
+            return conformal_limit(scores, coverage, independent_counts(None, forest.codes))
+
+        return float(forest.computed_once(coverage, limit))
 
 
 def _rows(inputs: Any) -> Any:
