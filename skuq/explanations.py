@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Integral
 from string import punctuation
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from scipy.sparse import issparse
 from sklearn.utils import _safe_indexing, check_random_state, check_scalar
 from sklearn.utils.validation import _num_samples
 
-from skuq.base import FloatArray, IntArray, predict_uncertainty
+from skuq.base import BoolArray, FloatArray, IntArray, predict_uncertainty
 from skuq.files import stored
 from skuq.labels import as_text
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
@@ -60,6 +60,14 @@ def number_columns(table: pd.DataFrame) -> list[str]:
     return [str(n) for n, c in table.items() if is_numeric_dtype(c) and not is_bool_dtype(c)]
 
 
+class ValueMarks(NamedTuple):
+    """Which values of a table differ from those of training rows, (n_rows, n_columns) each."""
+
+    unseen: BoolArray  # categories, and missing numbers in columns that were complete in training
+    out_of_range: BoolArray  # numbers
+    unsupported: BoolArray  # unseen, or out of range by more than half the range's width
+
+
 @stored("tables.training-values")
 @dataclass(frozen=True)
 class TrainingValues:
@@ -86,34 +94,28 @@ class TrainingValues:
             [name for name in numbers if X[name].notna().all()],
         )
 
-    def unseen(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Mark unseen categories, and missing numbers in columns that were complete in training."""
+    def marks(self, X: pd.DataFrame) -> ValueMarks:
+        """Compare the values of a table with those of the training rows."""
         complete = set(self.complete)
-        marks = X.isna().to_numpy() & [name in complete for name in X.columns]
+        unseen = X.isna().to_numpy() & [name in complete for name in X.columns]
         for k, name in enumerate(X.columns):
             if name in self.categories:
                 known = {*self.categories[name]}
-                marks[:, k] = [text not in known for text in filled_texts(X.iloc[:, k])]
-        return pd.DataFrame(marks, index=X.index, columns=X.columns)
-
-    def out_of_range(self, X: pd.DataFrame, *, margin: float = 0.0) -> pd.DataFrame:
-        """Mark numbers outside the training range by more than `margin` times its width."""
+                unseen[:, k] = [text not in known for text in filled_texts(X.iloc[:, k])]
         limits = self.lowest, self.highest
         low, high = (np.array([each.get(name, np.nan) for name in X.columns]) for each in limits)
-        # Values may have been stored at a different precision, such as float32.
-        rounding = ROUNDING * np.maximum(np.abs(low), np.abs(high))
-        beyond, values = margin * (high - low) + rounding, np.full(X.shape, np.nan)
         numbers = [name in self.lowest for name in X.columns]
-        found = X.loc[:, numbers]
+        found = X if all(numbers) else X.loc[:, numbers]
         if not all(map(is_numeric_dtype, found.dtypes)):  # booleans, for example, are texts
             found = found.apply(pd.to_numeric, errors="coerce")
+        values = np.full(X.shape, np.nan)
         values[:, numbers] = found.to_numpy(dtype=float, na_value=np.nan)
-        marks = (values < low - beyond) | (values > high + beyond)
-        return pd.DataFrame(marks, index=X.index, columns=X.columns)
-
-    def unsupported(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Mark unseen values, and numbers beyond the range by more than half the range's width."""
-        return self.unseen(X) | self.out_of_range(X, margin=FAR)
+        # Values may have been stored at a different precision, such as float32.
+        beyond = ROUNDING * np.maximum(np.abs(low), np.abs(high))
+        out_of_range = (values < low - beyond) | (values > high + beyond)
+        beyond += FAR * (high - low)
+        far = (values < low - beyond) | (values > high + beyond)
+        return ValueMarks(unseen, out_of_range, unseen | far)
 
 
 def filled_texts(column: pd.Series) -> list[Any]:
@@ -122,12 +124,11 @@ def filled_texts(column: pd.Series) -> list[Any]:
     return [MISSING_TEXT if gap else text for text, gap in texts]
 
 
-def marked_names(marks: pd.DataFrame) -> list[str]:
+def marked_names(marks: BoolArray, names: Any) -> list[str]:
     """Names of the marked columns of each row, separated by "; "."""
-    values, names = marks.to_numpy(dtype=bool), marks.columns.to_numpy()
-    joined = [""] * len(values)
-    for row in np.flatnonzero(values.any(axis=1)):
-        joined[row] = SEPARATOR.join(names[values[row]])
+    joined, names = [""] * len(marks), np.asarray(names, dtype=object)
+    for row in np.flatnonzero(marks.any(axis=1)):
+        joined[row] = SEPARATOR.join(names[marks[row]])
     return joined
 
 
@@ -143,18 +144,23 @@ def explain_rows(
     inputs = [[k] for k in range(X.shape[1])] if inputs is None else inputs
     own, contribution = np.empty(len(X)), np.empty((len(X), len(inputs)))
     X = X.astype(np.result_type(X, typical))  # a type for both
-    repeated, values = np.repeat(X, len(typical), axis=0), np.tile(typical, (len(X), 1))
-    n_at_once = max(1, CELLS_AT_ONCE // max(1, repeated.size))
+    n_at_once = max(1, CELLS_AT_ONCE // max(1, X.size * len(typical)))
     for start in range(0, len(inputs), n_at_once):
-        some = inputs[start : start + n_at_once]
         # Change many columns at once: evaluating few rows takes nearly as long as many.
-        rows = np.concatenate([X, *[repeated] * len(some)])
-        changed = rows[len(X) :].reshape(len(some), *repeated.shape)
-        for each, positions in zip(changed, some, strict=True):
-            each[:, positions] = values[:, positions]
-        own, after = np.split(epistemic(rows), [len(X)])
-        decrease = own[:, None] - after.reshape(len(some), len(X), len(typical))
-        contribution[:, start : start + n_at_once] = decrease.mean(axis=2).T
+        batches, shares = [X], []
+        for positions in inputs[start : start + n_at_once]:
+            values, counts = typical[:, positions], np.ones(len(typical), dtype=np.int64)
+            if values.dtype.kind != "O":  # a category is evaluated once
+                axis = 0 if len(positions) > 1 else None  # slower than without an axis
+                values, counts = np.unique(values, axis=axis, return_counts=True)
+            changed = np.repeat(X, len(counts), axis=0)
+            changed[:, positions] = np.tile(values.reshape(len(counts), -1), (len(X), 1))
+            batches.append(changed)
+            shares.append(counts / len(typical))
+        found = epistemic(np.concatenate(batches))
+        own, *after = np.split(found, np.cumsum([len(each) for each in batches[:-1]]))
+        for k, (each, share) in enumerate(zip(after, shares, strict=True), start):
+            contribution[:, k] = (own[:, None] - each.reshape(len(X), -1)) @ share
     return own, contribution
 
 
@@ -353,7 +359,7 @@ def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) ->
 
 def explained(
     table: pd.DataFrame,
-    unsupported: pd.DataFrame,
+    unsupported: BoolArray,
     typical: Any,
     epistemic: Statistic,
     *,
@@ -369,7 +375,7 @@ def explained(
     if not len(table):
         return []
     own, contribution = explain_rows(table if rows is None else rows, typical, epistemic, inputs)
-    weight = np.where(unsupported.to_numpy(dtype=bool), np.inf, contribution)
+    weight = np.where(unsupported, np.inf, contribution)
     return [
         SEPARATOR.join(
             f"{table.columns[k]} = {_shown(table.iat[row, k])}"
@@ -417,7 +423,7 @@ class UnusualParts:
         """For each input, list up to three words, or columns with values, separated by "; "."""
         if isinstance(self.values, TrainingValues):
             rows, table = as_pandas(X), as_table(X)
-            marks = self.values.unsupported(table)
+            marks = self.values.marks(table).unsupported
             named = table.set_axis([*self.names], axis=1)
             return explained(named, marks, self.typical, statistic, rows=rows)
         texts = np.asarray(X, dtype=object)

@@ -284,8 +284,8 @@ def _scored(
         for chunk in table.chunks(dtype=kinds, text_columns=names):
             with warnings.catch_warnings():  # one note on all chunks replaces these warnings
                 warnings.simplefilter("ignore", NewValuesWarning)
-                rows = model.predict(chunk, coverage=coverage, strict=strict)
-            total = total + model.count(chunk)
+                rows, counts = model.predict_and_count(chunk, coverage=coverage, strict=strict)
+            total = total + counts
             unread = rows["reasons"][rows["prediction"].isna()]
             first_unread = first_unread or next(iter(unread), "")
             n_unread += len(unread)

@@ -317,8 +317,8 @@ class Support(Score):
         return cls(TrainingValues.of_rows(table, number_columns(table)))
 
     def __call__(self, rows: RowOutputs) -> FloatArray:
-        marks = self.values.unsupported(self.table(rows))
-        return marks.to_numpy().sum(axis=1).astype(np.float64)
+        marks = self.values.marks(self.table(rows)).unsupported
+        return marks.sum(axis=1).astype(np.float64)
 
 
 class Length(Support):
@@ -342,8 +342,8 @@ SCORES: dict[str, type[Score]] = {score.name: score for score in _ALL}
 
 def _bounded(scores: FloatArray) -> FloatArray:
     """Clip scores to finite values; replace NaN and overflow by the most unusual score."""
-    bounded: FloatArray = np.nan_to_num(scores, nan=_LARGEST, posinf=_LARGEST, neginf=-_LARGEST)
-    return bounded.clip(-_LARGEST, _LARGEST)
+    known = np.nan_to_num(np.asarray(scores, np.float64), nan=_LARGEST)
+    return known.clip(-_LARGEST, _LARGEST)
 
 
 @stored("ood.tail")
@@ -374,12 +374,12 @@ class Tail:
 
     def surprise(self, scores: FloatArray) -> FloatArray:
         """Surprise at each score, (n,), in nats."""
-        scores = _bounded(scores)
-        p_values = conformal_p_values(scores, self.ordered)
+        scores, n = _bounded(scores), len(self.ordered)
+        at_least = 1 + count_at_least(scores, self.ordered, np.ones(n))
         with np.errstate(over="ignore"):
             beyond = (scores - self.start) / self.scale - np.log(self.share)
-        surprise: FloatArray = np.where(scores > self.start, beyond, -np.log(p_values))
-        return surprise.clip(max=_LARGEST)
+        surprise = np.where(scores > self.start, beyond, -np.log(at_least / (1 + n)))
+        return np.minimum(surprise, _LARGEST)
 
 
 @stored("ood.combination")

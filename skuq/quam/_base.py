@@ -396,10 +396,9 @@ class QUAMBase(ModelMixin, ABC):
 
     def _importance_sampling(self) -> ImportanceSampling:
         check_is_fitted(self)
-        self._validate_params()  # parameters may have changed since `fit`
         pointwise = self.search_.pointwise
-        if not pointwise:
-            self._check_found()
+        # Parameters may have changed since `fit`.
+        self._validate_params() if pointwise else self._check_found()
         if self.temperature != "auto":
             temperature = float(self.temperature)
         elif not pointwise:

@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from skuq import base, labels
-from skuq.base import FloatArray, Uncertainty, predict_uncertainty, with_index_of
+from skuq.base import BoolArray, FloatArray, Uncertainty, predict_uncertainty, with_index_of
 from skuq.explanations import SEPARATOR, TrainingValues, explained, marked_names, rows_to_explain
 from skuq.files import stored
 from skuq.imports import shown
@@ -77,8 +77,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     this learner (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`). A part of the training rows is held
     out to calibrate p-values, prediction sets and intervals, and to measure quality.
 
-    `TableModel` is a scikit-learn estimator: it works with `clone`, ``GridSearchCV`` and
-    ``cross_val_score``, with its own `score` or with a scorer of probabilities.
+    It works with ``GridSearchCV`` and ``cross_val_score``, by its `score` or a scorer.
 
     Parameters
     ----------
@@ -88,9 +87,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         - "auto" selects the best of boosted trees, a linear model and a network (for regression
           also a forest) by cross-validation;
         - "hgb", "logistic" (for regression: linear), "network" and "forest" select a learner;
-        - a fitted scikit-learn classifier, regressor or pipeline is used without further training
-          and receives the columns of the table by name; inside a `FrozenEstimator` it also stays
-          fitted in a `clone`;
+        - a fitted scikit-learn classifier, regressor or pipeline is not trained again, and receives
+          the columns by name; inside a `FrozenEstimator` it also stays fitted in a `clone`;
         - an estimator with `predict_uncertainty` is cloned and trained on scaled numbers and
           one-hot indicators of categories.
     task : {"auto", "classification", "regression"}, default="auto"
@@ -114,8 +112,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     estimator_ : estimator
         The fitted estimator; its inputs are encoded columns.
     held_out_ : DataFrame
-        Results of the held-out rows: prediction, confidence, parts of the uncertainty, and the true
-        ``label``, with the row's index in the original table (after `load`: from 0).
+        Predictions, uncertainty and true ``label`` of the held-out rows, with their index in the
+        training table (after `load`: from 0).
     measured_rows_ : str
         Which rows are held out, if they are not a random part of the table.
     notes_, warnings_ : list of str
@@ -319,7 +317,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         found += [] if scale is None else scale.notes(target)
         if self.encoder_ is None and held_out is None:
             found.append(notes.HELD_OUT_MAY_HAVE_TRAINED)
-        found += notes.unsupported_notes(self.training_values_.unsupported(parts.X_held))
+        found += notes.unsupported_notes(self.training_values_.marks(parts.X_held), parts.X_held)
         # Calibration and measurement.
         self._tell(3, "scoring the held-out rows.")
         held = parts.y_held if regression else _target.classes_as_given(parts.y_held, train[target])
@@ -369,11 +367,10 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
               its probability (0 if the given model rejects the row);
             - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. For regression, these are
               variances in squared units of the target, and ``std`` is the square root of the total;
-            - ``conformal_p_value``, the share of rows that are at least as unusual as the row,
-              among the held-out rows and the row itself: by their number of columns with an unseen
-              value or a number far out of range, and by their epistemic uncertainty, as in
-              `skuq.OODDetector`. A share p of rows from the training distribution is expected to
-              have a p-value of p or less;
+            - ``conformal_p_value``, the share of rows at least as unusual, among the held-out rows
+              and the row itself: by the number of columns with an unseen value or a number far out
+              of range, and by the epistemic uncertainty, as in `skuq.OODDetector`. A share p of
+              rows from the training distribution is expected to have a p-value of p or less;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns with a category that no training row has, or with a missing number
               if the column has a number in every training row;
@@ -395,6 +392,16 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         NewValuesWarning
             If nearly all of at least 10 rows have new values in the same column.
         """
+        return self._predicted(table, coverage, n_explained, strict)[0]
+
+    def predict_and_count(
+        self, table: Any, *, coverage: float = 0.9, n_explained: int = 100, strict: bool = False
+    ) -> tuple[Any, pd.DataFrame]:
+        """Return the results of `predict` and of `count`, for which the table is read once."""
+        rows, *counted = self._predicted(table, coverage, n_explained, strict)
+        return rows, self._counted(*counted)
+
+    def _predicted(self, table: Any, coverage: float, n_explained: int, strict: bool) -> Any:
         given, table = table, as_frame(table, NEW)
         check_coverage(coverage)
         cleaned, unscored = self._rows(table)
@@ -404,31 +411,32 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         if X.empty:  # score a training row instead, to obtain the columns of the results
             X = self._typical_rows.head(1)
         found, outputs, disagreement = self._scored(X)
-        values = self.training_values_
-        unseen, out_of_range = values.unseen(X), values.out_of_range(X)
-        unsupported = values.unsupported(X)
-        p_values = self.combination_.p_values(_scores(unsupported, disagreement))
+        marks = self.training_values_.marks(X)
+        p_values = self.combination_.p_values(_scores(marks.unsupported, disagreement))
         found |= {"conformal_p_value": p_values, **self._regions(outputs, found, coverage)}
-        found |= {"unseen": marked_names(unseen), "out_of_range": marked_names(out_of_range)}
+        found |= {n: marked_names(getattr(marks, n), X.columns) for n in ("unseen", "out_of_range")}
         found["review"] = _reviews(found)
-        n_new = (unseen | out_of_range).sum().reindex([*X.columns, *self.columns_.dates_])
+        n_new = pd.Series((marks.unseen | marks.out_of_range).sum(axis=0), X.columns)
+        n_new = n_new.reindex([*X.columns, *self.columns_.dates_], fill_value=0)
         later = "time" in self.held_out_
-        for note in notes.new_value_notes(n_new.fillna(0), len(X), measured_later=later):
+        for note in notes.new_value_notes(n_new, len(X), measured_later=later):
             warn_user(note, NewValuesWarning)
         first = rows_to_explain(p_values, disagreement, n_explained)
-        texts = self._reasons(X.iloc[first], unsupported.iloc[first]) if len(first) else []
+        texts = self._reasons(X.iloc[first], marks.unsupported[first]) if len(first) else []
         reasons = dict(zip(first.tolist(), texts, strict=True))
         found["reasons"] = [reasons.get(row, "") for row in range(len(X))]
         if self.classes_ is not None:
             found |= zip(probability_columns(self.classes_), outputs.T, strict=True)
         scored = pd.DataFrame(found)
-        scored = _with_unscored(scored[: len(table) - len(unscored)], unscored, len(table))
+        X = X[: len(table) - len(unscored)]
+        scored = _with_unscored(scored[: len(X)], unscored, len(table))
         if self.id_ is not None:
             scored.insert(0, self.id_, table[self.id_].to_numpy())
         scored = scored.set_axis(table.index)
-        if not _columns.is_other_table(given):
-            return scored
-        return as_table_of(given.select([] if self.id_ is None else [self.id_]), scored)
+        if _columns.is_other_table(given):
+            given = given.select([] if self.id_ is None else [self.id_])
+            scored = as_table_of(given, scored)
+        return scored, cleaned, X, marks
 
     def predict_uncertainty(self, table: Any) -> Uncertainty:
         """Predict the uncertainty of each row, as in the columns of `predict`."""
@@ -487,11 +495,14 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         """
         cleaned, unread = self._rows(as_frame(table, NEW))
         X = cleaned.without(unread)
+        return self._counted(cleaned, X, self.training_values_.marks(X))
+
+    def _counted(self, cleaned: Cleaned, X: pd.DataFrame, marks: Any) -> pd.DataFrame:
         counts = {
             "rows": pd.Series(len(X), index=X.columns),
             "missing": X.isna().sum(),
-            "unseen": self.training_values_.unseen(X).sum(),
-            "out_of_range": self.training_values_.out_of_range(X).sum(),
+            "unseen": pd.Series(marks.unseen[: len(X)].sum(axis=0), X.columns),
+            "out_of_range": pd.Series(marks.out_of_range[: len(X)].sum(axis=0), X.columns),
             "ranges": cleaned.n_cells(read=True),
             "unread": cleaned.n_cells(read=False),
         }
@@ -550,8 +561,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
                     (marks.weight, marks.groups),
                 )
         found, outputs, disagreement = self._scored(X, held_out=True)
-        unsupported = self.training_values_.unsupported(X)
-        found |= {"n_unsupported": unsupported.sum(axis=1).to_numpy(), "label": y}
+        unsupported = self.training_values_.marks(X).unsupported
+        found |= {"n_unsupported": unsupported.sum(axis=1), "label": y}
         self.held_out_proba_ = None if self.task_ == "regression" else outputs
         self._held_out_quantiles = outputs if self.task_ == "regression" else None
         self.held_out_ = pd.DataFrame(found | marks.of_results())
@@ -574,7 +585,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         # An external estimator expects the columns as they were stored.
         return self.columns_.inverse_transform(X)
 
-    def _reasons(self, X: pd.DataFrame, unsupported: pd.DataFrame) -> list[str]:
+    def _reasons(self, X: pd.DataFrame, unsupported: BoolArray) -> list[str]:
         if self.encoder_ is not None:
             rows, typical = map(self.encoder_.transform, (X, self._typical_rows))
             inputs, epistemic = self.encoder_.inputs_of([*X]), self._disagreement
@@ -621,14 +632,13 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         codes = positions_of(found["prediction"], self.classes_)
         # `pd.Index` makes the texts of the labels equal to those in written files.
         names = [str(label) for label in pd.Index(self.classes_)]
-        sets = pd.DataFrame(_held_out.prediction_sets(outputs, limit, codes), columns=names)
-        return {"prediction_set": marked_names(sets)}
+        sets = _held_out.prediction_sets(outputs, limit, codes)
+        return {"prediction_set": marked_names(sets, names)}
 
 
-def _scores(unsupported: pd.DataFrame, disagreement: FloatArray) -> dict[str, FloatArray]:
+def _scores(unsupported: BoolArray, disagreement: FloatArray) -> dict[str, FloatArray]:
     """Scores of each row by name, larger for more unusual rows; (n_rows,) each."""
-    scores = {"support": unsupported.sum(axis=1), "epistemic": disagreement}
-    return {name: np.asarray(score, np.float64) for name, score in scores.items()}
+    return {"support": unsupported.sum(axis=1).astype(np.float64), "epistemic": disagreement}
 
 
 def _reviews(found: dict[str, Any]) -> list[str]:

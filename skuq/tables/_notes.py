@@ -10,7 +10,7 @@ from pandas.api.types import is_numeric_dtype
 
 from skuq.base import IntArray
 from skuq.calibration import clopper_pearson
-from skuq.explanations import SEPARATOR
+from skuq.explanations import SEPARATOR, ValueMarks
 from skuq.imports import shown
 from skuq.labels import as_text, counted
 from skuq.tables._columns import Cells, place
@@ -162,7 +162,8 @@ def choice_notes(comparison: Comparison, name: str, regression: bool) -> list[st
     ]
 
 
-def unsupported_notes(unsupported: pd.DataFrame) -> list[str]:
+def unsupported_notes(marks: ValueMarks, X: pd.DataFrame) -> list[str]:
+    unsupported = pd.DataFrame(marks.unsupported, columns=X.columns)
     n_rows = int(unsupported.any(axis=1).sum())
     if 2 * n_rows <= len(unsupported):
         return []
