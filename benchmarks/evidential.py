@@ -31,7 +31,7 @@ from skuq.evidential import (
 FULL = ["coraml", "citeseer_full", "amazon_photo", "amazon_computers", "coauthor_cs"]
 # Propagation schemes that are not in the paper, and GNNSafe with weight 0.2 of a node's own score,
 # as in the paper. GNNSafe's authors ("gnnsafe") use 0.5.
-ABLATIONS = ["energy-diffused", "energy-similar", "epn-similar", "gnnsafe-0.2"]
+ABLATIONS = ["energy-diffused", "energy-similar", "epn-alone", "epn-similar", "gnnsafe-0.2"]
 METHODS = [
     "entropy",
     "max-score",
@@ -145,6 +145,7 @@ def scores_of(
     model = GraphClassifier(task.graph, **settings).fit(**data)
     candidates = comparison_methods(task.graph, model, **settings)
     candidates["gnnsafe-0.2"] = clone(candidates["gnnsafe"]).set_params(keep=0.2)
+    candidates["epn-alone"] = clone(candidates["epn-reg"]).set_params(propagation=None)
     candidates["gpn"].set_params(estimator__graph=task.raw_graph)
     score = {"setting": "max-score", "random_state": seed}
     candidates["dropout"] = MCDropoutClassifier(FrozenEstimator(model), n_samples=10, **score)

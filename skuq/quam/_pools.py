@@ -129,10 +129,7 @@ channels, height, width)
         X, categories = X[:, kept], np.searchsorted(kept, declared).tolist()
     elif not isinstance(X, pd.DataFrame) and not is_texts(X):
         X = np.asarray(X)
-        if X.ndim == 2 and X.dtype.kind not in "fiub":
-            options: dict[str, Any] = {"kinds": kinds, "n_inputs": n_inputs}
-            made = make_pool(pd.DataFrame(X), **options, categories=categories, random_state=random)
-            return made.to_numpy(dtype=object)
+        X = pd.DataFrame(X) if X.ndim == 2 and X.dtype.kind not in "fiub" else X
     makers = _makers(X, categories)
     names = TABLE_KINDS if np.ndim(X) == 2 else makers
     unknown = set(kinds or ()) - set(names)
@@ -148,7 +145,9 @@ channels, height, width)
     if issparse(X):
         shape = pool.shape[0], given.shape[1]
         return type(X)((pool.data, kept[pool.indices], pool.indptr), shape=shape)
-    return as_table_of(given, pool) if isinstance(pool, pd.DataFrame) else pool
+    if not isinstance(pool, pd.DataFrame):
+        return pool
+    return as_table_of(given, pool) if hasattr(given, "columns") else pool.to_numpy(object)
 
 
 def make_token_pool(
@@ -183,11 +182,7 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
         return {kind: partial(_texts, alter) for kind, alter in _TEXT_KINDS.items()}
     if n_axes == 2:
         columns = Columns.of(X, _positions(X, categories))
-        tables: dict[str, Maker]
-        tables = {kind: partial(TABLE_KINDS[kind], columns) for kind in columns.kinds()}
-        if issparse(X):
-            tables = {kind: partial(_sparse_rows, make) for kind, make in tables.items()}
-        return tables
+        return {kind: partial(TABLE_KINDS[kind], columns) for kind in columns.kinds()}
     if n_axes in (3, 4):
         kinds: dict[str, Maker] = import_networks("skuq.quam._image_pools").KINDS
         return kinds
@@ -222,7 +217,7 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
     for make in makers.values():
         n = lacking = n_each
         for _ in range(_MOST_DRAWS):
-            drawn = make(X, n, random)
+            drawn = _sparse_rows(make, X, n, random) if issparse(X) else make(X, n, random)
             kind = None if isinstance(drawn, pd.DataFrame) else drawn.dtype
             if kind not in known:
                 known[kind] = _keys(X if kind is None else X.astype(kind))
@@ -234,10 +229,9 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
                 break
             n = max(lacking, _FEWEST_AGAIN)
     if not made:
-        size = "1 sample" if _num_samples(X) == 1 else f"{_num_samples(X)} samples"
         raise ValueError(
             f"No pool of kinds {list(makers)} can be generated from the columns, words or tokens "
-            f"of X ({size}). {_PASS_A_POOL}"
+            f"of X ({_num_samples(X)} sample(s)). {_PASS_A_POOL}"
         )
     if isinstance(X, pd.DataFrame):
         return pd.concat(made, ignore_index=True)
@@ -251,9 +245,8 @@ def _keys(X: Any) -> NDArray[Any]:
     if X.dtype == object:
         return pd.util.hash_array(X)
     if issparse(X):
-        ends = zip(X.indptr, X.indptr[1:], strict=False)
-        indices, data = X.indices.astype(np.int64), X.data
-        return np.array([hash((indices[a:b].tobytes(), data[a:b].tobytes())) for a, b in ends])
+        parts = (np.split(part, X.indptr[1:-1]) for part in (X.indices.astype(np.int64), X.data))
+        return np.array([hash((k.tobytes(), x.tobytes())) for k, x in zip(*parts, strict=True)])
     return np.array([hash(row.tobytes()) for row in X])
 
 
@@ -440,13 +433,11 @@ def _ranges(X: Any) -> tuple[FloatArray, FloatArray]:
 
 def _sparse_ranges(X: Any) -> tuple[FloatArray, FloatArray]:
     """The same for sparse columns, which all have values."""
-    known = ~np.isnan(X.data)
-    pairs = np.unique(np.column_stack([X.indices[known], X.data[known]]), axis=0)
-    has_zero = np.bincount(X.indices, minlength=X.shape[1]) < X.shape[0]
-    n_values = np.bincount(pairs[:, 0].astype(int), minlength=X.shape[1]) + has_zero
-    rows = X.astype(np.float64)
+    rows, (n, n_columns) = X.astype(np.float64), X.shape
     low, high = (to_dense(f(axis=0)).ravel() for f in (rows.nanmin, rows.nanmax))
-    low[n_values <= 2] = np.nan
+    between = X.indices[(low[X.indices] < rows.data) & (rows.data < high[X.indices])]
+    has_zero = (low < 0) & (high > 0) & (np.bincount(X.indices, minlength=n_columns) < n)
+    low[~has_zero & (np.bincount(between, minlength=n_columns) == 0)] = np.nan
     return low, high
 
 
@@ -497,11 +488,8 @@ def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
     if columns.norm is None:
         return made
     rows = np.asarray(made, dtype=np.float64)
-    # Columns with at most two values are not clipped.
-    low, high = (
-        np.where(np.isnan(columns.low), end, bound)
-        for bound, end in ((columns.low, -np.inf), (columns.high, np.inf))
-    )
+    few = np.isnan(columns.low)  # columns with at most two values are not clipped
+    low, high = np.where(few, -np.inf, columns.low), np.where(few, np.inf, columns.high)
     for _ in range(_PASSES):
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
         rows = np.clip(rows * (columns.norm / np.where(norms > 0, norms, 1.0)), low, high)

@@ -304,27 +304,20 @@ def test_a_pool_without_unseen_categories_is_tried_whatever_error_refuses_them()
 @pytest.mark.parametrize("in_a_step", [True, False])
 @pytest.mark.parametrize("learner", [MultinomialNB(), DecisionTreeClassifier(max_depth=2), Ridge()])
 def test_sparse_rows_stay_sparse(learner, in_a_step):
-    regression, seen = isinstance(learner, Ridge), []
+    regression, found = isinstance(learner, Ridge), []
     quam = skuq.QUAMRegressor(noise=0.1) if regression else QUAMClassifier(search=RefitSearch())
     y = np.arange(len(TEXTS)) / 7 if regression else Y
     dense = FunctionTransformer(lambda rows: rows.toarray(), accept_sparse=True)
     words, fit = TfidfVectorizer().fit(TEXTS), type(learner).fit
-
-    def watched(self, X, *args, **kwargs):
-        seen.append(issparse(X))
-        return fit(self, X, *args, **kwargs)
-
-    found = []
     for steps in ([], [dense]):
         before = make_pipeline(words, *steps)
         given = make_pipeline(before, learner) if in_a_step else learner
         quam = clone(quam).set_params(estimator=given, random_state=0)
         X, new = (rows if in_a_step else before.transform(rows) for rows in (TEXTS, NEW))
-        with patch.object(type(learner), "fit", watched):
+        with patch.object(type(learner), "fit", autospec=True, side_effect=fit) as fits:
             fitted = quam.fit(X, y).search_pool(X[:9])
         found.append(fitted.predict_uncertainty(new).parts)
-        assert {*seen} == {not steps}
-        seen.clear()
+        assert {issparse(call.args[1]) for call in fits.call_args_list} == {not steps}
     if not regression:  # whose planes are drawn among the main directions of sparse rows
         np.testing.assert_allclose(*found, atol=1e-9)
 
@@ -338,8 +331,7 @@ def test_sparse_pools_equal_dense_ones(dtype, form, norm):
     X[:, 0] = np.minimum(np.abs(X[:, 0]), 1)  # an indicator
     if norm:
         X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
-    if dtype is float:
-        X[:9, 1] = X[:40, 2] = np.nan
+    X[:9, 1] = X[:40, 2] = np.nan if dtype is float else 0
     rows = np.insert(X, 3, 0, axis=1)  # a column without values
     made = make_pool(form(rows), categories=[5], random_state=0)
     expected = make_pool(X, categories=[4], random_state=0)
@@ -349,14 +341,10 @@ def test_sparse_pools_equal_dense_ones(dtype, form, norm):
 
 def test_wide_sparse_rows_are_never_dense():
     X, dense = HashingVectorizer(n_features=2**13).transform(SENTENCES), csr_matrix.toarray
-
-    def of_few_columns(self, *args, **kwargs):
-        assert self.shape[1] < 20  # those with words
-        return dense(self, *args, **kwargs)
-
-    with patch.object(csr_matrix, "toarray", of_few_columns):
+    with patch.object(csr_matrix, "toarray", autospec=True, side_effect=dense) as made:
         quam = QUAMClassifier(LogisticRegression(), random_state=0).fit(X, np.arange(60) % 2)
         assert (quam.predict_uncertainty(X[:5]).epistemic > 0).all()
+    assert max(call.args[0].shape[1] for call in made.call_args_list) < 20  # those with words
 
 
 def test_words_are_explained_one_by_one(reader):
