@@ -568,7 +568,7 @@ def _would_find(data: Figures) -> str:
     found = [f"{way} by {100 * gap:.1f}" for way, gap in gaps.items() if gap is not None]
     aim, needed = data["aim"]["gap"], data["aim"]["n_samples"]
     text = f"confidence that is {' or '.join(found)} percentage points" if found else "nothing"
-    text = f"With a probability of {100 * data['power']:.3g}%, this audit finds {text} in all bins"
+    text = f"With a probability of {100 * data['power']:.3g}%, this audit finds {text} in every bin"
     if needed is None or not np.isfinite(needed):
         return f"{text}."
     size = f"about {float(f'{needed:.2g}'):,.0f} samples are needed"

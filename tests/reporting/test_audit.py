@@ -303,7 +303,7 @@ def test_what_is_within_the_tolerance_or_may_be_chance_is_passed_and_told_with_i
     beyond, found = np.flatnonzero(~audit.bins_.within_tolerance), verdict(audit)
     assert found["headline"].startswith("Inconclusive: the test is weak: no significant ")
     found_by = (
-        "too low by 19.1 or too high by 21.3 percentage points in all bins; to find 10 points"
+        "too low by 19.1 or too high by 21.3 percentage points in every bin; to find 10 points"
     )
     assert f"{found_by}, about 1,500 samples are needed." in found["headline"]
     assert f"In {len(beyond)} of 5 confidence bins" in found["headline"]
