@@ -96,7 +96,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def moved(module: Module, device: torch.device | str) -> Module:
-    """Return a copy of a module on a device (on MPS in float32), or the module if it is there."""
+    """Return a copy of a module on a device (on MPS in float32), or the module itself if there."""
     there = torch.empty(0, device=device).device  # converts "cuda" to "cuda:0"
     tensor = next(chain(module.parameters(), module.buffers()), None)
     if tensor is None or tensor.device == there:
@@ -224,7 +224,7 @@ def evaluate(
 ) -> Tensor:
     """Evaluate a module without gradients, in batches to limit memory use; outputs are on the CPU.
 
-    `batch_size` None: on the CPU `rows_at_once`; on a GPU as many samples as fit into free memory.
+    `batch_size` is by default `rows_at_once` on the CPU, and what free memory holds on a GPU.
     """
     module = moved(module, device)
     if batch_size is not None or torch.device(device).type == "cpu":
@@ -274,8 +274,8 @@ def forward_hooks(
 ) -> Iterator[None]:
     """Inside the block, call `hook` in all forward passes of some layers, in this thread only.
 
-    It gets the layer, its positional arguments, and its output or, `before` the layer runs, its
-    named arguments. Other threads may use the same layers.
+    `hook` gets the layer, its positional arguments and its output; with `before`, it runs before
+    the layer and gets named arguments, not the output. Other threads may use the same layers.
     """
     thread = get_ident()
 

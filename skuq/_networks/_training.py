@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class TrainingSettings:
     """Settings for the training of a network, as of skorch.
 
-    `batch_size` -1 is all samples. With `cosine`, the learning rate decays to 0 over `max_epochs`.
-    With validation data, training stops after `patience` epochs without a smaller loss, and keeps
-    the best weights. `device` "auto" is as in `resolve_device`.
+    A `batch_size` of -1 uses all samples. With `cosine`, the learning rate decays to 0 over
+    `max_epochs`. With validation data, training stops after `patience` epochs without a smaller
+    loss, and keeps the best weights. `device` "auto" is as in `resolve_device`.
     """
 
     learning_rate: float
@@ -66,11 +66,11 @@ def train(
     """Train a network reproducibly, and restore torch's global random state.
 
     A callable `module` is called after seeding; `seed` then also determines the initial weights.
-    `data` contains the inputs of the network under "inputs", and what the loss needs beside, such
-    as "weight", which is rescaled to mean 1: the criterion gets outputs, targets and, if there are
-    other keys, a dict of them. Without `validation` data, training runs for all epochs. `callbacks`
-    run before the user's. With `loss_changes`, losses of different epochs cannot be compared.
-    Raises ValueError, with `advice`, if the training diverges.
+    `data` contains the inputs of the network under "inputs", and arrays for the loss under other
+    keys, such as "weight", which is rescaled to mean 1. The criterion gets outputs, targets and a
+    dict of these arrays, if any. Without `validation` data, training runs for all epochs.
+    `callbacks` run before the user's. With `loss_changes`, losses of different epochs cannot be
+    compared. Raises ValueError, with `advice`, if the training diverges.
     """
     # Imported here, because importing skorch can take seconds.
     from skuq._networks._skorch import as_dataset, make_net
@@ -173,7 +173,7 @@ def train_default_classifier(
     device: str | torch.device,
     network: Callable[[int, int], nn.Module] = float64_mlp,
 ) -> nn.Module:
-    """Train `network` of the numbers of features and classes as a classifier; returns logits."""
+    """Build ``network(n_features, n_classes)`` and train it as a classifier that outputs logits."""
     loss = WeightedLoss(nn.CrossEntropyLoss(reduction="none"))
     settings = replace(CLASSIFIER, device=device)
     build = partial(network, X.shape[1], n_classes)

@@ -47,10 +47,10 @@ def cut_network(
 
     ``module(body(X))`` equals ``network(X)``, which is checked on the example inputs. The parts
     share the parameters of `network`, unless a layer must be removed from a copy. `parameters` is
-    explained in `skuq.quam.PoolSearch`. "linear" needs all layers after the first linear one to
-    belong to the `nn.Sequential` (or nested ones) that contains it, unless the network begins with
-    it. "auto" is "linear" where the network can be split, "all" for a chain of layers, or for fewer
-    than a million weights, that begin with a linear layer, else "last", with a warning.
+    explained in `skuq.quam.PoolSearch`. "linear" needs all layers after the first linear layer to
+    be in its `nn.Sequential` (or nested ones), unless the network begins with it. "auto" is
+    "linear" if the network can be split there. If not, it is "all" for a network that begins with a
+    linear layer and is a chain or has fewer than a million weights, else "last", with a warning.
     """
     X = X[: rows_at_once(network)]
     if parameters == "auto":
@@ -169,7 +169,7 @@ class LayerInput(nn.Module):
 
     @classmethod
     def of_first_vectors(cls, network: nn.Module, X: Tensor) -> LayerInput:
-        """Find the first linear layer, or the last layer if that one receives vectors per token."""
+        """Find the first linear layer, or the last layer if the first gets one vector per token."""
         first, some = cls.of_first_linear(network, X), _some_rows(X)
         with torch.no_grad():
             rows = None if first is None else first(some)
@@ -193,7 +193,7 @@ class LayerInput(nn.Module):
 
 
 class SampleFeatures(LayerInput):
-    """A layer's input for each sample, the mean if it has several rows, as of frames or crops."""
+    """A layer's input per sample: the mean if a sample has several rows, as of frames or crops."""
 
     def forward(self, X: Tensor) -> Tensor:
         rows, n_samples = super().forward(X.clone()), len(X)
@@ -202,7 +202,7 @@ class SampleFeatures(LayerInput):
         first, last = super().forward(X[:1].clone()), super().forward(X[-1:].clone())
         n_each, shape = len(first), rows.shape[1:]
         if len(rows) == n_samples * n_each:
-            # Rows of one sample are neighbours, or come from one pass over all samples for each.
+            # The rows of a sample are adjacent, or each comes from one pass over all samples.
             by_pass = rows.reshape(n_each, n_samples, *shape).transpose(0, 1)
             for by_sample in (rows.reshape(n_samples, n_each, *shape), by_pass):
                 ends = torch.stack([by_sample[0], by_sample[-1]])

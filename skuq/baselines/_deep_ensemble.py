@@ -34,9 +34,9 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     estimator : object, default=None
         The model of which the members are clones: any classifier with `predict_proba`, or a node
         classifier. None is the default network. Every `random_state` in it is replaced. The module
-        of a skorch net should be a class: clones of an instance all start from its weights. A clone
-        that predicts as an earlier member does, because its training is not random, is trained
-        again, on a bootstrap resample of the rows of each class. A fitted model in a
+        of a skorch net should be a class: clones of an instance all start from its weights. If
+        training is not random, so that a clone predicts as an earlier member does, the clone is
+        trained again on a bootstrap resample of the rows of each class. A fitted model in a
         `FrozenEstimator` is the first member; the other members are trained clones of it.
     n_members : int, default=10
         Number of members to train; no effect if `members` is given.
@@ -116,7 +116,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
             return {"form": "natural", "fit": self._fit_members}
         if self.estimator is not None or not self.members:
             raise ValueError(
-                "`estimator` and `members` must not be both given, and `members` needs a model, "
+                "`estimator` and `members` must not both be given, and `members` needs a model, "
                 f"got estimator={self.estimator!r} and {len(self.members)} members."
             )
         context = "on `members`, which are already trained."

@@ -44,7 +44,7 @@ class LaplaceClassifier(SampledModelsClassifier):
     setting, batch_size, device
         As in `DeepEnsembleClassifier`; quantities are defined there too.
     random_state : int, RandomState instance or None, default=None
-        Seed of the training, and of the random numbers that draw models, fixed in `fit`.
+        Seed of the training, and of the draws of models, which are fixed in `fit`.
 
     Attributes
     ----------

@@ -105,9 +105,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
         With ``distance="cosine"``: number of neighbours; all if there are fewer training samples.
     layer : {"both", "last"}, default="both"
         Features that are compared. "last": the inputs of the last layer with weights. "both": in
-        addition the inputs of the first `torch.nn.Linear`, unless there is none or it does not
-        receive one vector per input, as in transformers. They are the network's inputs if it starts
-        with a linear layer.
+        addition, the inputs of the first `torch.nn.Linear` (the network's inputs if it starts with
+        one), unless there is none or, as in transformers, it does not receive one vector per input.
     device, random_state
         As in `ReferenceClassifier`.
 
@@ -121,9 +120,9 @@ class FeatureDistanceClassifier(BaselineClassifier):
     Notes
     -----
     Total = epistemic = the distance, which has no unit: "cosine" is between 0 and 2; "mahalanobis"
-    is a sum over the features of squared deviations, in units of a standard deviation. The
-    aleatoric part is NaN, because a distance does not measure label noise. Distances rank inputs
-    and cannot be added to uncertainty in nats.
+    is a sum, over features, of squared deviations in units of the standard deviation. The aleatoric
+    part is NaN, because a distance does not measure label noise. Distances rank inputs and cannot
+    be added to uncertainty in nats.
 
     A zero vector is at cosine distance 1/2 from all other vectors. With layer="both", the distance
     is the mean of two cosine distances. Sample weights count in the training of the model and in
@@ -300,7 +299,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
 
 
 class BatchDropout(nn.Dropout):
-    """Dropout of the same units for all inputs of a batch; weight 2 then equals two samples."""
+    """Dropout of the same units for all inputs of a batch; a weight of 2 equals two samples."""
 
     def forward(self, X: Tensor) -> Tensor:
         return X * super().forward(torch.ones_like(X[:1]))
@@ -330,8 +329,8 @@ class MaskedNetworks:
     """Outputs of a model under random dropout masks, on the model's device.
 
     A mask drops the same units for all inputs, so that the outputs for one input do not depend on
-    the other inputs. The first axis of the dropout modules' inputs must be the axis of inputs. A
-    smaller `n_samples` uses the first masks of a larger `n_samples`.
+    the other inputs. The first axis of the dropout modules' inputs must be the axis of the model's
+    inputs. A smaller `n_samples` uses the first masks of a larger `n_samples`.
     """
 
     def __init__(self, model: NetworkModel, n_samples: int, seed: int):

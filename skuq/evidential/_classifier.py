@@ -97,7 +97,7 @@ class PretrainedClassifier(
                     "but no graph was passed. Pass `graph`, or feature rows of shape (n_samples, "
                     "n_features)."
                 )
-        resolve_device(self.device)  # an error now, not after the training
+        resolve_device(self.device)  # raises before the training, not after it
         model: Any
         call = partial(models.resolve, owner=self, seed=seed, device=self.device, further=further)
         model, data = call(self.estimator, X, y, sample_weight=weight, after_the_fact=True)
@@ -200,7 +200,7 @@ def node_energy(
 ) -> FloatArray:
     """Energy of all nodes for a fitted node classifier, diffused over its graph.
 
-    With `similar`, it is then diffused over nodes with similar features. `X` and `y` are labelled.
+    With `similar`, it is also diffused over nodes with similar features. `X`, `y`: labelled nodes.
     """
     graph = graph_of(estimator, None)
     if graph is None:
@@ -216,7 +216,7 @@ def node_energy(
 
 
 def _warn_if_worse_than_guessing(estimator: Any, evaluated: EvaluatedModel) -> None:
-    if models.look_at(estimator).class_weights:  # these change the class frequencies that it learns
+    if models.look_at(estimator).class_weights:  # so that it learns other class frequencies
         return
     rows, codes, weight = evaluated.data.training
     log_proba = evaluated.outputs.logits[rows].log_softmax(1).numpy()
@@ -248,7 +248,7 @@ def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
 def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:
     """Return the classes of a trained estimator; for a module, the labels of validation nodes.
 
-    These may include classes that the network was trained on, but that `y` does not contain.
+    Validation labels may include classes that the network was trained on, but that `y` lacks.
     """
     model = unwrapped(estimator)
     if isinstance(model, nn.Module) and y_val is not None:

@@ -185,7 +185,7 @@ class NetworkEvidence(nn.Module):
 
 
 def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Weighted means and standard deviations of columns; the latter are 1 for constant columns."""
+    """Weighted means and standard deviations of columns; constant columns get a deviation of 1."""
     hidden = hidden.double()
     share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)
@@ -246,8 +246,8 @@ def _mean(values: Tensor, weight: Tensor) -> Tensor:
 def dirichlet_uncertainty(alpha: FloatArray, measure: Measure = "vacuity") -> Uncertainty:
     """Split the uncertainty of Dirichlet distributions, (n_samples, n_classes), into its sources.
 
-    See `measure` of `EvidentialProbe`. Eq. 6 omits the 1. Vacuity is at most 1 unless Eq. 91 has
-    lowered the concentrations. "information" is from Malinin and Gales, NeurIPS 2018.
+    See `measure` of `EvidentialProbe`. Eq. 6 omits the summand 1. Unless Eq. 91 has lowered
+    concentrations, vacuity is at most 1. "information" is from Malinin and Gales, NeurIPS 2018.
     """
     C, alpha_0 = alpha.shape[1], alpha.sum(axis=1)
     p = alpha / alpha_0[:, None]

@@ -28,7 +28,7 @@ from skuq.wrappers import is_fitted
 
 
 class SharedParametersMixin:
-    """Let `clone` share the graph and fitted estimators, which it would copy or reset."""
+    """Let `clone` share the graph and fitted estimators, which it would otherwise copy or reset."""
 
     _shared: tuple[str, ...] = ("graph",)
 
@@ -105,10 +105,10 @@ class GraphClassifier(
     Parameters
     ----------
     graph : DGLGraph, (adjacency, features) or PyG Data
-        The graph: a `dgl.DGLGraph` with features in ``ndata["feat"]``, a pair of matrices (dense or
-        scipy sparse) or of a DGLGraph and a matrix, or an object with ``edge_index`` and ``x``.
-        Features in a float32 `numpy.memmap` stay on disk. Edges are treated as undirected and
-        unweighted; self-loops are dropped. Clones share the graph.
+        The graph: a `dgl.DGLGraph` with features in ``ndata["feat"]``, a pair of an adjacency
+        matrix (dense or scipy sparse) or DGLGraph and a feature matrix, or an object with
+        ``edge_index`` and ``x``. Features in a float32 `numpy.memmap` stay on disk. Edges are
+        treated as undirected and unweighted; self-loops are dropped. Clones share the graph.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph convolutions (GCN), or attention with 8 heads (GAT).
     hidden_sizes : sequence of int, default=(64,)

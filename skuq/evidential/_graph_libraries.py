@@ -93,8 +93,8 @@ def _from_pyg(graph: Any) -> NodeGraph:
 def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     """Evaluate a graph network with the arguments that its library expects.
 
-    A network with the attribute `takes_node_graph` is called with the NodeGraph, and other networks
-    as ``network(x, edge_index)`` or ``network(data)`` with a graph of PyG, else as
+    A network with the attribute `takes_node_graph` is called with the NodeGraph. Any other is
+    called as ``network(x, edge_index)`` or ``network(data)`` if the graph is of PyG, else as
     ``network(graph, features)`` with a DGLGraph.
     """
     if getattr(network, "takes_node_graph", False):
@@ -246,7 +246,7 @@ def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
 
 
 def forget_graph(network: nn.Module) -> None:
-    """Disable caches, as of ``GCNConv(..., cached=True)``: they belong to the first graph."""
+    """Disable caches of the first graph, such as those of ``GCNConv(..., cached=True)``."""
     for layer in network.modules():
         for switch in ("cached", "_cached"):
             if getattr(layer, switch, None) is True:

@@ -136,8 +136,8 @@ class GraphAttention(GraphLayer):
         self.attn_l = nn.Parameter(torch.empty(1, n_heads, n_outputs))
         self.attn_r = nn.Parameter(torch.empty(1, n_heads, n_outputs))
         self.bias = nn.Parameter(torch.zeros(width))
-        # The recorded results were made with DGL's layer, which also draws weights for a linear map
-        # of its own. They are still drawn, because later layers depend on the random state.
+        # DGL's layer, which made the recorded results, also draws weights for a linear map of its
+        # own. These weights are still drawn, because later layers depend on the random state.
         nn.init.xavier_normal_(nn.Linear(width, width, bias=False).weight)
         for weight in (self.attn_l, self.attn_r):
             nn.init.xavier_normal_(weight, gain=nn.init.calculate_gain("relu"))

@@ -346,12 +346,12 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
 def propagate(
     adjacency: sparse.csr_array, alpha: FloatArray, scheme: Propagation | None
 ) -> FloatArray:
-    """Propagate concentrations over the edges of a graph; `NodeGraph.propagate` does "similarity".
+    """Propagate concentrations over edges by any scheme but "similarity" (`NodeGraph.propagate`).
 
     The weights of "vacuity" and "evidence" are those of the works that the paper cites; the paper
-    swaps them. It prints Eq. 90 for the strength alpha_0, but propagates the vacuity
-    ``C / alpha_0`` according to Section 4.1. Results are close to the published results only if the
-    vacuity is propagated, because a few nodes of enormous strength dominate a mean of strengths.
+    swaps them. Its Eq. 90 is for the strength alpha_0, but its Section 4.1 propagates the vacuity
+    ``C / alpha_0``. Results are close to the published results only if the vacuity is propagated,
+    because a few nodes of enormous strength dominate a mean of strengths.
     """
     if scheme in ("evidence", "both"):
         alpha = propagate_evidence(adjacency, alpha)  # Eq. 91
@@ -412,8 +412,8 @@ def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sp
 
     Features are first diffused over the graph, and then compared by their cosine: a paper has only
     a few words, but the words of the papers around it identify its subject. A node whose
-    neighbourhood has only zero features stays isolated. Among 20,000 or more nodes, most of the ten
-    are found, not always all.
+    neighbourhood has only zero features stays isolated. Among 20,000 or more nodes, some of the ten
+    may be missed.
     """
     values = normalize(features)
     if min(values.shape) > N_COMPONENTS:  # inner products are approximately preserved

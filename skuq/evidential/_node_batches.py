@@ -47,7 +47,7 @@ class NodeBatches(BaseEstimator):
         Number of nodes for which the network is evaluated at once.
     max_neighbors : int, default=None
         Maximum number of edges into each node, apart from a self-loop. If a node has more edges,
-        `max_neighbors` of them are drawn at random. None: all edges, with the result of one pass.
+        `max_neighbors` of them are drawn at random. None: all edges, as in one pass.
 
     Examples
     --------

@@ -49,8 +49,8 @@ class EvidentialProbe(TrainedNetworkMixin, PretrainedClassifier):
         if it is a `GraphClassifier`, otherwise no graph; `X` then holds rows of features or images.
     head : {"logits", "network"} or NetworkHead, default="logits"
         Function that computes class evidence. "logits": ``q = exp(a z + b)`` with learned a and b
-        for the classifier's logits z, whose mean is subtracted first if their offset is only a
-        convention, as in log-probabilities. "network" is short for `NetworkHead()`.
+        for the classifier's logits z; the mean of z is subtracted first if the offset of z is
+        arbitrary, as in log-probabilities. "network" is short for `NetworkHead()`.
     loss : EvidenceLoss, default=None
         Weights of the regularisers, and target levels of evidence. None: `EvidenceLoss()`.
     propagation : {"auto", "diffusion", "similarity", "vacuity", "evidence", "both", None}, \

@@ -27,8 +27,8 @@ _ROUNDING = 4 * UNIT  # bound on the relative rounding error of one product and 
 class Bounds(NamedTuple):
     """Proven bounds on predictions over a region around each of n points.
 
-    The predictions are the probabilities of k classes, or the mean or the standard deviation that a
-    regressor predicts (in the unit of the target, without the axis k).
+    Predictions are probabilities of k classes or, for a regressor, the mean or standard deviation
+    (in the target's unit; arrays then lack axis k).
 
     Attributes
     ----------
@@ -178,7 +178,7 @@ def probability_bounds(
 
 
 def _ranges(found: Minima, least: Any, most: Any, whole: Any) -> Bounds:
-    """Bounds from minima: of the quantity (columns `least`), and of `whole` minus it (`most`)."""
+    """Bound q from the minima of q (columns `least`) and of ``whole - q`` (`most`)."""
     both = np.union1d(least, most)
     return Bounds(
         found.lower[:, least],
@@ -341,7 +341,7 @@ def certificate(
 
 
 def moment_bounds(model: MomentModel, regions: Region, limits: Limits) -> tuple[Any, ...]:
-    """The fields of `Bounds` of the mean, and again of the standard deviation."""
+    """Fields of `Bounds` for the mean, followed by the fields for the standard deviation."""
     n = len(regions)
     objectives = np.concatenate([model.of_mean(np.ones(n)), model.of_deviation(n)], axis=1)
     found = model.minima(regions, objectives, limits.per_point(4))
@@ -432,7 +432,7 @@ class Bisection:
         """Update the brackets with the certificates at the trial radii."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
-        # Points that are proven safe at a radius larger than a radius that was undecided.
+        # Points that are proven safe at a larger radius than one that was undecided.
         above = safe[self.trial[safe] > self._ceiling[safe]]
         self._ceiling[above] = self._upper[above]
         examples = found.counterexample[found.status == "unsafe"]

@@ -32,7 +32,7 @@ from skuq.validation import refuse_ineffective, validate_data, warn_user
 
 _BATCH = 64  # points per batch
 _NOTED_JITTER = 1e-6  # relative to the mean of the diagonal; larger jitter causes a warning
-_DISPARITY = 100.0  # a largest spread above this multiple of the median spread causes a warning
+_DISPARITY = 100.0  # warn if the largest spread exceeds this multiple of the median spread
 _SAME = 1e-12  # relative; smaller differences between inputs are rounding errors
 _LARGEST = 1e100  # squares, and products of squares, of larger numbers may overflow float64
 _ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
@@ -330,7 +330,7 @@ class RobustGaussianProcess(ABC):
     def _in_batches(
         self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:
-        """Concatenate what `answer` gives for batches of rows; processes share the time limit."""
+        """Concatenate results of `answer` for batches of rows; processes share the time limit."""
         model, n = self._region_model(), len(of_points[0])
         model.prepare()  # once in this process, not in every worker
         batches = list(gen_batches(n, _BATCH))
@@ -367,7 +367,7 @@ class RobustGaussianProcess(ABC):
     ) -> SafeRadius:
         """Find for each point, by bisection, the largest radius that `decide` certifies.
 
-        `of_points` are labels or tolerances, of which `decide` receives the rows to be decided.
+        `of_points` are labels or tolerances; `decide` receives those of the points still open.
         """
         refuse_shape(shape, "region")
         near, limits = Neighbourhood(**shape), read_limits(tol, max_time, max_regions)

@@ -37,7 +37,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
 
     Besides predicting classes, it *proves* statements about the inputs around a point:
     `predict_proba_bounds` encloses each class probability over a region, `certify` decides whether
-    the predicted class changes in it, and `certified_radius` finds a radius without a change.
+    the predicted class changes there, and `certified_radius` finds a radius without a change.
 
     Parameters
     ----------
@@ -58,8 +58,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         Maximum number of evaluations of the marginal likelihood per start, and number of restarts
         from hyperparameters drawn log-uniformly within their bounds.
     n_inducing : int, default=None
-        Number of inducing points: the cost of `fit` is then linear in the number of samples, that
-        of predictions and certificates independent of it. None: all samples, at cubic cost.
+        Number of inducing points. The cost of `fit` is then linear in the number of samples; that
+        of predictions and certificates is constant. None: all samples, at cubic cost.
     device : str, default="auto"
         Device for certificates; "auto" is CUDA if available, else the CPU. "mps" is rejected,
         because guarantees need float64. `fit` and predictions always run on the CPU.
@@ -174,7 +174,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the most probable class of each input, (n_samples,)."""
-        best = most_probable(self.predict_proba(X))  # asks whether it is fitted
+        best = most_probable(self.predict_proba(X))  # raises NotFittedError before `fit`
         labels: NDArray[Any] = self.classes_[best]
         return labels
 

@@ -31,10 +31,10 @@ _MAX_REGIONS = 10_000  # default limit of boxes
 class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process regression with proven bounds on its predictions over regions.
 
-    Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition, it
-    *proves* how they change around a point: `predict_bounds` encloses mean and standard deviation
-    over a region, `certify` decides whether the mean changes by more than a tolerance, and
-    `certified_radius` finds a radius without such a change.
+    Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition,
+    this regressor *proves* how they change around a point: `predict_bounds` encloses mean and
+    standard deviation over a region, `certify` decides whether the mean changes by more than a
+    tolerance, and `certified_radius` finds a radius without such a change.
 
     Parameters
     ----------

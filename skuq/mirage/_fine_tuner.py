@@ -157,7 +157,7 @@ def warm_up_callback(n_epochs: int) -> Callback:
 class Raised(NamedTuple):
     """Rule that selects, for each predicted class, the predictions whose confidence is raised."""
 
-    floors: FloatArray  # (n_classes,): lowest confidence raised; infinite if nothing to balance
+    floors: FloatArray  # (n_classes,): lowest confidence that is raised; infinite if none is
     targets: FloatArray  # (n_classes,): the confidence to which it is raised
 
     def mask(self, proba: FloatArray, candidates: BoolArray) -> BoolArray:

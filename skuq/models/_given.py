@@ -90,7 +90,7 @@ class Given:
 
     @property
     def is_prefit(self) -> bool:
-        """Whether the estimator is used as it is where other estimators are cloned and trained."""
+        """Whether the estimator is used as it is, instead of being cloned and trained."""
         return is_prefit(self.estimator)
 
     def check_trainable(self) -> None:
@@ -162,7 +162,7 @@ class Given:
 def class_weights(estimator: Any) -> dict[str, Any]:
     if not hasattr(estimator, "get_params"):
         return {}
-    ends = ("class_weight", "scale_pos_weight")  # the latter of XGBoost and LightGBM
+    ends = ("class_weight", "scale_pos_weight")  # the second is of XGBoost and LightGBM
     given = estimator.get_params().items()
     return {n: v for n, v in given if n.rpartition("__")[2] in ends and v not in (None, 1)}
 
@@ -243,7 +243,7 @@ class Inputs(ABC):
     """Base class of the kinds of inputs; a kind validates data for the estimator `owner`."""
 
     are_ids: ClassVar[bool] = False  # such as node ids
-    reaches_preprocessing: ClassVar[bool] = False  # the model's own, which gets the raw inputs
+    reaches_preprocessing: ClassVar[bool] = False  # whether the model's own gets raw inputs
 
     @property
     def are_tokens(self) -> bool:
@@ -252,7 +252,7 @@ class Inputs(ABC):
 
     @abstractmethod
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
-        """Validate training data, and note their columns in the owner; return all three."""
+        """Validate training data, and note their columns in the owner; return self, X and y."""
 
     @abstractmethod
     def check(self, owner: Any, X: Any) -> Any:

@@ -178,7 +178,7 @@ class LearnerModel(Model):
         return replace(self, estimator=fitted)
 
     def decisions(self, inputs: Any, device: torch.device | str = "cpu") -> NDArray[Any]:
-        # A decision threshold or costs decide against the most probable class.
+        # A decision threshold or costs may choose a class other than the most probable one.
         if self.classes is None or not hasattr(self.estimator, "predict"):
             return super().decisions(inputs, device)
         labels = np.asarray(self.estimator.predict(inputs)).reshape(_num_samples(inputs))
@@ -233,13 +233,13 @@ UNCONVERTED = (
 )
 
 
-# Parameters of XGBoost and LightGBM that stop early, and of these and CatBoost for the number.
+# Parameters of early stopping (XGBoost, LightGBM), and for the number of trees (CatBoost, too).
 _STOPPING = ("early_stopping_round", "early_stopping_rounds", "n_iter_no_change")
 _N_TREES = ("n_estimators", "iterations", "num_boost_round", "num_trees")
 
 
 def unfitted(estimator: Any) -> Any:
-    """Clone; boosting that was stopped early gets its best number of trees and needs no rows."""
+    """Clone; boosting that stopped early gets its best number of trees and no early stopping."""
     twin = clone(estimator)
     copies = twin.get_params()
     for name, part in {"": estimator, **estimator.get_params()}.items():
@@ -248,7 +248,7 @@ def unfitted(estimator: Any) -> Any:
         if n_trees is None or copies.get(name) is part:  # a frozen model stays fitted
             continue
         given, prefix = part.get_params(deep=False), f"{name}__" if name else ""
-        if hasattr(part, "tree_count_"):  # CatBoost, which chose the rate by the number of trees
+        if hasattr(part, "tree_count_"):  # CatBoost chose the learning rate by the number of trees
             n_trees = part.tree_count_
             new = {"learning_rate": part.learning_rate_, "use_best_model": False}
         else:

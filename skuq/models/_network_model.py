@@ -106,7 +106,7 @@ class NetworkModel(HeldOnDevice, Model):
         try:
             with torch.no_grad(), forward_hooks(names, check, before=True):
                 module(inputs[:2].clone())
-                # Up to the last embedding that runs; the weights of some are used as a matrix.
+                # Run up to the last embedding called; some are never called, but used as a matrix.
                 for batch in torch.split(inputs, rows_at_once(module)) if ran else ():
                     run_until(ran[-1:], module, batch.clone())
         except IndexError as error:
@@ -166,7 +166,7 @@ class NetworkModel(HeldOnDevice, Model):
         """
         cut = cut_network(self.module, parameters, inputs[:1024])
         for name, part in cut.module.named_modules():
-            # Their weights are integers, and their outputs have no gradients.
+            # Weights of quantised layers are integers, and their outputs have no gradients.
             if ".quantized." in type(part).__module__:
                 raise ValueError(
                     f"{type(self.module).__name__} has quantised layers, such as {name!r}, which "

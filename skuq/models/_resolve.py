@@ -93,7 +93,7 @@ def resolve(
     y : array-like of shape (n_samples,)
         Class labels or targets.
     owner : estimator
-        The estimator that the user calls; sets its `n_features_in_` and `feature_names_in_`. Its
+        The estimator that the user calls; its `n_features_in_` and `feature_names_in_` are set. Its
         class attributes may state which inputs it supports, see `ModelMixin`.
     seed : int
         Seed of the training.
@@ -203,8 +203,8 @@ def fit_model(
 
     With `as_learner`, any scikit-learn estimator becomes a `LearnerModel`; else the result is a
     `NetworkModel`, whose `classes` are None if the network does not store its labels. The default
-    classifier is `network` of the numbers of features and classes, trained on `device`. `n_outputs`
-    of a regression network is 1 for the mean, 2 for mean and log variance. `fit_params` are further
+    classifier is ``network(n_features, n_classes)``, trained on `device`. `n_outputs` of a
+    regression network is 1 for the mean, 2 for mean and log variance. `fit_params` are further
     arguments of a scikit-learn estimator's `fit`. For `after_the_fact`, see `is_prefit`.
     """
     given = estimator if isinstance(estimator, Given) else look_at(estimator)
@@ -308,7 +308,7 @@ class ModelMixin:
         return self.model_.form.check(self, X)
 
     def _inputs(self, X: Any) -> Any:
-        rows = self._checked_rows(X)  # asks whether it is fitted, before the access to `model_`
+        rows = self._checked_rows(X)  # raises NotFittedError before `model_` is read
         return self.model_.inputs(rows)
 
     def _outputs(self, inputs: Any) -> Any:
@@ -329,11 +329,11 @@ class ModelClassifierMixin(ModelMixin):
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each input.
 
-        A scikit-learn estimator decides itself, such as by a threshold or by costs; of any other
-        model, it is the most probable class.
+        A scikit-learn estimator decides itself, for example by a threshold or by costs. Any other
+        model predicts the most probable class.
         """
         if type(self).predict_proba is not ModelClassifierMixin.predict_proba:
-            best = self.predict_proba(X).argmax(axis=1)  # asks whether it is fitted
+            best = self.predict_proba(X).argmax(axis=1)  # raises NotFittedError before `fit`
             return self.classes_[best]
         inputs = self._inputs(X)
         return self.model_.decisions(inputs, self.device)
@@ -398,7 +398,7 @@ class FunctionClassifier(ClassifierMixin, BaseEstimator):
 def from_function(
     predict_proba: Callable[[Any], Any], classes: ArrayLike, *, batch_size: int = 256
 ) -> FrozenEstimator:
-    """Make a fitted classifier of a function, such as a request to a service or an ONNX session.
+    """Make a fitted classifier from a function, such as a call of a service or an ONNX session.
 
     Parameters
     ----------

@@ -45,15 +45,15 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     Scores of an input are the uncertainty of the model, the distance from the training data in the
     model's features, and for tables the number of values that training rows lack. They are combined
-    into one statistic, which is compared with that of held-out inputs. If new inputs have the
-    distribution of the held-out inputs, the expected fraction of flagged inputs is at most
+    into one statistic, which is compared with the statistic of held-out inputs. If new inputs have
+    the distribution of the held-out inputs, the expected fraction of flagged inputs is at most
     `false_alarm_rate`, for any model: exactly for one score, and by simulation for several.
 
     Parameters
     ----------
     estimator : object, default=None
-        The model: any classifier with `predict_proba` or regressor, of scikit-learn, skorch or
-        skuq, a `torch.nn.Module`, or a pipeline. It is cloned and trained. A model in a
+        The model: any regressor, or classifier with `predict_proba`, of scikit-learn, skorch or
+        skuq; a `torch.nn.Module`; or a pipeline. It is cloned and trained. A model in a
         `FrozenEstimator` and a bare module are used without retraining. None: scores are computed
         from the inputs alone, without a model.
     false_alarm_rate : float, default=0.05
@@ -102,7 +102,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     inputs, extrapolated linearly beyond their scores. The squared surprises are averaged within
     each kind of score (model, distance, support), and summed over kinds. By cross-validation, an
     input is compared with the held-out inputs of a fold by surprises that do not depend on this
-    fold (CV+, Barber et al.); at most twice the false alarm rate is proved for this comparison.
+    fold (CV+, Barber et al.); this comparison is proved to flag at most twice the false alarm rate.
 
     The false alarm rate holds in expectation over the draw of the held-out inputs. With n of them,
     the rate of one fitted detector has a standard deviation of about ``sqrt(rate / n)``. P-values
@@ -178,9 +178,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             Training inputs; node ids for a node classifier. If `X_held_out` is None, a fifth of
             them, at most 5,000, is held out.
         y : array-like of shape (n_samples,), default=None
-            Labels, or targets of a regression; floats are targets with a bare module, and without
-            an estimator. Not needed for a frozen estimator with `predict`. Without an estimator,
-            they choose the metric, and with labels "mahalanobis" applies.
+            Labels, or targets of a regression; with a bare module or without an estimator, floats
+            are targets. Not needed for a frozen estimator with `predict`. Without an estimator, `y`
+            serves to choose the metric, and "mahalanobis" applies if it holds labels.
         X_held_out : array-like like `X`, default=None
             Inputs with the distribution of new in-distribution inputs, not used for training.
         y_held_out : array-like of shape (n_held_out,), default=None
@@ -198,9 +198,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Warns
         -----
         UserWarning
-            If a frozen estimator may have been trained on the held-out inputs, there are too few
-            held-out inputs for the rate, the model's loss on the training inputs is larger than the
-            loss of guessing, or a module is given labels 0 and 1 as floats.
+            If a frozen estimator may have been trained on the held-out inputs; if these are too few
+            for the rate; if the model's training loss exceeds the loss of guessing; or if a module
+            gets labels 0 and 1 as floats.
         """
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))
@@ -284,7 +284,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return self.score_samples(X) - self.offset_
 
     def score_samples(self, X: Any) -> FloatArray:
-        """Compute p-values minus up to 1e-9, by which the combined surprise breaks their ties.
+        """Compute p-values, lowered by up to 1e-9 so that the combined surprise breaks ties.
 
         Smaller scores, (n_samples,), are more unusual, also beyond all held-out inputs.
         """
@@ -301,7 +301,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return with_index_of(X, pd.DataFrame(self._scores_of(X)))
 
     def explain(self, X: Any) -> pd.DataFrame:
-        """Return the score, and the columns or words, that make each input unusual.
+        """Return the score and the columns or words that make each input unusual.
 
         Each column or word of an input is replaced by columns or words of training inputs, which
         costs as much time as scoring 20 inputs.

@@ -25,7 +25,7 @@ _TOLERANCE = 1e-4  # largest difference between predicted probabilities and the 
 
 @dataclass(frozen=True)
 class RowOutputs:
-    """Rows, their features and the model's outputs, as far as there are any."""
+    """Rows, their features, and the outputs of the model that are available."""
 
     X: Any  # the rows themselves, (n_samples, ...)
     # Features for distances, without missing values, (n_samples, n_features); may be sparse.
@@ -120,7 +120,7 @@ class NetworkOutputs(Evaluator):
         from skuq._networks import SampleFeatures, evaluate
 
         there, logits = self.model.resolved(device), None
-        if self.is_classifier:  # first, because it names what is wrong with inputs
+        if self.is_classifier:  # first, because its errors say what is wrong with inputs
             logits = self.model.outputs(inputs, device).double().numpy()
         layer = SampleFeatures(self.model.on(there), self.layer)
         features = evaluate(layer, inputs, device=there).flatten(1).float().numpy()

@@ -206,7 +206,7 @@ class Standardised:
 
 
 def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
-    """Whether features are probably table columns: not learned, and either few or with texts."""
+    """Whether features are probably table columns: not learned, and few, or some of them texts."""
     if learned or rows.features is None:
         return False
     has_texts = isinstance(rows.X, pd.DataFrame) and rows.X.shape[1] > len(number_columns(rows.X))
@@ -351,8 +351,8 @@ def _bounded(scores: FloatArray) -> FloatArray:
 class Tail:
     """Surprise at a score: the negative log of its p-value among the held-out scores.
 
-    Beyond their 90 % quantile it grows linearly, as if the largest tenth were exponentially
-    distributed, so that scores above all held-out scores still differ.
+    Beyond their 90 % quantile, the surprise grows linearly, as if the largest tenth were
+    exponentially distributed, so that scores above all held-out scores still differ.
     """
 
     ordered: NDArray[np.float64]  # scores of the held-out inputs, ascending, (n_held_out,)
@@ -369,7 +369,7 @@ class Tail:
         share = (len(above) + 1) / (len(ordered) + 1)
         if len(above):
             return cls(ordered, start, share, float((above - start).mean()))
-        # All scores in the tail are equal, as counts can be.
+        # Here, all scores in the tail are equal, which can happen with counts.
         return cls(ordered, start, share, float(ordered.std()) or 1.0)
 
     def surprise(self, scores: FloatArray) -> FloatArray:
@@ -390,8 +390,8 @@ class Combination:
     The statistic is the sum over groups of the mean squared surprise within each group, such as
     all scores computed from logits. A large surprise in one group outweighs small ones in all.
 
-    An input is compared with the held-out inputs of each fold by tails that were fitted without
-    this fold, so that both are new to the tails (CV+). A single score is compared directly.
+    An input is compared with the held-out inputs of each fold by tails fitted without this fold, so
+    that the tails know neither side of the comparison (CV+). A single score is compared directly.
     """
 
     groups: dict[str, str]  # group of each score
@@ -412,7 +412,7 @@ class Combination:
         weight: FloatArray | None = None,
         units: NDArray[np.int64] | None = None,
     ) -> Self:
-        """Fit to scores of held-out inputs, (n_held_out,) each; those of a unit share a fold."""
+        """Fit to scores of held-out inputs, (n_held_out,) each; inputs of a unit share a fold."""
         n_rows = len(next(iter(scores.values())))
         units = np.arange(n_rows) if units is None else np.unique(units, return_inverse=True)[1]
         counts = independent_counts(weight, units)
@@ -447,7 +447,7 @@ class Combination:
         return {name: tail.surprise(scores[name]) for name, tail in self.tails.items()}
 
     def p_values(self, scores: Mapping[str, FloatArray]) -> FloatArray:
-        """Fraction of held-out inputs at least as unusual, the largest of the classes, (n,)."""
+        """Fraction of held-out inputs at least as unusual, maximised over classes, (n,)."""
         classes = np.unique(self.codes)
         at_least = np.ones((len(classes), len(next(iter(scores.values())))))
         for fold, tails in zip(np.unique(self.folds), self.tails_of_folds, strict=True):
@@ -458,7 +458,7 @@ class Combination:
         return np.max([row / n for row, n in zip(at_least, self._totals, strict=True)], axis=0)
 
     def ranks(self, scores: Mapping[str, FloatArray]) -> FloatArray:
-        """P-values minus less than 1e-9 by which the statistic breaks their ties, (n,)."""
+        """P-values, lowered by less than 1e-9 so that the statistic breaks ties, (n,)."""
         surprise = np.log1p(self.statistic(scores))
         return self.p_values(scores) - 1e-9 * (surprise / (1 + surprise))
 

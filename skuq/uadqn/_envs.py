@@ -125,7 +125,7 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
 
 
 def make_env(env: EnvLike, **options: Any) -> Env:
-    """Make an environment from an id with options, from a callable, or by copying an instance."""
+    """Make an environment from an id with options, or from a callable, or copy an instance."""
     if isinstance(env, str):
         ensure_registered(env)
         try:
@@ -168,8 +168,8 @@ def ensure_registered(env: Any) -> None:
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Wrapper that resets episodes with given seeds, one after the other."""
 
-    # In later rounds, the seed is derived from the i-th seed and the number of the round. The agent
-    # would otherwise learn that the repeated random events of an episode are certain.
+    # In later rounds, the seed is derived from the i-th seed and the number of the round.
+    # Otherwise, random events would repeat, and the agent would learn that they are certain.
 
     def __init__(self, env: Env, seeds: Sequence[int]):
         super().__init__(env)
@@ -287,7 +287,7 @@ def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # In every step; `vdot` creates no temporary array. NaN fails the test.
+        # Runs in every step: `vdot` creates no temporary array. NaN fails the test.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= LARGEST**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= LARGEST))

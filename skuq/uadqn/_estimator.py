@@ -129,9 +129,9 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     Notes
     -----
-    Uncertainty is in squared units of the return. As in QR-DQN, it refers to the return if all
-    later actions maximise the mean return (for limitations, see Sec. 2.4 of [1]_). Defaults suit
-    small environments.
+    Uncertainty is in squared units of the return. As in QR-DQN, the return is that of a policy
+    whose later actions all maximise the mean return (for limitations, see Sec. 2.4 of [1]_).
+    Defaults suit small environments.
 
     References
     ----------
@@ -298,7 +298,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     def _all_quantiles(self, X: Any) -> FloatArray:
         """Quantiles (n_members, n_samples, n_actions, n_quantiles), value network first."""
-        check_is_fitted(self)  # before the access to `algorithm_`
+        check_is_fitted(self)  # raises before `algorithm_` is read
         quantiles: FloatArray = self._in_batches(self.algorithm_.predict_quantiles, X, axis=1)
         return quantiles.astype(np.float64)
 

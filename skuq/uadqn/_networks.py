@@ -87,7 +87,7 @@ Layers = list[tuple[Tensor, Tensor]]  # weights (n_members, in, out), biases (n_
 
 
 def as_layers(parameters: Sequence[Tensor]) -> Layers:
-    """Pair weights with biases; those of a convolution become matrices that act on patches."""
+    """Pair weights with biases; weights of a convolution become matrices that act on patches."""
     pairs = zip(parameters[::2], parameters[1::2], strict=True)
     return [(w, b) if w.ndim == 3 else (w.view(*w.shape[:2], -1).mT, b[:, None]) for w, b in pairs]
 
@@ -153,7 +153,7 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
 
 
-# Standard deviation of the initial biases, relative to that of the weights, in agents. With 0, all
+# Standard deviation of agents' initial biases, relative to that of their weights. With 0, all
 # networks agree where observations are zero; with 1, exploration takes too long on the windy cliff.
 AGENT_BIASES = 0.1
 
@@ -164,8 +164,8 @@ def draw_biases(
 ) -> None:
     """Draw biases from N(0, s), s = `relative_spread` * standard deviation of a layer's weights."""
     # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
-    # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0.
-    # All kinks of ReLU networks would lie there, where no gradient could move them.
+    # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,
+    # and all kinks of ReLU networks would stay there, because no gradient could move them.
     parameters = dict(module.named_parameters())
     for name, bias in parameters.items():
         weight = parameters.get(name.removesuffix("bias") + "weight")
@@ -189,8 +189,8 @@ class QuantileNetworks(nn.Module):
         gains = [prior_gain] * n_members
         self.networks = stacked_mlp(sizes, gains, ACTIVATIONS[activation]).double()
         if n_varying is not None:
-            # Orthogonal initialisation divides the gain among more inputs than units: only the
-            # inputs that vary in training should share it.
+            # With more inputs than units, orthogonal initialisation divides the gain among the
+            # inputs: only inputs that vary in training should share it.
             with torch.no_grad():
                 first = cast(StackedLinear, self.networks[0])
                 first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)

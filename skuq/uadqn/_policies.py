@@ -107,7 +107,7 @@ class _VmappedExtractor(nn.Module):
         self.constants = nn.Module()
         for name, buffer in buffers.items():
             self.constants.register_buffer(self.keys[name], buffer)
-        # In a tuple, the template is not a submodule, whose unused parameters would be listed.
+        # A template in a tuple is not a submodule, whose unused parameters would be listed.
         self.template = (deepcopy(extractors[0]).to("meta"),)
 
     def forward(self, observations: Any) -> Tensor:
@@ -126,10 +126,10 @@ def stack_extractors(
     make: Callable[[], BaseFeaturesExtractor], gains: Sequence[float], rectified: bool = True
 ) -> tuple[nn.Module, int]:
     """Build feature extractors of several networks as one module; also return its output width."""
-    # Outputs have shape (n_members, n_samples, features), or (n_samples, features) for all networks
-    # if the extractor has no trainable weights. For `GridCNN` and ReLU, outputs are patches, to
-    # which `evaluate_layers` applies the filters. Frozen weights keep the values that `make` has
-    # set; trainable weights of linear and convolutional layers are initialised again.
+    # Outputs have shape (n_members, n_samples, features); if the extractor has no trainable
+    # weights, all networks share outputs (n_samples, features). For `GridCNN` and ReLU, outputs are
+    # patches, to which `evaluate_layers` applies the filters. Frozen weights keep the values that
+    # `make` has set; trainable weights of linear and convolutional layers are initialised again.
     first = make()
     if any(isinstance(module, MODAL) for module in first.modules()):
         raise ValueError(

@@ -38,8 +38,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     spread of quantiles that the networks have in common is the aleatoric part.
 
     Features and targets are standardised internally; features are then divided by half their
-    number. A column that is constant in training has no effect on training; another value in a new
-    sample increases the epistemic part, depending on the unit of the column.
+    number. A column that is constant in training has no effect on training; a different value in a
+    new sample increases the epistemic part, by an amount that depends on the column's unit.
 
     Parameters
     ----------
@@ -146,8 +146,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         X, y : array-like of shape (n_samples, n_features) and (n_samples,)
             Training inputs and targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            As in `EvidentialProbe.fit`. Integer weights equal repeated samples if all samples are
-            in one batch; several batches are random.
+            As in `EvidentialProbe.fit`. Integer weights are equivalent to repeated samples if all
+            samples are in one batch, because batches are drawn at random.
 
         Raises
         ------

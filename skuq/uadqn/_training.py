@@ -23,7 +23,7 @@ _GENERATORS = threading.RLock()
 
 
 class CheckedAgent(Trusted, OffPolicyAlgorithm):
-    """Mixin that raises for unsupported spaces, policies and numbers, and warns of no training."""
+    """Mixin that raises for unsupported spaces, policies and numbers, and warns if untrained."""
 
     @classmethod
     def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
@@ -40,7 +40,7 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        # Before stable-baselines3 wraps the environment, which fails for spaces without a shape.
+        # Checked first, because the wrapper of stable-baselines3 fails for spaces without a shape.
         check_spaces(env.observation_space, env.action_space)
         return OffPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
 
@@ -99,7 +99,7 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
         super()._store_transition(replay_buffer, action, obs, reward, dones, infos)
 
     def _refuse_unusable(self, kind: str, values: Any, first: int = 0) -> None:
-        """Raise for unusable values of consecutive environments, of which `first` is the first."""
+        """Raise for unusable values of consecutive environments, numbered from `first`."""
         at = f"At step {self.num_timesteps}, the {kind} of environment"
         refuse_unusable(values, lambda i: f"{at} {first + i}")
 
@@ -196,7 +196,7 @@ class TrainingHistory(BaseCallback):
 
 def move(algorithm: Any, device: str | torch.device) -> None:
     """Move the networks, optimiser and batches of an agent to a device."""
-    # "auto" depends on the size of the value network, the first of several networks.
+    # "auto" depends on the size of the value network, the first of the stacked networks.
     weights = [p.detach()[:1] for p in algorithm.quantile_net.trained()]
     there = resolve_device(device, nn.ParameterList(weights))
     there = torch.empty(0, device=there).device  # resolves "cuda" to "cuda:0"

@@ -59,7 +59,7 @@ class Expansion(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows ``r(x)`` at the centres; only value and Jacobian are whitened if the model is."""
+    """Rows ``r(x)`` at the centres; a whitened model whitens only value and Jacobian."""
 
     value: Tensor  # (b, m)
     jacobian: Tensor  # (b, m, f)
@@ -82,7 +82,7 @@ class _Rows(NamedTuple):
 
 
 class Expander:
-    """Expansion of latent moments in the free features (f,); others are fixed at `base` (n, d)."""
+    """Expansion of latent moments in free features (f,); all others are fixed at `base` (n, d)."""
 
     def __init__(self, model: LatentModel, base: Tensor, free: Tensor):
         self.model = model
@@ -247,14 +247,14 @@ class CovarianceParts(NamedTuple):
     ball: BallParts | None  # balls with which the boxes are intersected
 
     def rests(self, b1: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-        """Remainders: of the second-order polynomials, and of the linear ones of the gradients.
+        """Remainders of the second-order polynomials, and of the gradients' linear polynomials.
 
         Shapes: (b, n_pairs) and (b, n_pairs, f). `b1` and `beta` are norms of Eq. 12.
         """
         # s denotes the posterior standard deviation, and t the square root of the difference
-        # between prior and posterior variance; 0 and 1 stand for a0 and for a1 anywhere in the box.
-        # For a2 and rho, the prior standard deviations s2 and r (`_prior_deviation`) are upper
-        # bounds on both s and t.
+        # between prior and posterior variance; the digit 0 stands for a0, and 1 for a1 anywhere in
+        # the box. For a2 and rho, the prior standard deviations s2 and r (`_prior_deviation`) are
+        # upper bounds on both s and t.
         model, norms = self.model, self.norms
         own, _ = model.own_and_crossed
         left, error = self.left[:, own], self.error[:, own]

@@ -30,7 +30,7 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Centres and radii of the ranges, over a box, of derivatives by moments, up to a factor."""
+    """Ranges over a box, as centres and radii, of derivatives by moments, up to a factor."""
 
     mean: Tensor  # (b, L)
     mean_radius: Tensor  # (b, L)

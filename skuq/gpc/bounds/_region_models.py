@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     progress: Callable[[int], object] | None = None  # called with the number of finished items
 
     def per_point(self, count: int) -> Limits:
-        """Limits for `count` minimisations per point, whose progress counts minimisations."""
+        """Limits for `count` minimisations per point; `progress` then takes minimisations."""
         progress = self.progress
         if progress is None:
             return self

@@ -121,9 +121,9 @@ class Region:
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
         """Centres and half-widths of the boxes, rounded outwards, and balls relative to them."""
-        # The origin is the centre of the box in most cases. It is the centre of the ball if this
-        # centre lies in the box and gives a smaller bound on the distance between the origin and
-        # points of the region, for example if a domain clips many features.
+        # The origin is the centre of the box, unless the centre of the ball lies in the box and
+        # gives a smaller bound on the distance of points of the region from the origin, for example
+        # if a domain clips many features.
         origin = self.lower + (self.upper - self.lower) / 2
         if self.radius is not None:
             inside = ((self.lower <= self.center) & (self.center <= self.upper)).all(-1)
@@ -256,12 +256,11 @@ def box_minimum(
     Shapes: `value` (b,), `gradient` (b, f), `hessian` (b, f, f); returns the bound (b,) and a
     likely minimiser (b, f).
     """
-    # The result is the larger of two bounds. For the first bound, the exact minimum is computed
-    # with the diagonal of the Hessian alone, and a bound on the off-diagonal terms, from their
-    # absolute values, is subtracted. For the second bound, `lacking` is added to the diagonal,
-    # which makes the function convex. The tangent at the end point of coordinate descent is then a
-    # lower bound, from which the largest possible value of the added term is subtracted. A ball
-    # tightens the bounds on the tangent and on the added term. Rounding errors are included.
+    # The result is the larger of two bounds. The first is the exact minimum with the diagonal of
+    # the Hessian alone, minus the sum of the absolute off-diagonal terms. The second is the minimum
+    # of a tangent to the function made convex by `lacking` on the diagonal, minus the largest value
+    # of this added term; the tangent is at the end point of coordinate descent. A ball tightens
+    # both parts of the second bound. Rounding errors are included.
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
     separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14

@@ -444,14 +444,14 @@ class SecondOrder(NamedTuple):
 
 
 def second_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Bound on the integral of ``(1 - s) |F''|`` along the line, for deviation 1 (Eq. 24, 39)."""
+    """Integral of ``(1 - s) |F''|`` on the line: bound for standard deviation 1 (Eq. 24, 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta + 2 * theta) / 3
     return _along((2 * v**2, 6 * v * mixed, 24 / 16 * eta * mixed), 2, spectral)
 
 
 def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Bound on the integral of ``(1 - s)^2 / 2 |F'''|`` on the line, for deviation 1 (Eq. 39)."""
+    """Integral of ``(1 - s)^2 / 2 |F'''|`` on the line: bound for standard deviation 1 (Eq. 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta**2 + 6 * eta * theta + 8 * theta**2) / 15
     squares = (

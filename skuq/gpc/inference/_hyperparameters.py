@@ -70,7 +70,7 @@ class Maximum(NamedTuple):
 
 class _Coordinates:
     # The units are powers of two near the initial length-scales. They make the search independent
-    # of the units of the features, exactly so for powers of two, which do not round.
+    # of the units of the features, without rounding if these change by powers of two.
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._units = kernel, {}

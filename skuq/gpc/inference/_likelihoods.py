@@ -109,8 +109,8 @@ def tilted_moments(
     """Log of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``."""
     # y, mean, variance, power (n,), with y -1 or 1 and power > 0; the second derivative is <= 0.
     # Closed form for the probit likelihood with power 1, otherwise Gauss-Legendre quadrature with a
-    # relative error of about 1e-12, on panels around the mode of the tilted density, split where it
-    # bends.
+    # relative error of about 1e-12, on panels around the mode of the tilted density, split where
+    # the likelihood bends.
     if name == "probit" and np.all(power == 1):
         scale = 1.0 / np.sqrt(1.0 + variance)
         at_mean = probit(y, mean * scale)

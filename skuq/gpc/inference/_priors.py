@@ -21,7 +21,7 @@ from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
 from skuq.gpc.inference._posterior import JointPosterior
 
 _MAX_JITTER = 1e-4  # relative to the mean of the diagonal
-# Sites whose precision, relative to the posterior precision, is smaller need a different formula.
+# Sites below this share of the posterior precision need a different formula.
 _WEAK_SITE = 1e-7
 # Relative to the prior variance. A smaller jitter would increase rounding errors in predictions.
 _JITTER = 1e-9
