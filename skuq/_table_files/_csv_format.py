@@ -21,7 +21,7 @@ from skuq.written_numbers import MISSING_WORDS, common_mark
 
 SEPARATORS = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "a vertical bar"}
 SAMPLE, SAMPLE_ROWS = 2**20, 1000  # bytes and rows read to detect the format
-MOST_ABOVE = 100  # lines in which the line of names is looked for
+MOST_ABOVE = 100  # number of first lines in which the header is searched for
 BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -46,7 +46,7 @@ class TableFileError(ValueError):
 
 
 class CsvFormat(NamedTuple):
-    """Format of a CSV file; what is None is detected from the first rows of the file."""
+    """Format of a CSV file; attributes that are None are detected from the first rows."""
 
     sep: str | None = None
     decimal: str | None = None  # "." or ","
@@ -114,8 +114,8 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
         wide = next(row for row in reader if len(row) > len(header))
         raise uneven(path, n_above + reader.line_num, len(wide), len(header))
     mark = given.decimal or _decimal(path, rows, sep)
-    # In a file with semicolons, a point in later rows may separate thousands. With a decimal comma
-    # such a number stays text, whose column decides.
+    # If semicolons separate columns, a point in later rows may separate thousands. With a decimal
+    # comma, such a number is read as text, and its column decides on the meaning of the point.
     usual = "," if sep == ";" else "."
     found = CsvFormat(sep, given.decimal or (usual if sep == "," else mark or usual), encoding)
     note = _note(path, found, mark, text) if found[:3] != given[:3] else ""

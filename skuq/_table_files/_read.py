@@ -218,7 +218,7 @@ class CsvFile(TableFile):
 
 
 def _stripped(frame: pd.DataFrame, missing: Mapping[str, Any], fixed: set[str]) -> pd.DataFrame:
-    """Remove outer blanks of cells, which make text of numbers unless their type is fixed."""
+    """Remove outer blanks of cells: pandas reads numbers with blanks as text."""
     stripped, n_changed = rewritten(frame, OUTER_BLANKS, str.strip)
     for name in map(str, frame if n_changed else ()):
         if not stripped[name].equals(frame[name]):
@@ -268,7 +268,7 @@ class ParquetFile(TableFile):
 def _errors(path: Path) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
-            # pandas only warns if a row has more values than the header has names, and drops them.
+            # If a row has more values than header names, pandas drops the surplus and only warns.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             yield
     except TableFileError:
@@ -295,8 +295,8 @@ def _errors(path: Path) -> Iterator[None]:
 def open_table(path: str | PathLike[str], format: CsvFormat = UNKNOWN) -> TableFile:
     """Open a Parquet file (``.parquet``, ``.pq``) or a CSV file with a header.
 
-    ``.gz``, ``.bz2``, ``.xz``, ``.zip`` and ``.zst`` are decompressed. Attributes of the CSV format
-    that are not in `format` are detected from the first rows. A file that is not a table, or whose
+    ``.gz``, ``.bz2``, ``.xz``, ``.zip`` and ``.zst`` are decompressed. Attributes of `format` that
+    are None are detected from the first rows of a CSV file. A file that is not a table, or whose
     format is ambiguous, raises a `TableFileError`, which is a `ValueError`.
     """
     path = Path(path)

@@ -30,7 +30,7 @@ COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.op
 NOT_WRITTEN = (".xlsx", ".xls", ".xlsm", ".ods", ".zip", ".zst")
 # The last four are full-width =, +, - and @, which East Asian keyboards can type.
 STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-# A byte order mark may be whitespace. The dot is a further character: a sign is not a formula.
+# A byte order mark may count as whitespace. The final dot means that a sign alone is not a formula.
 _START = rf"[\s\ufeff]*[{re.escape(STARTS)}]."
 _BEGINS = r"(?:\A|[;\t|])"
 FORMULA = re.compile(f"{_BEGINS}'*{_START}", re.DOTALL)
@@ -84,7 +84,7 @@ def rewritten(
 
 
 class WrittenTable(NamedTuple):
-    """Number of rows of a written table, and of texts, column names included, with a new prefix."""
+    """Numbers of rows of a written table, and of texts (or column names) that got a prefix."""
 
     rows: int
     marked: int

@@ -120,7 +120,7 @@ def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def option(names: str, text: str, type: Any = None, default: Any = None, **settings: Any) -> Any:
-    """Decorator that adds an option; `names` are its name and, if different, its parameter's."""
+    """Decorator that adds an option; `names` holds its name and, if different, its parameter."""
     if default is not None:
         settings |= {"default": default, "show_default": True}
     return click.option(*names.split(), help=text, type=type, **settings)

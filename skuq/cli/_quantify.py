@@ -222,8 +222,8 @@ def _trained(
     train.require([target, *drop, *marks])
     names = [name for name in (id_column, groups) if name is not None]
     is_fitted = method.lower() in QUAM and not isinstance(estimator, str)
-    # Columns of codes with leading zeros are read as text, unless the user passed a fitted model,
-    # because it was fitted on numbers.
+    # Columns of codes with leading zeros are read as text, except for a fitted model of the user,
+    # which was fitted on numbers.
     texts = {*names} if is_fitted else {*names, *train.codes}
     for table in tables.values():
         table.strips = not is_fitted

@@ -248,7 +248,7 @@ def make_node_classes(
     Parameters
     ----------
     n_nodes, n_classes, n_features : int
-        Numbers of nodes, of classes, which are equally probable, and of features.
+        Numbers of nodes, of equally probable classes, and of features.
     mean_degree : float, default=6.0
         Expected number of neighbours, before duplicate edges and self-loops are removed.
     homophily : float, default=0.8
@@ -261,8 +261,8 @@ def make_node_classes(
     Returns
     -------
     GraphData
-        A graph with one split: a fifth of all nodes are test nodes; of the others, 20 per class, or
-        half of the class if this is less, are training nodes. "OS-1" leaves out the last class.
+        A graph with one split. A fifth of all nodes are test nodes. Of the others, 20 per class (or
+        half of the class if that is less) are training nodes. "OS-1" leaves out the last class.
 
     Examples
     --------

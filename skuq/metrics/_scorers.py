@@ -20,7 +20,7 @@ from skuq.wrappers import walk_to
 class Scorer:
     """Scorer ``scorer(estimator, X, y, sample_weight=None)``, with scikit-learn's routing.
 
-    The metrics need more than the result of one method, which scikit-learn's `make_scorer` passes.
+    scikit-learn's `make_scorer` passes the result of only one method; these metrics need more.
     """
 
     value: Callable[..., float]  # value(estimator, X, y, sample_weight=..., **settings)

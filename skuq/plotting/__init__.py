@@ -1,7 +1,7 @@
 """Plots of uncertainty, following scikit-learn's Display convention.
 
 Each Display has ``from_estimator`` and ``from_predictions``, which compute and draw, and ``plot``,
-which draws the same values again. Their parameter ``ax`` are the axes, by default of a new figure;
+which draws the same values again. Their parameter ``ax`` is the axes (default: of a new figure);
 the attributes ``ax_`` and ``figure_`` are the axes and the figure of the last plot. The parameters
 of a Display are attributes, too. matplotlib (extra ``plot``) is imported only for drawing; its
 global settings remain unchanged.

@@ -151,7 +151,7 @@ class CertifiedRangeDisplay(Display):
         region = {"radius": radii, "norm": norm, "features": features, "domain": domain}
         searched = {**limits} if tol is None else {**limits, "tol": tol}
         settings: dict[str, Any] = {"norm": norm, "ax": ax}
-        # Other estimators may have one of these methods, which then returns something else.
+        # In other estimators, methods of these names may return something else.
         methods = [m for m in ("predict_proba_bounds", "predict_bounds") if hasattr(estimator, m)]
         if not methods or not hasattr(estimator, "certify"):
             raise TypeError(

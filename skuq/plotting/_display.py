@@ -72,7 +72,7 @@ def check_drawable(**arrays: FloatArray) -> None:
 
 
 def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
-    """Group index of each sample, in groups of similar size by value; equal values stay in one."""
+    """Group index of each sample: groups of similar size, by value; equal values share a group."""
     if not isinstance(n_groups, int | np.integer) or n_groups < 1:
         raise ValueError(f"`n_groups` must be an integer >= 1, got {n_groups!r}.")
     _, block, size = np.unique(values, return_inverse=True, return_counts=True)

@@ -99,7 +99,7 @@ class IntervalsByWidthDisplay(Display):
         return (
             f"Distance from the middle by width of the interval, {2 * width[0]:.3g} to "
             f"{2 * width[-1]:.3g}: {self.inside.mean():.1%} of {counted(len(width), 'row')} are "
-            f"inside; {self.coverage:.1%} were asked."
+            f"inside; the nominal coverage is {self.coverage:.1%}."
         )
 
     def _draw(self) -> None:
@@ -110,7 +110,7 @@ class IntervalsByWidthDisplay(Display):
         label = f"interval (mean width {_display.short_number(2 * half.mean())})"
         style: dict[str, Any] = {"fill": True, "color": COLOURS[4], "alpha": 0.4}
         self.ax_.stairs(half, edges, baseline=-half, label=label, **style)
-        held = f"inside: {self.inside.mean():.1%} ({self.coverage:.3%} asked)".replace(".000%", "%")
+        held = f"inside: {self.inside.mean():.1%}; nominal {100 * self.coverage:.5g}%"
         self._plot_values(distance, self.inside, reach, COLOURS[0], "o", held)
         missed = f"outside: {np.count_nonzero(~self.inside)} of {n}"
         self._plot_values(distance, ~self.inside, reach, COLOURS[1], "D", missed)
@@ -151,7 +151,7 @@ class CoverageBySizeDisplay(Display):
     """Coverage of prediction intervals in groups of rows, ordered by their predicted values.
 
     A point is the share of the values in a group that lie in their intervals. The line through it
-    is an exact binomial confidence interval; with a probability of at least 95%, those of all
+    is an exact binomial confidence interval; with a probability of at least 95%, the lines of all
     groups contain the true coverage. Groups whose confidence interval does not contain the nominal
     coverage (dashed) have a different colour and marker. The axis shows the edges of the groups.
 
@@ -244,11 +244,11 @@ class CoverageBySizeDisplay(Display):
 
     def description(self) -> str:
         shares = _display.listed(self.group_edges[:-1], self.covered)
-        return f"Coverage by {self.label}, from the value on: {shares}; {self.coverage:.1%} asked."
+        return f"Coverage by smallest {self.label}: {shares}; nominal {self.coverage:.1%}."
 
     def _draw(self) -> None:
-        asked = f"{self.coverage:.3%} asked".replace(".000%", "%")
-        self.ax_.axhline(self.coverage, linestyle="--", color="0.3", linewidth=1, label=asked)
+        label = f"nominal {100 * self.coverage:.5g}%"
+        self.ax_.axhline(self.coverage, linestyle="--", color="0.3", linewidth=1, label=label)
         limits = self.covered_low, self.covered_high
         off = (limits[1] < self.coverage) | (limits[0] > self.coverage)
         least, most = self.count.min(), self.count.max()

@@ -28,7 +28,7 @@ RISKS = {
 N_BINS = 40
 LOG_RATIO = 100.0  # the axis is logarithmic if largest value / median is above this ratio
 LOG_RANGE = 1e12  # values below the largest value divided by LOG_RANGE are rounding errors
-# Of the histogram of p-values: bins up to the threshold, and maximum number of bins.
+# For the histogram of p-values: number of bins up to the threshold, and maximum number of bins.
 BINS_TO_LIMIT = 8
 MOST_BINS = 200
 
@@ -83,8 +83,8 @@ class RiskCoverageDisplay(Display):
     ) -> Self:
         """Predict labels or quantities and their uncertainty, and draw the risk-coverage curve.
 
-        The fitted estimator is one that `skuq.predict_uncertainty` accepts; `part`, "total",
-        "aleatoric" or "epistemic", ranks the samples. `settings` are as in `from_predictions`.
+        The fitted estimator is one that `skuq.predict_uncertainty` accepts; `part` ("total",
+        "aleatoric" or "epistemic") ranks the samples. `settings` are as in `from_predictions`.
         Default of `name`: the class of the estimator.
         """
         settings.setdefault("name", type(estimator).__name__)

@@ -24,7 +24,7 @@ from skuq.reporting._report import MISSING, Report, cells, picture, template
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-# Gap whose sample size is stated if no gap is tolerated; else twice the tolerated gap.
+# Gap for which the sample size is stated if no gap is tolerated; otherwise, twice the tolerance.
 SMALLEST_AIM = 0.05
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of a `BinAudit`
@@ -44,7 +44,7 @@ Row = Mapping[str, Any]  # one of its bins
 class AuditReport(Report):
     """Report on an audit; the attribute ``data`` holds its numbers as plain Python objects.
 
-    `audit_report` makes it with plots, the class itself without. Added sections come last.
+    `audit_report` adds plots; the class alone makes a report without. Added sections come last.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
             for name, sums in auditor.group_sums_.items()
             if sums.count.any()
         ],
-        # A gap of all bins, and the number of samples that finds it; None if this one does.
+        # A gap of all bins, and the number of samples that finds it; None if this audit finds it.
         "aim": {"gap": aim, "n_samples": None if enough else _number(auditor._required_size(aim))},
         "regions": _regions(auditor),
     }

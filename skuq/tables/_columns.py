@@ -37,15 +37,15 @@ NUMBERING = "Columns of row numbers were dropped, since new rows have new number
 OF_NAMES = "Text columns with a different value in nearly every row, such as names, were dropped"
 NAMES = 0.9  # a text column with a larger share of distinct values contains names or free text
 # Distinct integers are row numbers if their range is smaller than DENSE times the number of rows,
-# or if so many pairs of equal numbers were expected in a random sample of this range.
+# or if a random sample of this range would be expected to have REPEATED pairs of equal numbers.
 DENSE, REPEATED = 2, 10
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 BOOLEANS = {"True": True, "False": False}
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEAN_TEXTS |= {"1": "True", "0": "False"}
 INTEGER, DATE = "integer", "date"
-# A number may mark missing values if at least this share, and this number, of the cells have it,
-# and if the others have at least so many distinct values.
+# A number may mark missing values if at least this share and this number of the cells contain it,
+# and if the other cells have at least this many distinct values.
 MARKED, FEWEST_MARKED, FEWEST_OTHERS = 0.01, 3, 5
 
 stored("tables.number-format")(NumberFormat)
@@ -118,11 +118,11 @@ def place(table: pd.DataFrame, position: int) -> str:
 
 
 def decimal_mark(table: pd.DataFrame) -> str | None:
-    """Decimal mark for ambiguous numbers in text, which the other columns of the table show."""
+    """Decimal mark for ambiguous numbers in text, inferred from other columns of the table."""
     mark: str | None = table.attrs.get("decimal")  # set by `open_table`
     if mark is not None:
         return mark or table.attrs.get("assumed", "")
-    if (table.select_dtypes("float") % 1 > 0).any(axis=None):  # these had a point
+    if (table.select_dtypes("float") % 1 > 0).any(axis=None):  # their mark was a point
         return None
     texts = (table[name] for name in table if types.infer_dtype(table[name]) == "string")
     return written_numbers.common_mark(texts) or None
@@ -322,7 +322,7 @@ class CleanColumns(BaseEstimator):
         self.booleans_: list[str] = []  # boolean columns, which are text in the result
         self.none_columns_: list[str] = []  # object columns that mark missing values by None
         self.kinds_: dict[str, str] = {}  # columns of integers, Python dates, or a datetime type
-        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # and whether they are ordered
+        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # values, and whether ordered
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
         left_out: dict[str, list[str]] = {}
@@ -552,7 +552,7 @@ def doubts(name: str, column: pd.Series, *, is_number: bool) -> list[str]:
 
 
 def _marks_warning(name: str, values: pd.Series) -> list[str]:
-    """Warning of a number that many cells have and that is far from all others, such as -999."""
+    """Warning of a frequent number that is far from all other numbers, such as -999."""
     counts = values.dropna().value_counts()
     ends = {counts.index.min(), counts.index.max()} if len(counts) > FEWEST_OTHERS else set()
     frequent = [end for end in ends if counts[end] >= max(FEWEST_MARKED, MARKED * counts.sum())]

@@ -29,19 +29,19 @@ from skuq.validation import group_codes, independent_counts, repeated_rows, whol
 
 # Columns of a table that hold the groups, time and weight of each row during the training.
 MARKS = {"groups": "(groups)", "time": "(time)", "sample_weight": "(weight)"}
-FEWEST_GROUPS = 25  # about as many are held out, unless a third of the groups is less
+FEWEST_GROUPS = 25  # about this many are held out, or a third of the groups if that is less
 N_PARTS = 50  # parts of the held-out rows or groups; each is calibrated on the others
 TAIL = 0.025  # probability that the coverage of new rows is below its lower limit
-# With time, the counts of calibration rows halve over so many rows, or over this share of them.
+# Age, in rows, at which a calibration row counts half, or as a share of the rows if that is more.
 HALF_LIFE, HALF_LIFE_SHARE = 20, 0.1
-MAX_HELD_OUT = 2000  # rows held out for calibration, unless a fifth of the table is less
-# Equal rows count as duplicates only if pairs of them are OFTEN times more frequent than they would
-# be if columns were independent, and at least this share of the rows are distinct, unless a row
-# would then be equal to another with a probability of at most RARELY.
+MAX_HELD_OUT = 2000  # rows held out for calibration, or a fifth of the table if that is less
+# Equal rows count as duplicates only if there are OFTEN times more pairs of them than with
+# independent columns, and if at least this share of the rows is distinct, or, with independent
+# columns, a row would equal another one with probability at most RARELY.
 FEWEST_DIFFERENT, OFTEN, RARELY = 0.25, 3, 0.01
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
-# A log loss is suspiciously low up to this share of the log loss of predicting class frequencies.
-# Quantities: the mean squared error, and that of the mean; or of one column alone.
+# A model's loss is suspicious up to the share SURE of the loss of guessing. One column then leaks a
+# quantity if its error is at most the model's, or NEARLY_NO_ERROR times the error of guessing.
 SURE, NEARLY_NO_ERROR = 0.05, 0.01
 MAX_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 MOST_GROUPS, N_TENTHS = 20, 10
@@ -70,7 +70,7 @@ class Marks(NamedTuple):
 
     @property
     def folds(self) -> IntArray | None:
-        """Groups of rows that share a fold: consecutive tenths in time, or the given groups."""
+        """Groups of rows that share a fold: tenths of the rows by time, or the given groups."""
         if self.time is None:
             return self.groups
         return np.searchsorted(np.sort(self.time), self.time) * N_TENTHS // len(self.time)
@@ -142,7 +142,7 @@ def hold_out_part(
 
 
 def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, str]:
-    """Positions of all earlier rows, and of (a sample of) the latest fifth; and its description."""
+    """Positions of earlier rows, and of (a sample of) the latest fifth, with its description."""
     start = np.sort(time)[-max(1, len(time) // 5)]
     late = time >= start
     from_on = f"{start:.6g}" if time.dtype.kind == "f" else str(pd.Timestamp(start))
@@ -157,7 +157,7 @@ def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, s
 def with_marks(
     table: pd.DataFrame, given: Mapping[str, Any], which: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Add groups, time and weights as columns, without rows of weight 0; list non-features."""
+    """Add groups, time and weights as columns, drop rows of weight 0, and list non-features."""
     apart: list[str] = []
     for name, values in given.items():
         column = true_values(table, values, which, f"`{name}`")
@@ -166,7 +166,7 @@ def with_marks(
             if not np.isfinite(column).all() or column.min() < 0 or column.max() == 0:
                 raise TableError(f"Weights (`{name}`) must be numbers >= 0, and not all 0.")
         elif name == "time" and column.isna().any():
-            raise TableError("`time` must have a value in each row; drop the other rows.")
+            raise TableError("`time` must have a value in each row; drop rows without one.")
         table = table.assign(**{MARKS[name]: column})
         apart += [MARKS[name], *[values] * (isinstance(values, str) and name != "time")]
     if MARKS["sample_weight"] in table:
@@ -193,7 +193,7 @@ def marks_of(table: pd.DataFrame) -> Marks:
 
 
 def ids_are_groups(table: pd.DataFrame) -> bool:
-    """Whether some id, in the first column, occurs in rows that differ."""
+    """Whether some id (first column) occurs in several different rows."""
     ids = table.iloc[:, 0]
     several = ids.duplicated(keep=False) & ids.notna()
     return len(np.unique(_hashes(table[several]))) > ids[several].nunique()
@@ -309,7 +309,7 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
 def leaking_columns(
     parts: Parts, losses: tuple[float, float], right: Any, numbers: Sequence[str]
 ) -> list[str]:
-    """Columns that predict the target alone, if losses of model and guessing are suspicious."""
+    """Columns that alone predict the target, if the model's loss is suspiciously low."""
     loss, guessing = losses
     if len(parts.y_held) < FEWEST_TO_SUSPECT or loss > SURE * guessing:
         return []
@@ -339,7 +339,7 @@ def leaking_columns(
 
 
 def prediction_sets(proba: FloatArray, limit: Any, predicted: IntArray) -> BoolArray:
-    """Mask of classes with a score up to `limit`, the most probable and the predicted class.
+    """Mask of the most probable and the predicted class, and of classes with a score up to `limit`.
 
     The score is one minus the probability of the class (Sadinle, Lei, Wasserman, "Least Ambiguous
     Set-Valued Classifiers with Bounded Error Levels", Journal of the American Statistical
@@ -376,7 +376,7 @@ class HeldOutMixin:
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Return the log loss in nats (or mean squared error) on held-out rows, and of guessing."""
+        """Return the log losses in nats (or mean squared errors) of model and guessing."""
         label = self.held_out_["label"]
         if self.classes_ is None:
             error = self.held_out_mean((label - self.held_out_[PREDICTION]) ** 2)
@@ -409,8 +409,8 @@ class HeldOutMixin:
         """Measure coverage and size of prediction sets or intervals on held-out rows.
 
         The sets or intervals of each fiftieth of the held-out rows (with `groups`: of the groups)
-        are calibrated on the others; with `time`, those of the later half on the earlier half,
-        which is not measured. Coverage and size are NaN if calibration has fewer than ``coverage /
+        are calibrated on the other rows. With `time`, only the later half is measured, calibrated
+        on the earlier half. Coverage and size are NaN if calibration has fewer than ``coverage /
         (1 - coverage)`` rows (or groups), with which sets and intervals cannot exclude any value.
 
         Parameters
@@ -448,7 +448,7 @@ class HeldOutMixin:
 
         Given the held-out rows, the coverage of new rows has a beta distribution (Vovk,
         "Conditional Validity of Inductive Conformal Predictors", ACML 2012); its quantiles are
-        Clopper-Pearson limits. A group counts as one row, since its rows may all be covered or not.
+        Clopper-Pearson limits. A group counts as one row, since its rows may be covered together.
         """
         covered = self._measured(coverage)[0]
         share, n_rows = self.held_out_mean(covered), self._calibration_counts().sum()
@@ -456,7 +456,7 @@ class HeldOutMixin:
         return (np.nan, np.nan) if np.isnan(share) else (float(lower[0]), float(upper[0]))
 
     def unmeasured_classes(self) -> pd.Series:
-        """Number of held-out rows of each class with too few, if there are enough in total."""
+        """Number of held-out rows of classes that have too few, if there are enough in total."""
         counts = self.held_out_["label"].value_counts().reindex(self.classes_, fill_value=0)
         return counts[(counts < FEWEST_OF_CLASS) & (counts.sum() >= ENOUGH_HELD)]
 
@@ -480,7 +480,7 @@ class HeldOutMixin:
         return measured
 
     def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
-        """Return intervals of `held_out_` as calibrated in `measured_coverage`, or NaN."""
+        """Return intervals of `held_out_`, calibrated as in `measured_coverage` (NaN likewise)."""
         check_coverage(coverage)
         self._require("regression", "intervals")
         limits = self._limits_of_others(coverage)
@@ -506,7 +506,7 @@ class HeldOutMixin:
         return np.full_like(limits, np.nan) if np.isinf(limits).any() else limits
 
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Coverage (0 or 1) of each held-out row, and its set size or interval width; or NaN."""
+        """Coverage (0 or 1) and set size or interval width of each held-out row, or NaN."""
         check_coverage(coverage)
         labels = self.held_out_["label"].to_numpy()
         if self.quantities_ is not None:

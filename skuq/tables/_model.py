@@ -199,16 +199,16 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             rows if the estimator was trained on `train`: on its own training rows, its quality
             would be overstated. Rows that are also in `train` are dropped.
         groups : str or array-like of shape (n_rows,), default=None
-            Column, which is not a feature, or values that rows of the same person, shop, ... share.
+            Name of a column (not a feature) or values, equal for rows of the same person, shop, ...
             Groups are kept together in all splits, and a held-out group counts as one row: coverage
             and p-values hold for rows of new groups, measured on groups of equal weight. An
             `id_column` whose ids have several different rows is used as `groups`.
         time : str or array-like of shape (n_rows,), default=None
-            Column, which stays a feature, or values of numbers or dates. The latest fifth of the
-            rows is held out, to measure how well the model predicts later rows.
+            Name of a column (which stays a feature) or values: numbers or dates. The latest fifth
+            of the rows is held out, to measure how well the model predicts later rows.
         sample_weight : str or array-like of shape (n_rows,), default=None
-            Column, which is not a feature, or weights >= 0, of which only ratios matter: a row of
-            weight 2 stands for twice as many rows. They apply to training, calibration and metrics.
+            Name of a column (not a feature) or weights >= 0, for training, calibration and metrics.
+            Only ratios matter: a row of weight 2 stands for twice as many rows as one of weight 1.
 
         Raises
         ------
@@ -363,14 +363,14 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             (pandas for an array), with its index. Lists in a cell are separated by "; ". Columns:
 
             - the id column, if there is one;
-            - ``prediction``, that of a given model itself, and for classification ``confidence``,
-              its probability (0 if the given model rejects the row);
+            - ``prediction`` (a given model's own) and, for classification, its probability
+              ``confidence`` (0 if the given model rejects the row);
             - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. For regression, these are
               variances in squared units of the target, and ``std`` is the square root of the total;
-            - ``conformal_p_value``, the share of rows at least as unusual, among the held-out rows
-              and the row itself: by the number of columns with an unseen value or a number far out
-              of range, and by the epistemic uncertainty, as in `skuq.OODDetector`. A share p of
-              rows from the training distribution is expected to have a p-value of p or less;
+            - ``conformal_p_value``: of the held-out rows and the row itself, the share that is at
+              least as unusual, by the number of columns with an unseen value or a number far out of
+              range, and by epistemic uncertainty, as in `skuq.OODDetector`. A share p of rows from
+              the training distribution is expected to have a p-value of p or less;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns with a category that no training row has, or with a missing number
               if the column has a number in every training row;
@@ -467,8 +467,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     def predict_quantiles(self, table: Any, levels: ArrayLike | None = None) -> FloatArray:
         """Predict quantiles of the target (regression only), without conformal calibration.
 
-        None means 25 levels from 0.005 to 0.995, which bound other levels. Returns quantiles in
-        units of the target, (n_rows, n_levels); NaN in rows that cannot be scored.
+        None means 25 levels from 0.005 to 0.995; other levels are clipped to this range. Returns
+        quantiles in units of the target, (n_rows, n_levels); NaN in rows that cannot be scored.
         """
         self._require("regression", "quantiles")
         wanted = LEVELS if levels is None else checked_levels(levels)
@@ -489,9 +489,9 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     def count(self, table: Any) -> pd.DataFrame:
         """Count special values by column; the counts of parts of a table can be added up.
 
-        Returns one row per column: ``rows`` that can be scored, their ``missing``, ``unseen`` and
-        ``out_of_range`` values, ``ranges``, cells such as "10 - 20", which are read as their
-        midpoint, and ``unread``, the cells because of which a row cannot be scored.
+        Returns one row per column with these numbers: ``rows`` that can be scored; their
+        ``missing``, ``unseen`` and ``out_of_range`` values; ``ranges``, such as "10 - 20", read as
+        their midpoint; and ``unread`` cells, because of which rows cannot be scored.
         """
         cleaned, unread = self._rows(as_frame(table, NEW))
         X = cleaned.without(unread)
@@ -653,7 +653,7 @@ def _reviews(found: dict[str, Any]) -> list[str]:
 
 
 def _refuse_large(cleaned: Cleaned, given: bool) -> None:
-    """Refuse columns with more than a few infinite numbers; any, if a given model gets them."""
+    """Refuse columns with more than a few infinite numbers, or with any for a given model."""
     for each in cleaned.cells:
         if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):
             raise TableError(

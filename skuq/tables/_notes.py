@@ -17,7 +17,7 @@ from skuq.tables._columns import Cells, place
 from skuq.tables._held_out import HeldOutMixin, fewest_held_out
 from skuq.tables._training import LABELS, Comparison
 
-# Of `panel_notes`: at most FEW_GROUPS values are categories.
+# For `panel_notes`: a column with at most FEW_GROUPS values has categories.
 FEW_GROUPS, MOST_PAIRS, COINCIDENCE, FAR_MORE = 20, 20_000, 1e-6, 100
 IDS_ARE_GROUPS = (
     "Ids of the column {} occur in several rows that differ. The rows of an id were kept together, "
@@ -25,8 +25,8 @@ IDS_ARE_GROUPS = (
 )
 MISTAKEN = 0.05  # probability of at least one false warning about a class
 SHOWN_CLASSES = 5
-PILED_UP = 0.25  # share of equal targets for which the coverage of the others is stated
-# A column is new if a larger share of at least FEWEST_ROWS rows has a new value in it.
+PILED_UP = 0.25  # if at least this share of targets is equal, the others' coverage is stated
+# A column is reported if a larger share of at least FEWEST_ROWS rows has a new value in it.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
 UNUSUAL, N_DEVIATIONS = 0.05, 3  # rows with a p-value up to this are called unusual
 # End of the name of a numeric column that was made from a date column.
@@ -49,7 +49,7 @@ def _listed(counts: pd.Series) -> str:
 
 
 def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
-    """Warn of a column with repeated values within which others are constant, beyond chance."""
+    """Warn if rows with equal values of a column also agree in other columns, beyond chance."""
     codes = {name: pd.factorize(X[name])[0] for name in X}
     agree = {n: float(((np.bincount(c + 1) / max(1, len(c))) ** 2).sum()) for n, c in codes.items()}
     found: dict[str, list[str]] = {}
@@ -75,10 +75,10 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
         return _notes_on_alike(codes, agree) if time is None else []
     parameter = "time" if name in dates else "groups"
     return [
-        f"Column {shown(name)} has {codes[name].max() + 1} values in {len(X)} rows, and in rows of "
-        f"the same value {counted(len(found[name]), 'other column')} "
-        f"({', '.join(map(shown, found[name][:3]))}) never differ. If new rows have other values "
-        f"of {shown(name)}, all measured quality is too good: pass `{parameter}={name!r}`."
+        f"Column {shown(name)} has {codes[name].max() + 1} values in {len(X)} rows. Rows with the "
+        f"same value always agree in {counted(len(found[name]), 'other column')} "
+        f"({', '.join(map(shown, found[name][:3]))}). If new rows have other values of "
+        f"{shown(name)}, all measured quality is overstated: pass `{parameter}={name!r}`."
     ]
 
 
@@ -96,8 +96,8 @@ def _notes_on_alike(codes: Mapping[Any, IntArray], agree: Mapping[Any, float]) -
         if beyond and len(counts) > FEW_GROUPS and n_alike > n_rows / 2:
             return [
                 f"{n_alike} of {n_rows} rows agree with another row in all columns but "
-                f"{shown(name)}. If new rows agree with none of these, all measured quality is too "
-                "good: give rows that agree a common value in a column, and pass it as `groups`."
+                f"{shown(name)}. If new rows agree with none of these, all measured quality is "
+                "overstated: add a column with one value for rows that agree, as `groups`."
             ]
     return []
 
@@ -205,7 +205,7 @@ def table_notes(counts: pd.DataFrame, *, measured_later: bool = False) -> list[s
 
 
 def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = False) -> list[str]:
-    """Advise to leave out columns, clean ones or dates, whose values are nearly always new."""
+    """Advise to leave out columns, including dates, whose values are nearly always new."""
     if n_rows < FEWEST_ROWS:
         return []
     names = [str(name) for name in counts.index[counts > NEARLY_ALL * n_rows]]
@@ -215,8 +215,8 @@ def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = Fa
         return []
     dates = [name for name in columns if name not in names and not measured_later]
     later = [
-        f"The stated coverage was not measured on later rows, as in this table; to measure it on "
-        f"the latest training rows, pass `time={name!r}`."
+        f"The stated coverage was not measured on later rows, such as those of this table; to "
+        f"measure it on the latest training rows, pass `time={name!r}`."
         for name in dates[:1]
     ]
     return [
@@ -253,15 +253,15 @@ def guessing_note(model: HeldOutMixin) -> str:
 
 
 def quality_warnings(model: HeldOutMixin, coverage: float) -> list[str]:
-    """Warn of drift, and of classes or quantities that are found or covered far too rarely."""
+    """Warn of drift, and of classes or quantities that are predicted or covered too rarely."""
     found = (_piled_up_notes if model.classes_ is None else _weak_classes)(model, coverage)
     if "time" not in model.held_out_ or not model.coverage_limits(coverage)[1] < coverage:
         return found
     return [
-        f"The rows change with time: limits of {coverage:.4g} from the earlier half of "
-        f"{model.measured_rows_} cover {model.measured_coverage(coverage)[0]:.1%} of the later "
-        "half. Expect at most as much for new rows, p-values of which may be too small as well; "
-        "train again as soon as there are new labels.",
+        f"The rows change with time: with limits from the earlier half of {model.measured_rows_}, "
+        f"the coverage of the later half is {model.measured_coverage(coverage)[0]:.1%} instead of "
+        f"{100 * coverage:.4g}%. Expect no more for new rows; their p-values may be too small. "
+        "Train again as soon as there are new labels.",
         *found,
     ]
 
@@ -302,7 +302,7 @@ def _weak_classes(model: HeldOutMixin, coverage: float) -> list[str]:
 
 
 def _piled_up_notes(model: HeldOutMixin, coverage: float) -> list[str]:
-    """State the coverage of the other held-out rows if many targets are equal, such as 0."""
+    """If many held-out targets equal one value, such as 0, state the coverage of the others."""
     label = model.held_out_["label"].to_numpy()
     values, counts = np.unique(label, return_counts=True)
     lower, upper = model.measured_intervals(coverage)
@@ -367,7 +367,7 @@ def unusual_note(n_unusual: int, n_rows: int, model: HeldOutMixin) -> str:
     deviation = (UNUSUAL * (1 - UNUSUAL) * (1 / max(1, n_rows) + 1 / n_held)) ** 0.5
     if share > UNUSUAL + N_DEVIATIONS * deviation:
         return text + (
-            f" This is more than the {UNUSUAL:.0%} expected, beyond chance: these rows are "
-            "distributed unlike the training rows, and the stated coverage may not hold."
+            f" About {UNUSUAL:.0%} were expected, and chance does not explain the excess: the rows "
+            "are distributed unlike the training rows, and the stated coverage may not hold."
         )
     return text + f" About {UNUSUAL:.0%} would be expected of rows like the training rows."

@@ -1,4 +1,4 @@
-"""Saving and loading: table models in folders, and estimators of others in files.
+"""Saving and loading of table models, in folders, and of other packages' estimators, in files.
 
 Without `trust`, a file can only create objects of listed types, and skops creates none before it
 has checked all of them. This runs no code of the file. A forged file can still crash the process,
@@ -156,7 +156,7 @@ def _skops() -> Any:
 class _NotImported(MetaPathFinder):
     """Context manager that makes the import of certain packages fail in this thread.
 
-    To list all estimators, skops would import their adapters in scikit-learn, for seconds.
+    skops would otherwise import scikit-learn's adapters of these packages, which takes seconds.
     """
 
     def __init__(self, *packages: str) -> None:
@@ -174,7 +174,7 @@ class _NotImported(MetaPathFinder):
 
 
 def _kept(model: Any, *, only_predicts: bool) -> Any:
-    """Copy of the model without its callback and index, and what predictions do not need."""
+    """Copy of the model without its callback, its index, and parts not needed to predict."""
     model = copy(model)
     model.progress, model.held_out_ = None, model.held_out_.reset_index(drop=True)
     if only_predicts:

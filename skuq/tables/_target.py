@@ -25,7 +25,7 @@ from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 TARGET = "target"  # column name of a target passed as values without a name
 TOTAL = re.compile(r"(grand |sub)?(totals?|sum|summe|gesamt)( .*)?:?", re.IGNORECASE)
 MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
-OFTEN = 10  # with as many rows per distinct integer, it is doubtful that these are quantities
+OFTEN = 10  # with this many rows per distinct integer, it is doubtful that these are quantities
 SKEWED = 1.0  # smallest skewness for which other scales are tried
 SMALLEST_GAIN = 0.01  # relative improvement of the interval score needed to change the scale
 # The smallest or largest target is a bound if this share, and this number, of the rows have it.
@@ -345,7 +345,7 @@ class Quantities:
         return cls(scale, noise)
 
     def predict(self, estimator: Any, inputs: Any, *, held_out: bool = False) -> Forecast:
-        """Predict rows; `held_out` rows get out-of-bag noise, as the noise was learnt from them."""
+        """Predict rows; `held_out` rows, from which the noise was learnt, get out-of-bag noise."""
         predicted = np.asarray(estimator.predict(inputs), np.float64)
         own = None
         if hasattr(estimator, "predict_model_std"):
@@ -377,7 +377,7 @@ class Quantities:
     def _noise_quantiles(
         self, estimator: Any, inputs: Any, predicted: FloatArray, held_out: bool
     ) -> FloatArray:
-        """Quantiles of the target given the noise alone; (n_rows, n_levels)."""
+        """Quantiles of the target that follow from the noise alone; (n_rows, n_levels)."""
         if self.noise is None:
             options: dict[str, Any] = {}
             if hasattr(estimator, "predict_model_std"):

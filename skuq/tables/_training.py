@@ -61,7 +61,7 @@ class Learner(BaseEstimator):
     numbers: Sequence[str] = ()
     regression: bool = False
     seed: int = 0
-    # Whether random rows may stop the training and encode texts of others: no groups share them.
+    # Whether there are no groups: random rows may then stop training, and encode other rows' texts.
     independent: bool = True
 
     def encoded(self, X: pd.DataFrame, y: NDArray[Any]) -> tuple[Encoder, FloatArray]:
@@ -310,7 +310,7 @@ class Folds:
 
 
 def checked_task(estimator: Any, task: str, column: pd.Series) -> bool:
-    """Whether an estimator or learner is to learn a regression of a target."""
+    """Whether the task of an estimator or learner is regression."""
     if isinstance(estimator, str):
         if estimator not in ("auto", *LABELS):
             names = ", ".join(map(repr, ("auto", *LABELS)))
@@ -436,7 +436,7 @@ def trained(
                 else _pool_inputs(encoder, X, known, make_pool(X, random_state=seed), seed)
             )
     with table_errors(name, X), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="A sampler")  # one of the notes says it
+        warnings.filterwarnings("ignore", message="A sampler")  # a note says the same
         estimator.fit(known, y, **{n: e for n, e in options.items() if n not in lacking})
     return Trained(encoder, estimator, name, comparison, scale)
 
@@ -446,8 +446,8 @@ def _pool_inputs(
 ) -> FloatArray:
     """Encode a pool like the training rows.
 
-    A training row has the target means of other folds. Pool rows get the means of random training
-    rows of the same category: by means of all rows, each learner could tell them apart.
+    The target means of a training row are those of other folds. A pool row gets the means of a
+    random training row of its category: by means over all rows, learners could recognise the pool.
     """
     random, found, plain = (
         np.random.default_rng(seed),

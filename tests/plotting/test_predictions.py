@@ -149,7 +149,7 @@ def test_intervals_are_sorted_by_width_with_the_values_they_hold():
     assert display.inside.mean() == inside.mean()
     assert legend_texts(display) == [
         f"interval (mean width {np.mean(upper - lower):.3g})",
-        f"inside: {inside.mean():.1%} (85% asked)",
+        f"inside: {inside.mean():.1%}; nominal 85%",
         f"outside: {(~inside).sum()} of 400",
     ]
     held, missed = (points.get_offsets().data for points in display.ax_.collections[-2:])
@@ -199,7 +199,7 @@ def test_groups_that_differ_from_what_was_asked_are_marked():
     assert off[-1]
     assert display.ax_.get_xlabel() == "prediction (EUR)"
     honest = CoverageBySizeDisplay.from_predictions(Y, MEAN - 1.645 * STD, MEAN + 1.645 * STD)
-    assert legend_texts(honest) == ["90% asked", "group of 40 rows"]
+    assert legend_texts(honest) == ["nominal 90%", "group of 40 rows"]
     below = np.full(400, -np.inf)  # open intervals have a coverage, although they have no middle
     display = CoverageBySizeDisplay(Y, below, MEAN, MEAN, coverage=0.5)
     assert np.average(display.covered, weights=display.count) == pytest.approx((Y <= MEAN).mean())
