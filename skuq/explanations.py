@@ -262,8 +262,8 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
     """Attribute the epistemic uncertainty of inputs to their columns, or to the words of texts.
 
     Values of some training rows replace one column at a time, or words of some training texts one
-    word at a time. Its contribution is the mean decrease in epistemic uncertainty: 0 for a column
-    that the model does not use.
+    word. The contribution of a column or word is the mean decrease in epistemic uncertainty: 0 for
+    a column that the model does not use.
 
     Parameters
     ----------

@@ -22,7 +22,7 @@ from typing import Any
 def shown(value: object, length: int | None = 300) -> str:
     """One line of at most `length` characters for a value that others chose.
 
-    Control and directional characters are escaped; they could make it look like a verdict of skuq.
+    Control and directional characters are escaped: with them, a value could imitate a verdict.
     """
     text = str(value)
     text = text if length is None or len(text) <= length else f"{text[:length]}..."

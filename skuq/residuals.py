@@ -47,8 +47,8 @@ _COMPUTED: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 class ResidualForest:
     """Quantile regression forest of residuals.
 
-    Training rows are sorted by `residuals`. Each has a `weight`, `leaves` (n_rows, n_trees), which
-    are numbered over all trees, and a flag for each tree, whether the row is `in_bag`. `rows` are
+    Training rows are sorted by `residuals`. Each has a `weight`, its `leaves` (n_rows, n_trees),
+    numbered over all trees, and `in_bag`: whether it is in the bag of each tree. `rows` are
     positions in the arguments of `fit`, and `codes` are groups.
     """
 

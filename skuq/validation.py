@@ -46,7 +46,7 @@ def check_n_bins(n_bins: Any) -> None:
 
 
 def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
-    """scikit-learn's function, with clear errors for repeated columns, dates, missing labels."""
+    """scikit-learn's function, with errors on repeated columns, dates and missing labels."""
     columns = [] if isinstance(X, np.ndarray) else list(getattr(X, "columns", ()))
     if twice := [name for name in columns if columns.count(name) > 1]:
         raise ValueError(f"`X` has more than one column named {twice[0]!r}; rename or drop one.")

@@ -96,7 +96,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
     if is_instance_of(estimator, *FIXED):
-        # Around a fitted model, a threshold can predict before `fit`, which sets `estimator_`.
+        # A threshold around a fitted model can predict before `fit`, which sets `estimator_`.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
     if _is_wrapper(estimator):
         check_is_fitted(estimator)
@@ -202,7 +202,7 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
 
 
 def copied(estimator: Any) -> Any:
-    """Deep copy, or the object itself (skuq only calls it) if it holds a connection, say."""
+    """Deep copy; or the object itself if it cannot be copied, such as one with a connection."""
     try:
         return deepcopy(estimator)
     except Exception:  # objects that cannot be copied may raise any error

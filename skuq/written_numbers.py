@@ -167,7 +167,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
 
 
 def common_mark(columns: Iterable[pd.Series]) -> str:
-    """Decimal mark that columns of text require; "" if no column requires one, or they differ."""
+    """Decimal mark that columns of text require; "" if none does, or if they disagree."""
     marks = set()
     for column in columns:
         texts = texts_of(column.dropna())[0]

@@ -57,10 +57,10 @@ def conditions_of(X: Any, seed: int = SEED) -> Conditions:
     """Create conditions on each column of a table, without using the labels.
 
     Numeric columns are split at quantiles (fewer in wide tables). There is also one condition for
-    each value of a numeric column with few values, for each frequent string or boolean (per column,
-    at most 200 divided by the number of columns, or 20), and for missing values. Arrays of more
-    than two dimensions are flattened. Of more than 250,000 samples or 10 million values, only a
-    random subset of the samples is used, which depends on `seed`.
+    each value of a numeric column with few values, for each frequent string or boolean (at most
+    max(20, 200 / n_columns) per column), and for missing values. Arrays of more than two dimensions
+    are flattened. If there are more than 250,000 samples or 10 million values, a random subset of
+    the samples is used, which depends on `seed`.
     """
     table: Any = X.tocsr() if issparse(X) else _table(X)
     if table is None or table.shape[1] > MAX_COLUMNS:

@@ -117,9 +117,9 @@ def search_regions(
     labels (Kulldorff 1997), which accounts for using the same samples to find a region and to test
     it. Small boosted trees (Friedman 2002) also learn regions of up to four conditions, from one
     half of the samples. Only the other half tests these (exact binomial, Bonferroni), with a share
-    `LEARNED` of the error probability, and their counts refer to it. A hash of `random_state` and
-    of which predictions are right selects the halves, and the samples of a table that is too large:
-    nobody who does not know the labels can choose them.
+    `LEARNED` of the error probability, and their counts refer to this half. The halves, and the
+    samples of a table that is too large, are selected by a hash of `random_state` and of the right
+    and wrong predictions: nobody who does not know the labels can choose them.
     """
     seed = search_seed(predictions, random_state)
     conditions = checked_conditions(X, len(predictions.confidence), seed)

@@ -32,12 +32,12 @@ MARKS = {"groups": "(groups)", "time": "(time)", "sample_weight": "(weight)"}
 FEWEST_GROUPS = 25  # about this many are held out, or a third of the groups if that is less
 N_PARTS = 50  # parts of the held-out rows or groups; each is calibrated on the others
 TAIL = 0.025  # probability that the coverage of new rows is below its lower limit
-# Age, in rows, at which a calibration row counts half, or as a share of the rows if that is more.
+# Age at which a calibration row counts half: a number of rows, or a share of them if that is more.
 HALF_LIFE, HALF_LIFE_SHARE = 20, 0.1
 MAX_HELD_OUT = 2000  # rows held out for calibration, or a fifth of the table if that is less
-# Equal rows count as duplicates only if there are OFTEN times more pairs of them than with
-# independent columns, and if at least this share of the rows is distinct, or, with independent
-# columns, a row would equal another one with probability at most RARELY.
+# Equal rows count as duplicates if pairs of them are OFTEN times as frequent as with independent
+# columns. In addition, this share of the rows must be distinct, or, with independent columns, the
+# probability that a row equals another one must be at most RARELY.
 FEWEST_DIFFERENT, OFTEN, RARELY = 0.25, 3, 0.01
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
 # A model's loss is suspicious up to the share SURE of the loss of guessing. One column then leaks a
@@ -376,7 +376,7 @@ class HeldOutMixin:
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Return the log losses in nats (or mean squared errors) of model and guessing."""
+        """Return the held-out log losses in nats (or mean squared errors) of model and guessing."""
         label = self.held_out_["label"]
         if self.classes_ is None:
             error = self.held_out_mean((label - self.held_out_[PREDICTION]) ** 2)
@@ -480,7 +480,7 @@ class HeldOutMixin:
         return measured
 
     def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
-        """Return intervals of `held_out_`, calibrated as in `measured_coverage` (NaN likewise)."""
+        """Return intervals of `held_out_`, calibrated as in `measured_coverage`; NaN if not."""
         check_coverage(coverage)
         self._require("regression", "intervals")
         limits = self._limits_of_others(coverage)

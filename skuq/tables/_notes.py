@@ -97,7 +97,7 @@ def _notes_on_alike(codes: Mapping[Any, IntArray], agree: Mapping[Any, float]) -
             return [
                 f"{n_alike} of {n_rows} rows agree with another row in all columns but "
                 f"{shown(name)}. If new rows agree with none of these, all measured quality is "
-                "overstated: add a column with one value for rows that agree, as `groups`."
+                "overstated: pass `groups`, a column that is equal for rows that agree."
             ]
     return []
 
