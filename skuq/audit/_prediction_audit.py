@@ -155,7 +155,7 @@ def warn_of_copies(predictions: TopLabelPredictions, groups: Any) -> None:
 
 
 def clustered(weight: Any, codes: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Weights with which a group counts as one sample, and their shares of its squared weight.
+    """Weights with which a group counts as one sample, and shares of the group's squared weight.
 
     For any dependence within groups, the variance of a weighted sum is at most that of independent
     samples whose squared weights add up to the sum of these shares.

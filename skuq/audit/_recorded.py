@@ -510,8 +510,8 @@ def _note_on_decisions(chunk: _Chunk, classes: list[str]) -> str:
     if not other.any() or not {*texts} <= {*classes}:
         return ""
     return (
-        f"The column {PREDICTION!r} is not always the most probable class, whose confidence is "
-        f"audited: first in {_row(chunk.start + int(other.argmax()))}."
+        "Audited is the confidence of the most probable class, from which column "
+        f"{PREDICTION!r} differs, first in {_row(chunk.start + int(other.argmax()))}."
     )
 
 

@@ -21,8 +21,8 @@ MAX_LENGTH = 10  # maximum number of bins in a run, which limits the work for ma
 # Mirage makes confidence too low, so the test for underconfidence receives most of the permitted
 # error probability.
 SHARES = {1: 0.8, -1: 0.2}
-# Share of the permitted error probability that belongs to all samples, even if no group is named
-# and no region searched. Useless groups can therefore not turn a failed audit into a passed one.
+# Share of the permitted error probability that belongs to all samples, even if no groups are named
+# and no regions searched: naming useless groups cannot turn a failed audit into a passed one.
 ALL_SAMPLES = 0.5
 Direction = Literal["underconfident", "overconfident"]
 DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  # by sign of the gap

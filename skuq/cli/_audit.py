@@ -68,7 +68,7 @@ SMALL_SHARE = click.FloatRange(0, 1)
     "--features", "Columns in which to search for regions of wrong confidence, separated by commas."
 )
 @option("--weights", "Column with weights of the rows: frequencies, or survey weights.")
-@option("--weights-are", "Meaning of whole --weights.", click.Choice(["counts", "survey"]))
+@option("--weights-are", "Meaning of whole-number --weights.", click.Choice(["counts", "survey"]))
 @option("--clusters", "Column whose equal values mark dependent rows, which count as one sample.")
 @option(
     "--region-tolerance",

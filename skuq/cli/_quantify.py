@@ -43,8 +43,8 @@ OF_TRAINING = [
 @option("--id id_column", "Column that identifies rows; copied, not a feature.")
 @option(
     "--groups",
-    "Column that rows of the same person, shop, ... share; not a feature. Quality, coverage and "
-    "p-values then hold for new groups.",
+    "Column with one value for all rows of the same person, shop, ...; not a feature. Quality, "
+    "coverage and p-values then hold for new groups.",
 )
 @option("--time", "Column of dates or numbers: quality is measured on the latest fifth of rows.")
 @option("--weights", "Column with weights of the rows, of which only ratios matter; not a feature.")

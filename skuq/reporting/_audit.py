@@ -401,7 +401,7 @@ def _unbroken(text: str) -> str:
 
 
 def _both(row: Row, names: Iterable[str]) -> str:
-    """Detectable differences (accuracy minus confidence) if confidence is too low and too high."""
+    """Detectable accuracy minus confidence, for confidence that is too low or too high."""
     low, high = (row[name] for name in names)
     return _unbroken(f"{_or_missing(low, 1)} or {_or_missing(high, -1)}")
 
@@ -576,7 +576,7 @@ def _would_find(data: Figures) -> str:
 
 
 def _undetectable(filled: list[Row]) -> dict[str, list[str]]:
-    """Bins in which no deviation is detectable, by its direction; "wrong" if in both."""
+    """Bins without a detectable deviation in each direction; "wrong": the same in both."""
     unseen = {
         way: [f"{bin_range(r)} ({amount(r['count'])})" for r in filled if r[name] is None]
         for way, name in WAYS.items()

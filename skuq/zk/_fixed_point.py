@@ -132,8 +132,8 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
     """Largest absolute value that the circuit splits into digits, over all accepted inputs.
 
     These values are the sums of each layer; ``2 x + 1`` for differences x <= 0 of ordered logits;
-    divisor and quotient of the logits before exp; errors of the reciprocal of a sum of at most C
-    powers, each at most `ONE`, and their differences; and twice a confidence minus an edge.
+    divisor and quotient of the logits before exp; errors (and their differences) of the reciprocal
+    of a sum of at most C powers, each at most `ONE`; and ``2 c - edge`` for confidences c.
     """
     low, high = -limits.astype(object), limits.astype(object)
     largest = 0
