@@ -21,7 +21,6 @@ import skuq
 from skuq import QUAMClassifier
 from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool, make_token_pool
 from skuq.quam._pools import SEEN
-from skuq.validation import to_dense
 
 IMAGE_KINDS = ["moved", "warped", "halves", "overlaid", "erased", "inverted", "patches", "noise"]
 
@@ -48,7 +47,7 @@ EMBEDDINGS /= np.linalg.norm(EMBEDDINGS, axis=1, keepdims=True)
 def test_crossed_and_shuffled_rows_take_each_column_from_one_of_some_rows(kind, form):
     X = np.arange(200.0).reshape(20, 10)  # each number tells its row
     with patch("skuq.quam._pools._CELLS_AT_ONCE", 70):  # sparse rows are made some at a time
-        made = to_dense(make_pool(form(X), kinds=[kind], n_inputs=100, random_state=0))
+        made = csr_matrix(make_pool(form(X), kinds=[kind], n_inputs=100, random_state=0)).toarray()
     np.testing.assert_array_equal(made % 10, np.tile(np.arange(10), (100, 1)))
     n_rows = [len(set(row)) for row in (made // 10).tolist()]
     assert set(n_rows) == {2} if kind == "crossed" else np.mean(n_rows) > 6
@@ -329,11 +328,9 @@ def test_sparse_pools_equal_dense_ones(dtype, form, norm):
     random = np.random.default_rng(0)
     X = np.where(random.random((60, 8)) < 0.4, random.integers(-9, 9, (60, 8)), 0).astype(dtype)
     X[:, 0] = np.minimum(np.abs(X[:, 0]), 1)  # an indicator
-    if norm:
-        X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9)
+    X = X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-9) if norm else X
     X[:9, 1] = X[:40, 2] = np.nan if dtype is float else 0
-    rows = np.insert(X, 3, 0, axis=1)  # a column without values
-    made = make_pool(form(rows), categories=[5], random_state=0)
+    made = make_pool(form(np.insert(X, 3, 0, axis=1)), categories=[5], random_state=0)
     expected = make_pool(X, categories=[4], random_state=0)
     np.testing.assert_array_equal(made.toarray(), np.insert(expected, 3, 0, axis=1))
     assert made.tocsr().indices.dtype == np.int32  # trees refuse others
