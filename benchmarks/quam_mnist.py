@@ -21,9 +21,10 @@ batches that are half OOD. "sg-mcmc" is one chain of cyclical Hamiltonian Monte 
 each a pass over the training images, with four models each. Batches with small shares are repeated
 until a hundred OOD images have been scored. "quam-pointwise" searches for each image separately, at
 .7 seconds each, "quam-pointwise-equal" likewise with equal effort, steps that shrink and the
-default temperature, and "quam-quadratic" in closed form; these run only on request. ``mean_rank``
-is over runs, data sets and shares, without quam-pool-NAME; ``n`` is the number of values in a mean.
-With ``--out`` the result for each base model is stored.
+default temperature, "quam-quadratic" in closed form, and "mola" is a mixture of "laplace" around
+each of the ten networks; these run only on request. ``mean_rank`` is over runs, data sets and
+shares, without quam-pool-NAME; ``n`` is the number of values in a mean. With ``--out`` the result
+for each base model is stored.
 
 At share 0 the batch has no OOD images: ``false_alarms`` is the share of the batch whose score
 exceeds the 95 % quantile of held-out images, which are from MNIST's training set but not from the
@@ -41,13 +42,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.stats import entropy
+from sklearn.base import BaseEstimator
 from sklearn.frozen import FrozenEstimator
 
 from benchmarks.data_files import load_npz
 from benchmarks.evidential_methods import LogitUncertainty
 from benchmarks.harness import finish, kept_run, parser, record, set_threads
 from benchmarks.lenets import Images, in_linear_layers, load_images, networks, sequential
-from skuq import QUAMClassifier
+from skuq import QUAMClassifier, Uncertainty, UncertaintyMixin
 from skuq.baselines import (
     DeepEnsembleClassifier,
     FeatureDistanceClassifier,
@@ -70,6 +73,7 @@ METHODS = (
     "laplace",
     "sg-mcmc",
 )
+ON_REQUEST = ("quam-pointwise", "quam-pointwise-equal", "quam-quadratic", "mola")
 AUROC = r"auroc(_share_.*)?"
 FEWEST_OOD = 100  # minimum number of OOD images for a reliable AUROC
 CELL = ["run", "dataset", "share", "repeat"]
@@ -83,6 +87,28 @@ POINTWISE = PointwiseSearch(
 )
 # Cyclical SG-HMC (Zhang et al., ICLR 2020), as in the paper's comparison.
 CYCLES = {"n_chains": 1, "n_cycles": 5, "n_samples": 20, "train_batch_size": 128}
+
+
+class LaplaceMixture(UncertaintyMixin, BaseEstimator):
+    """Mixture of Laplace approximations around fitted networks (Eschenhagen et al., 2021)."""
+
+    def __init__(self, nets: list, random_state: int):
+        self.nets = nets
+        self.random_state = random_state
+
+    def fit(self, X, y):
+        given = (LaplaceClassifier(FrozenEstimator(net)) for net in self.nets)
+        self.members_ = [
+            each.set_params(random_state=self.random_state + k).fit(X, y)
+            for k, each in enumerate(given)
+        ]
+        return self
+
+    def predict_uncertainty(self, X):
+        proba = np.mean([each.predict_proba(X) for each in self.members_], axis=0)
+        parts = [each.predict_uncertainty(X).aleatoric for each in self.members_]
+        aleatoric = np.mean(parts, axis=0)
+        return Uncertainty.from_parts(aleatoric, entropy(proba, axis=1) - aleatoric)
 
 
 def make(method: str, nets: list, seed: int, setting: str = "expected"):
@@ -109,6 +135,7 @@ def make(method: str, nets: list, seed: int, setting: str = "expected"):
         "neighbours": lambda: FeatureDistanceClassifier(given),
         "mc-dropout": lambda: MCDropoutClassifier(given, **sampled),
         "laplace": lambda: LaplaceClassifier(given, **sampled),
+        "mola": lambda: LaplaceMixture(nets, seed),
         "sg-mcmc": lambda: SGMCMCClassifier(given, **CYCLES, **sampled),
     }
     return makers[method]()
@@ -263,7 +290,7 @@ def main() -> None:
         "--methods",
         nargs="+",
         default=METHODS,
-        choices=[*METHODS, "quam-pointwise", "quam-pointwise-equal", "quam-quadratic"],
+        choices=[*METHODS, *ON_REQUEST],
     )
     args = arguments.parse_args()
     set_threads(args)
