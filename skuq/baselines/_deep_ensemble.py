@@ -32,7 +32,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     Parameters
     ----------
     estimator : object, default=None
-        The model of which the members are clones: any classifier with `predict_proba`, or a node
+        The model that is cloned for each member: any classifier with `predict_proba`, or a node
         classifier. None is the default network. Every `random_state` in it is replaced. The module
         of a skorch net should be a class: clones of an instance all start from its weights. If
         training is not random, so that a clone predicts as an earlier member does, the clone is

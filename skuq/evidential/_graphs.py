@@ -278,7 +278,7 @@ def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
 
 
 def _is_undirected(matrix: Any) -> bool:
-    """Whether a CSR matrix can be used unchanged: symmetric, no self-loops, zeros or duplicates.
+    """Whether a CSR matrix can be used unchanged: symmetric, and no self-loop, zero or duplicate.
 
     For a large graph, building a new matrix would need several times its memory.
     """

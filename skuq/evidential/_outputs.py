@@ -92,7 +92,7 @@ def labelled_nodes(
     *,
     known_classes: NDArray[Any] | None = None,
 ) -> LabelledData:
-    """Validate the arguments of `fit`; `known_classes` are those of a trained model."""
+    """Validate the arguments of `fit`; `known_classes` are the classes of a trained model."""
     ids, labels = _checked_pair(graph, X, y)
     check_several_classes(labels)
     classes = np.unique(labels if known_classes is None else np.append(labels, known_classes))

@@ -65,15 +65,15 @@ default="auto"
     measure : {"vacuity", "information"}, default="vacuity"
         "vacuity": the aleatoric part is 1 minus the largest expected probability, and the epistemic
         part is the vacuity ``C / alpha_0`` (Eq. 6 and 7); the total, their sum, is a score and not
-        a probability. "information", in nats: expected entropy, mutual information between the
-        class and the class probabilities, and entropy of the expected probabilities.
+        a probability. "information", in nats: expected entropy (aleatoric), mutual information of
+        class and probabilities (epistemic), and entropy of the expected probabilities (total).
     batches : NodeBatches, default=None
         With a graph and your own network: evaluate it on batches of nodes. None: in one pass.
     learning_rate, max_epochs : float and int, default=0.03 and 200
         Learning rate of Adam, and maximum number of epochs, each of one pass over all samples.
     patience : int, default=20
-        With validation data: number of epochs without an improvement of the validation loss after
-        which training stops. The weights of the best epoch are kept.
+        With validation data: training stops after this number of epochs without an improvement of
+        the validation loss. The weights of the best epoch are kept.
     callbacks : list, default=None
         Further skorch callbacks.
     device : str, default="auto"

@@ -263,8 +263,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
             True labels: a point is safe if its whole region is classified correctly. None uses
             the predicted labels (Definition 2).
         delta : float, default=None
-            If given, decide whether any class probability changes by more than `delta`
-            (Definition 1, with the maximum norm); `y` is then not used, and rejected.
+            If set, decide whether any class probability changes by more than `delta` (Definition 1,
+            with the maximum norm); `y` is then rejected.
         tol : float, default=1e-4
             A point is "undecided" if the bounds on its margin differ in sign and are at most `tol`
             apart, or if a limit of the search is reached.

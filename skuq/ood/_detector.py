@@ -62,9 +62,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     scores : "auto" or list of str or callable, default="auto"
         Scores to combine. "auto" uses all scores that apply to the model and the inputs:
 
-        - "neighbors": mean distance to the ten nearest training inputs: the inputs of a learner or,
-          in a network, of the first layer that receives one vector per sample. Those of tables are
-          standardised; others are scaled to unit length or standardised, depending on which
+        - "neighbors": mean distance to the ten nearest training inputs, measured on the inputs of a
+          learner or, in a network, of the first layer that receives one vector per sample. Tables
+          are standardised; other vectors are standardised or scaled to unit length, whichever lets
           neighbours predict the labels better.
         - "epistemic": epistemic uncertainty of a skuq estimator.
         - For embeddings, learned or of at least 32 features: "entropy" and "energy" of a
@@ -192,8 +192,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If `y` is missing, a score does not apply to the model or the inputs, or the model was
-            trained on held-out nodes.
+            If `y` is missing, if a score does not apply to the model or the inputs, or if the model
+            was trained on held-out nodes.
 
         Warns
         -----
@@ -267,9 +267,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def p_values(self, X: Any) -> FloatArray:
         """Compute conformal p-values in (0, 1], (n_samples,), which are small for unusual inputs.
 
-        A p-value is the fraction, among the held-out inputs and the input itself, that is at least
-        as unusual as the input. Among inputs with the distribution of the held-out inputs, at most
-        a fraction p is expected to have a p-value of p or less.
+        A p-value is the fraction of inputs, among the held-out inputs and the input itself, that
+        are at least as unusual as the input. Among inputs with the distribution of the held-out
+        inputs, at most a fraction p is expected to have a p-value of p or less.
         """
         check_is_fitted(self)
         return self._combination.p_values(self._scores_of(X))

@@ -213,7 +213,7 @@ class Curvature(HeldOnDevice):
     units: tuple[float, ...]
 
     def roots(self, uses: Sequence[Use]) -> Tensor:
-        """R, (n_rows, n_outputs, n), of the covariance R R' of the outputs of each row."""
+        """Factor R, (n_rows, n_outputs, n), of the covariance R R' of each row's outputs."""
         return torch.cat([*self._roots(self._in_units(uses))], 2)
 
     def changes(self, uses: Sequence[Use], g: Tensor) -> list[Tensor]:

@@ -43,7 +43,7 @@ _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
 class Schedule(NamedTuple):
-    """Weight c of the penalty, and step size relative to the weights' size, in each step."""
+    """For each step: weight c of the penalty, and step size relative to the size of the weights."""
 
     penalties: tuple[float, ...]
     learning_rates: tuple[float, ...]

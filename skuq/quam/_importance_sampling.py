@@ -368,7 +368,7 @@ class Visited(NamedTuple):
         return AdversarialRegressors(*(as_numpy(part).squeeze(-1) for part in parts))
 
     def weighted(self, sampling: ImportanceSampling) -> tuple[Gaussians, Any]:
-        """Models that enter the estimate and their weights, (n_points, n_models)."""
+        """Models that enter the estimate, and their weights, (n_points, n_models)."""
         kept = self.best(sampling.gamma)[0] if sampling.mixture == "dirac" else self
         models = [part.reshape(len(part), -1) for part in kept.models]
         if sampling.by_search:

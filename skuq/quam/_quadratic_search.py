@@ -94,7 +94,7 @@ class QuadraticSearch(NetworkSearch):
         "exact": the generalised Gauss-Newton matrix of all searched weights. "kronecker": a
         Kronecker product for each layer. "auto": "exact" if this takes about a second or less.
     refine_steps : int, default=0
-        Number of gradient steps on the true training loss that start at each solution. Use it if
+        Number of gradient steps, on the true training loss, from each solution. Use it if
         `check_search` shows that the approximation is poor; each step costs as much as a step of a
         `PointwiseSearch`.
 

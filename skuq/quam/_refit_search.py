@@ -293,7 +293,7 @@ def refit_on_pool(
 def _refit_on_bins(
     model: LearnerModel, X: Any, y: NDArray[Any], weight: FloatArray, *, seed: int
 ) -> LearnerModel:
-    """Refit boosted trees on the numbers of their bins, faster than on `X`; then set the edges."""
+    """Refit boosted trees on bin numbers, which is faster than on `X`; then set the edges."""
     trees, rows = clone(model.estimator), np.arange(len(y))
     if trees.early_stopping and trees.validation_fraction is not None:
         # Rows for early stopping, drawn as in scikit-learn, do not affect the edges.

@@ -152,7 +152,7 @@ class Classification:
         return plausible_range(given, outputs.models, gamma)
 
     def class_costs(self, outputs: Outputs, total_weight: float) -> tuple[FloatArray]:
-        """Loss of the training data plus one input of each class, at its minimum over models."""
+        """Smallest loss, over models, of the training data plus one input of each class."""
         found = -as_numpy(log_softmax(outputs.models.outputs))
         found += total_weight * as_numpy(outputs.models.excess_loss)[..., None].clip(0)
         given = -as_numpy(log_softmax(outputs.reference))
@@ -235,7 +235,7 @@ class Problem:
 
 
 class Setup(NamedTuple):
-    """Losses of the model in nats, (n_samples,), and settings, for a search."""
+    """Losses of the model in nats, (n_samples,), and settings of a search."""
 
     losses: FloatArray
     task: Task
