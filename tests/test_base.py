@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from time import sleep
 
 import numpy as np
 import pandas as pd
@@ -42,6 +43,7 @@ from skuq import (
     cross_val_predict_uncertainty,
     predict_uncertainty,
 )
+from skuq._progress import progress
 from skuq.base import with_index_of
 from skuq.wrappers import unwrap
 from tests.metrics.problems import EntropicLogisticRegression, noisy_problem
@@ -392,3 +394,12 @@ def test_groups_and_fit_parameters_are_split_as_the_rows_are():
         model[-1].set_fit_request(sample_weight=True)
         routed = {"sample_weight": weight, "groups": groups}
         assert cross_val_predict_uncertainty(model, X, y, params=routed, cv=cv) == expected
+
+
+def test_a_bar_in_a_log_is_one_line(capsys):
+    for _ in progress(range(200), desc="search"):
+        sleep(0.003)
+    assert [*progress(range(3), verbose=0)] == [0, 1, 2]
+    written = capsys.readouterr().err
+    assert "search: 100%" in written
+    assert (written.count("\r") <= 3, written.count("\n")) == (True, 1)

@@ -21,9 +21,9 @@ from scipy import sparse
 from skorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.nn.functional import leaky_relu
-from tqdm.auto import tqdm
 
 from skuq._networks import TrainingSettings, train
+from skuq._progress import progress
 from skuq.evidential._graphs import Features, LoopedEdges, NodeGraph
 
 Architecture = Literal["gcn", "gat"]
@@ -257,7 +257,7 @@ def layerwise_logits(
     and the logits (n_nodes, n_classes).
     """
     total = (1 + len(network.layers)) * graph.n_nodes
-    bar = tqdm(total=total, desc="layers", unit="node", disable=not verbose)
+    bar = progress(total=total, desc="layers", unit="node", verbose=verbose)
     # Errors of the deletion are ignored: after an exception, the traceback keeps memory maps alive,
     # and Windows cannot delete a mapped file.
     with TemporaryDirectory(prefix="skuq-", ignore_cleanup_errors=True) as folder, bar:
@@ -266,7 +266,7 @@ def layerwise_logits(
 
 @torch.no_grad()
 def _logits_by_layers(
-    network: GraphNetwork, graph: NodeGraph, device: torch.device, folder: str, bar: tqdm[Any]
+    network: GraphNetwork, graph: NodeGraph, device: torch.device, folder: str, bar: Any
 ) -> Tensor:
     # The memory-mapped files are closed when this function returns.
     layers = cast(list[GraphLayer], list(network.layers))

@@ -22,8 +22,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import gen_batches
 from sklearn.utils._param_validation import Interval
 from torch import Tensor, nn
-from tqdm.auto import tqdm
 
+from skuq._progress import progress
 from skuq.evidential._graph_libraries import Ids, Part, call_on_part, given_edges
 from skuq.evidential._graphs import NodeGraph
 
@@ -80,7 +80,7 @@ def batched_outputs(
     edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(call_on_part, network, graph, device)
     kept: list[Tensor] = []
-    bar = tqdm(total=graph.n_nodes, desc="batches", unit="node", disable=not verbose)
+    bar = progress(total=graph.n_nodes, desc="batches", unit="node", verbose=verbose)
     with bar, torch.no_grad():
         field = receptive_field(call, graph.n_nodes, edges.ids)
         for rows in gen_batches(graph.n_nodes, batches.batch_size):

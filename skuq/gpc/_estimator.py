@@ -17,9 +17,9 @@ from sklearn.gaussian_process.kernels import ConstantKernel, Kernel, KernelOpera
 from sklearn.utils import check_random_state, check_scalar, gen_batches
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from tqdm.auto import tqdm
 
 from skuq._networks import resolve_device
+from skuq._progress import progress
 from skuq.base import FloatArray
 from skuq.devices import available_memory, with_gradients
 from skuq.gpc._certificates import Bisection, Certificate, SafeRadius
@@ -267,7 +267,7 @@ class RobustGaussianProcess(ABC):
         random: np.random.RandomState,
     ) -> None:
         total = self.max_iter * (1 + self.n_restarts)
-        with tqdm(total=total, desc=type(self).__name__, disable=not self.verbose) as bar:
+        with progress(total=total, desc=type(self).__name__, verbose=self.verbose) as bar:
 
             def objective(kernel: Any, state: FloatArray | None) -> Evidence:
                 found = inference.evidence(prior(kernel), state, self.optimizer is not None)
@@ -350,8 +350,8 @@ class RobustGaussianProcess(ABC):
         return [np.concatenate(column) for column in zip(*parts, strict=True)]
 
     def _bar(self, total: int, quiet: bool = False) -> Any:
-        disable = quiet or not self.verbose
-        return tqdm(total=total, desc=type(self).__name__, unit="point", disable=disable)
+        shown = self.verbose and not quiet
+        return progress(total=total, desc=type(self).__name__, unit="point", verbose=shown)
 
     def _bisect(
         self,

@@ -23,9 +23,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.utils import Tags, _safe_indexing, check_random_state, gen_batches, get_tags
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _num_samples, check_is_fitted
-from tqdm.auto import tqdm
 
 from skuq._information import array_namespace
+from skuq._progress import progress
 from skuq.base import IntArray, Uncertainty
 from skuq.devices import with_gradients
 from skuq.explanations import Explanation, explained_inputs, index_of
@@ -428,7 +428,7 @@ class QUAMBase(ModelMixin, ABC):
         jobs: Any = self._points(X) if self.search_.pointwise else self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
         parts = []
-        with tqdm(total=n_points, desc="QUAM", unit="input", disable=not self.verbose) as bar:
+        with progress(total=n_points, desc="QUAM", unit="input", verbose=self.verbose) as bar:
             calls = (delayed(_reduced)(job, function, argument) for job in jobs)
             start = perf_counter()
             for part in Parallel(n_jobs=self.n_jobs, return_as="generator")(calls):

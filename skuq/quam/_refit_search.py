@@ -29,8 +29,8 @@ from sklearn.utils import _safe_indexing, check_array, check_random_state
 from sklearn.utils._param_validation import StrOptions
 from sklearn.utils.class_weight import compute_class_weight, compute_sample_weight
 from sklearn.utils.validation import _num_samples
-from tqdm.auto import tqdm
 
+from skuq._progress import progress
 from skuq.base import FloatArray, IntArray
 from skuq.files import stored
 from skuq.models import Given, LearnerModel, TrainingData, class_weights, takes_weights, unfitted
@@ -266,7 +266,9 @@ def refit_on_pool(
     refits = Parallel(n_jobs=work.n_jobs, return_as="generator")(
         delayed(refit)(*each) for each in data
     )
-    models = [*tqdm(refits, "QUAM search", n_refits, unit="refit", disable=not work.verbose)]
+    models = [
+        *progress(refits, desc="QUAM search", total=n_refits, unit="refit", verbose=work.verbose)
+    ]
     X_held, y_held = _safe_indexing(problem.X, held_out), problem.y[held_out]
     losses = [loss(_bounded(model, X_held), y_held) for model in (plain, *models)]
     unchanged = not np.ptp(losses, axis=0).any() and not _differ([problem.model, *models], pool)

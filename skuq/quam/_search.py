@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils._param_validation import Interval, StrOptions
-from tqdm.auto import tqdm
 
 from skuq._information import Decomposition, array_namespace, log_softmax
+from skuq._progress import progress
 from skuq.base import FloatArray, IntArray
 from skuq.devices import available_memory
 from skuq.files import stored
@@ -378,7 +378,7 @@ def with_progress(
     that run one after the other, with `n_steps` steps each; 0 suppresses the warning.
     """
     start = perf_counter()
-    with tqdm(total=n_steps, desc="QUAM search", unit="step", disable=not verbose) as bar:
+    with progress(total=n_steps, desc="QUAM search", unit="step", verbose=verbose) as bar:
         for done, step in enumerate(steps, 1):
             if done == 1:  # not timed, because it includes the set-up
                 start = perf_counter()

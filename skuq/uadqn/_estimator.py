@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator, _fit_context
 from sklearn.utils import check_random_state
 from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 from sklearn.utils.validation import check_is_fitted
-from tqdm.auto import tqdm
 
 from skuq._networks import resolve_device
+from skuq._progress import progress
 from skuq.base import FloatArray, IntArray, Uncertainty, UncertaintyMixin, with_index_of
 from skuq.imports import import_optional
 from skuq.uadqn._quantiles import aleatoric_part, epistemic_variance, risk_adjusted_values
@@ -202,7 +202,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         history = training.TrainingHistory()
         with (
             training.random_states_kept(),
-            tqdm(total=self.total_timesteps, desc="UADQN", disable=not self.verbose) as bar,
+            progress(total=self.total_timesteps, desc="UADQN", verbose=self.verbose) as bar,
         ):
             algorithm = rl_module("_algorithm").UADQNAlgorithm(policy, env, **options)
             training.move(algorithm, self.device)

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
-from tqdm import tqdm
 
+from skuq._progress import progress
 from skuq.zk import _ezkl as backend
 from skuq.zk import _files as files
 from skuq.zk import _fixed_point as fixed
@@ -141,7 +141,7 @@ def commit(
         constants = _constants(shape, integers)
         np.savez(private / "constants.npz", *constants)
         point, keys = commitment_point(shape, constants, string), {}
-        for circuit in tqdm(shape.circuits, desc="keys", disable=not verbose):
+        for circuit in progress(shape.circuits, desc="keys", verbose=verbose):
             make_keys(private, circuit, shape, constants, string, point)
             keys[circuit] = digest_file(private / f"{circuit}.vk")
         record = {

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from tqdm import tqdm
 
+from skuq._progress import progress
 from skuq.base import IntArray
 from skuq.files import write_atomically
 from skuq.zk import _ezkl as backend
@@ -230,7 +230,7 @@ class _AuditRun:
             partial(self.prove, files.chunk_file(k), circuit, value, f"{circuit} {k}")
             for k, value in enumerate(values)
         ]
-        bar = partial(tqdm, desc="proofs", total=len(calls), disable=not self._verbose)
+        bar = partial(progress, desc="proofs", total=len(calls), verbose=self._verbose)
         records = results_of(calls, self._prover.n_jobs, bar)
         return [[int(v) for v in record["outputs"]] for record in records]
 

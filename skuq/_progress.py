@@ -1,0 +1,17 @@
+"""Progress bars."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+from tqdm.auto import tqdm
+
+
+def progress(
+    iterable: Iterable[Any] | None = None, *, verbose: object = True, **options: Any
+) -> tqdm[Any]:
+    """Return a bar of tqdm, shown if `verbose`: in a log, it is written once a minute."""
+    watched = getattr(sys.stderr, "isatty", bool)() or "ipykernel" in sys.modules
+    return tqdm(iterable, disable=not verbose, mininterval=0.1 if watched else 60, **options)
