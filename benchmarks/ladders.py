@@ -300,11 +300,11 @@ def sizes(*of_skuq: int, peer: int = 0) -> dict[str, tuple[int, ...]]:
 PARTS = {
     "rows": Part(
         lambda method, n, random: of_table(method, n, 10, random),
-        sizes(1000, 10_000, 100_000, 300_000, peer=100_000),
+        sizes(1000, 10_000, 100_000, peer=100_000),
     ),
     "columns": Part(
         lambda method, n, random: of_table(method, 3000, n, random),
-        sizes(10, 100, 500, peer=500),
+        sizes(10, 100, 500, peer=100),
     ),
     "quantify": Part(of_command, sizes(1000, 10_000, 100_000)),
     "linear-classes": Part(
@@ -323,7 +323,7 @@ PARTS = {
         lambda method, n, random: of_classes("trees", method, 2, n, random),
         sizes(10, 100, 1000, peer=1000),
     ),
-    "inputs": Part(of_inputs, sizes(1000, 10_000, 100_000, 300_000, peer=300_000)),
+    "inputs": Part(of_inputs, sizes(1000, 10_000, 100_000, peer=100_000)),
     "audit": Part(of_audit, sizes(30_000, 300_000, 3_000_000, peer=3_000_000)),
     "gp-rows": Part(
         lambda method, n, random: of_processes(method, n, 6, None, random),
@@ -338,7 +338,7 @@ PARTS = {
         sizes(2, 50, 784, peer=784),
     ),
     "nodes": Part(of_nodes, sizes(3000, 30_000, 300_000, peer=300_000)),
-    "fine-tuning": Part(of_fine_tuning, sizes(1000, 10_000, 100_000, 300_000, peer=100_000)),
+    "fine-tuning": Part(of_fine_tuning, sizes(1000, 10_000, 100_000, peer=100_000)),
 }
 
 
