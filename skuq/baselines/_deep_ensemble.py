@@ -116,7 +116,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
             return {"form": "natural", "fit": self._fit_members}
         if self.estimator is not None or not self.members:
             raise ValueError(
-                "`estimator` and `members` must not both be given, and `members` needs a model, "
+                "`estimator` and `members` must not be both given, and `members` needs a model, "
                 f"got estimator={self.estimator!r} and {len(self.members)} members."
             )
         context = "on `members`, which are already trained."
