@@ -58,7 +58,7 @@ class QUAMClassifier(
           training data and a pool of small weight.
 
         None selects "pool" for networks if `X_pool` is given. Otherwise, it selects "quadratic" for
-        logistic regressions and networks of one layer, "pointwise" for other small networks (some
+        logistic regressions and a layer of up to 4,096 inputs, "pointwise" for small networks (some
         hundredths of a second per input; the product of searched weights, training rows up to 256
         and classes up to 10 is at most five million), and "quadratic" for large networks, or "pool"
         if these lack linear and convolutional layers or one has over 4,096 inputs. All other models

@@ -2,7 +2,7 @@
 
 Without `trust`, a file can only create objects of listed types, and skops creates none before it
 has checked all of them. This runs no code of the file. A forged file can still crash the process,
-fill its memory, or read files named in the table. Therefore open models only from people whose
+fill its memory, or read files that a table names. Therefore open models only from people whose
 programs you would run.
 """
 
