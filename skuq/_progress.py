@@ -14,4 +14,5 @@ def progress(
 ) -> tqdm[Any]:
     """Return a bar of tqdm, shown if `verbose`: in a log, it is written once a minute."""
     watched = getattr(sys.stderr, "isatty", bool)() or "ipykernel" in sys.modules
-    return tqdm(iterable, disable=not verbose, mininterval=0.1 if watched else 60, **options)
+    options |= {} if watched else {"mininterval": 60, "maxinterval": 60}
+    return tqdm(iterable, disable=not verbose, **options)

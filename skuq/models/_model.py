@@ -21,6 +21,7 @@ from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples
 
+from skuq import validation
 from skuq._information import array_namespace, log_softmax
 from skuq.base import FloatArray
 from skuq.files import stored
@@ -212,12 +213,23 @@ def for_learner(estimator: Any, X: Any, *, preprocesses: bool) -> Any:
     columns with the API of the table's library. An array gets the column names of the estimator;
     without names, the estimator would warn in each call.
     """
-    has_tags = hasattr(estimator, "__sklearn_tags__") and not hasattr(
-        estimator, "feature_names_in_"
-    )
-    if issparse(X) and has_tags and get_tags(estimator).input_tags.sparse:
+    X = to_dense(X, up_to=validation.MOST_DENSE_COLUMNS)
+    if issparse(X) and _accepts_sparse(estimator):
         return X
     return with_names(estimator, to_dense(X if preprocesses else as_pandas(X)))
+
+
+def _accepts_sparse(estimator: Any) -> bool:
+    """Whether sparse rows mean what dense ones mean, for a learner that may be fitted to either."""
+    if not hasattr(estimator, "__sklearn_tags__") or hasattr(estimator, "feature_names_in_"):
+        return False
+    inside = getattr(estimator, "estimator", estimator)  # of a frozen one
+    if type(inside).__module__.startswith("xgboost"):  # numbers that are not stored are missing
+        return False
+    # Support vector machines and nearest neighbours that were fitted to dense rows refuse others.
+    fitted_to = getattr(estimator, "_fit_X", None)
+    dense = getattr(estimator, "_sparse", None) is False or isinstance(fitted_to, np.ndarray)
+    return not dense and bool(get_tags(estimator).input_tags.sparse)
 
 
 _REQUESTS = (

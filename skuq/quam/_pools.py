@@ -244,10 +244,10 @@ def _keys(X: Any) -> NDArray[Any]:
         return pd.util.hash_pandas_object(X, index=False).to_numpy()
     if X.dtype == object:
         return pd.util.hash_array(X)
-    if issparse(X):
+    if issparse(X) and X.shape[0]:
         parts = (np.split(part, X.indptr[1:-1]) for part in (X.indices.astype(np.int64), X.data))
         return np.array([hash((k.tobytes(), x.tobytes())) for k, x in zip(*parts, strict=True)])
-    return np.array([hash(row.tobytes()) for row in X])
+    return np.array([hash(row.tobytes()) for row in X], dtype=np.int64)
 
 
 # --- texts -------------------------------------------------------------------------------------

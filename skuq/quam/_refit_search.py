@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 from joblib import Parallel, delayed, effective_n_jobs
 from numpy.typing import NDArray
-from scipy.sparse import issparse, vstack
+from scipy.sparse import csr_matrix, issparse, vstack
 from sklearn.base import clone, is_classifier
 from sklearn.decomposition import TruncatedSVD
 from sklearn.ensemble import BaggingClassifier, BaggingRegressor
@@ -45,7 +45,14 @@ from skuq.quam._search import (
     searches_in_memory,
     warn_if_slow,
 )
-from skuq.validation import as_pandas, as_table_of, independent_counts, warn_user, whole_groups
+from skuq.validation import (
+    as_pandas,
+    as_table_of,
+    independent_counts,
+    to_dense,
+    warn_user,
+    whole_groups,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -397,8 +404,9 @@ def stacked_rows(X: Any, pool: Any) -> Any:
         rows = pool if hasattr(pool, "columns") else pd.DataFrame(pool, columns=table.columns)
         rows = with_categories_of(table, as_pandas(rows))
         return as_table_of(X, pd.concat([table, rows], ignore_index=True))
-    if issparse(X):
-        return vstack([X, pool], format="csr")
+    if issparse(X) or issparse(pool):
+        rows = [part if issparse(part) else csr_matrix(part) for part in (X, pool)]
+        return vstack(rows, format="csr")
     return np.concatenate([np.asarray(X), np.asarray(pool)])
 
 
@@ -427,9 +435,10 @@ def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
     if not hasattr(problem.model.estimator, "coef_"):
         return together
     rows, X = pool, problem.X
-    if issparse(X):
-        reduce = TruncatedSVD(min(_N_DIRECTIONS, X.shape[1] - 1), random_state=problem.seed).fit(X)
+    if issparse(X) and X.shape[1] > _N_DIRECTIONS:
+        reduce = TruncatedSVD(_N_DIRECTIONS, random_state=problem.seed).fit(X)
         rows, X = reduce.transform(rows), reduce.transform(X)
+    rows, X = to_dense(rows), to_dense(X)
     rows, X = (np.asarray(part, dtype=np.float64) for part in (rows, X))
     _, singular, axes = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
     kept = singular > 1e-6 * singular[0]

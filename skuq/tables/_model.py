@@ -38,7 +38,7 @@ from skuq.written_numbers import FEW
 TRAINING, HELD_OUT, NEW = "training table", "held-out table", "table to predict"
 ESTIMATOR_TYPES = {"classification": "classifier", "regression": "regressor"}
 N_TYPICAL = 20  # number of training rows whose values are substituted to explain a row
-# A table is refused if at least this many rows, and more than half of them, are unreadable.
+# A table is refused if at least this many rows, and more than half of all, are unreadable.
 FEWEST_UNREAD = 5
 OUTPUTS = (
     *("prediction", "confidence", "total", "aleatoric", "epistemic", "std", "conformal_p_value"),

@@ -1,6 +1,7 @@
 """Pools made from training inputs, and texts as inputs."""
 
 import pickle
+from itertools import product
 from unittest.mock import patch
 
 import joblib
@@ -13,6 +14,7 @@ from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.naive_bayes import MultinomialNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -302,7 +304,8 @@ def test_a_pool_without_unseen_categories_is_tried_whatever_error_refuses_them()
 
 @pytest.mark.parametrize("in_a_step", [True, False])
 @pytest.mark.parametrize("learner", [MultinomialNB(), DecisionTreeClassifier(max_depth=2), Ridge()])
-def test_sparse_rows_stay_sparse(learner, in_a_step):
+def test_sparse_rows_stay_sparse(learner, in_a_step, monkeypatch):
+    monkeypatch.setattr("skuq.validation.MOST_DENSE_COLUMNS", 1)
     regression, found = isinstance(learner, Ridge), []
     quam = skuq.QUAMRegressor(noise=0.1) if regression else QUAMClassifier(search=RefitSearch())
     y = np.arange(len(TEXTS)) / 7 if regression else Y
@@ -319,6 +322,33 @@ def test_sparse_rows_stay_sparse(learner, in_a_step):
         assert {issparse(call.args[1]) for call in fits.call_args_list} == {not steps}
     if not regression:  # whose planes are drawn among the main directions of sparse rows
         np.testing.assert_allclose(*found, atol=1e-9)
+
+
+@pytest.mark.parametrize("most", [1, 4096])
+@pytest.mark.parametrize("learner", [KNeighborsClassifier(3), DecisionTreeClassifier(max_depth=2)])
+def test_rows_may_be_sparse_or_dense_in_turn(learner, most, monkeypatch):
+    monkeypatch.setattr("skuq.validation.MOST_DENSE_COLUMNS", most)
+    random = np.random.default_rng(0)
+    X = random.normal(size=(60, 6)) * (random.random((60, 6)) < 0.4)
+    y, found = (X.sum(axis=1) > 0).astype(int), []
+    frozen = FrozenEstimator(clone(learner).fit(X, y))
+    for given, first, then in product((learner, frozen), (X, csr_matrix(X)), (X, csr_matrix(X))):
+        quam = QUAMClassifier(given, search=RefitSearch(), random_state=0)
+        for pool in (False, True):
+            fitted = quam.fit(first, y, X_pool=then[:9] if pool else None)
+            fitted = fitted if pool else fitted.search_pool(then[:9])
+            assert np.isfinite(fitted.predict_uncertainty(then).total).all()
+            found.append(fitted.predict_proba(then))
+    np.testing.assert_allclose(found, np.broadcast_to(found[0], np.shape(found)))
+
+
+def test_draws_without_a_sparse_row_of_unit_norm_are_repeated():
+    X, rows, angles = np.zeros((60, 8)), np.arange(60), np.linspace(0.1, 1.4, 60)
+    X[rows, 2 * (rows % 4)], X[rows, 2 * (rows % 4) + 1] = np.cos(angles), np.sin(angles)
+    X = csr_matrix(X)
+    for seed in range(20):
+        made = make_pool(X, kinds=["shuffled"], n_inputs=1, random_state=seed)
+        np.testing.assert_allclose(np.linalg.norm(made.toarray(), axis=1), [1], rtol=1e-3)
 
 
 @pytest.mark.parametrize("norm", [False, True])

@@ -272,7 +272,7 @@ def test_a_file_of_somebody_else_is_read_without_its_code(tmp_path):
     (tmp_path / "f.txt").write_text("nothing", encoding="utf-8")
     for name, trust, words in (
         ("f.skops", False, r"may run code: .*shouting"),
-        ("f.joblib", False, "pickled"),
+        ("f.joblib", False, "unpickles"),
         ("f.txt", True, "cannot be loaded"),
     ):
         with pytest.raises(TableError, match=words):
