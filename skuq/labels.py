@@ -117,7 +117,7 @@ def amount(number: float) -> str:
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Positions of labels among distinct classes; a ValueError on `name` for unknown labels."""
+    """Positions of labels among classes; unknown labels raise a ValueError about `name`."""
     codes = positions_of(labels, classes)
     unknown = labels[codes < 0]
     if len(unknown):

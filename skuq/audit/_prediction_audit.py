@@ -389,7 +389,7 @@ class PredictionAudit(BaseEstimator):
         return audit
 
     def undersample(self, rho: float, region_mask: ArrayLike, *, random_state: Any = None) -> Self:
-        """Return a new audit, with new quantile bins, without part of a region's samples (Eq. 20).
+        """Return an audit without some of a region's samples, with new quantile bins (Eq. 20).
 
         Parameters
         ----------

@@ -390,7 +390,7 @@ def audit_files(
     marks = [name for name in (weight, cluster) if name is not None]
     for table in tables:
         table.require([label, *proba, *groups, *features, *marks])
-    # Text, so that 01 stays 01, except for labels that the table itself defines.
+    # Read as text, so that 01 stays 01, except for labels without given classes.
     kinds = dict.fromkeys(groups, str) | {label: "category" if classes is None else str}
     columns = label, [*proba], [*groups], [*dict.fromkeys(features)], weight, cluster
     files: list[list[_Chunk]] = Parallel(n_jobs=n_jobs)(
