@@ -354,7 +354,7 @@ def is_texts(X: Any) -> bool:
 
 def to_dense(X: Any, *, up_to: float = np.inf) -> Any:
     """Convert a sparse matrix of at most `up_to` columns to an array; return others unchanged."""
-    return X.toarray() if issparse(X) and X.shape[1] <= up_to else X
+    return X.toarray() if issparse(X) and X.shape[-1] <= up_to else X
 
 
 # Sparse matrices with more columns stay sparse for learners that accept them.

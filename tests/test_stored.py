@@ -234,6 +234,6 @@ def test_hints_of_arrays_may_be_aliases_of_their_own(monkeypatch, of_items):
 def test_the_refusal_of_a_pickle_says_what_to_do(tmp_path):
     (tmp_path / "model.pkl").write_bytes(b"anything")
     message = untrusted(tmp_path / "model.pkl")
-    assert "run code" in message
+    assert "runs code" in message
     assert "`trust=True`" in message
     assert untrusted(tmp_path / "model.pkl", "Or not.").endswith(" Or not.")
