@@ -25,7 +25,7 @@ from skuq.base import FloatArray, IntArray
 from skuq.calibration import conformal_limit
 from skuq.features import encoded, feature_encoder
 from skuq.files import stored
-from skuq.validation import MOST_DENSE_COLUMNS, as_pandas, independent_counts, to_dense
+from skuq.validation import as_pandas, independent_counts
 
 #: Levels of the quantiles that represent a predicted distribution.
 LEVELS: FloatArray = np.array(
@@ -224,7 +224,7 @@ def _rows(inputs: Any) -> Any:
     """Inputs as rows of a table; None if they are not two-dimensional."""
     if hasattr(inputs, "detach"):
         inputs = inputs.detach().cpu().numpy()
-    inputs = as_pandas(to_dense(inputs, up_to=MOST_DENSE_COLUMNS))
+    inputs = as_pandas(inputs)
     return inputs if np.ndim(inputs) == 2 else None
 
 

@@ -352,13 +352,9 @@ def is_texts(X: Any) -> bool:
     return getattr(X, "ndim", 0) == 1 and not issparse(X) and infer_dtype(np.asarray(X)) == "string"
 
 
-def to_dense(X: Any, *, up_to: float = np.inf) -> Any:
-    """Convert a sparse matrix of at most `up_to` columns to an array; return others unchanged."""
-    return X.toarray() if issparse(X) and X.shape[-1] <= up_to else X
-
-
-# Sparse matrices with more columns stay sparse for learners that accept them.
-MOST_DENSE_COLUMNS = 4096
+def to_dense(X: Any) -> Any:
+    """Convert a sparse matrix to an array; return others unchanged."""
+    return X.toarray() if issparse(X) else X
 
 
 # A weight of w means that the sample counts w times. If the mean of weights is outside this range,

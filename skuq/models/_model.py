@@ -21,7 +21,6 @@ from sklearn.exceptions import UnsetMetadataPassedError
 from sklearn.utils import get_tags
 from sklearn.utils.validation import _num_samples
 
-from skuq import validation
 from skuq._information import array_namespace, log_softmax
 from skuq.base import FloatArray
 from skuq.files import stored
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
 
 LEAST_PROBABILITY = 1e-12  # lower limit of probabilities, which keeps log-probabilities finite
 N_EXAMPLES = 64  # number of samples on which a model's outputs are inspected
+_MOST_DENSE = 4096  # sparse rows with more columns stay sparse for learners that accept them
 _ROW_SUM_TOLERANCE = 1e-3  # sufficient for probabilities in half precision
 
 
@@ -213,8 +213,7 @@ def for_learner(estimator: Any, X: Any, *, preprocesses: bool) -> Any:
     columns with the API of the table's library. An array gets the column names of the estimator;
     without names, the estimator would warn in each call.
     """
-    X = to_dense(X, up_to=validation.MOST_DENSE_COLUMNS)
-    if issparse(X) and _accepts_sparse(estimator):
+    if issparse(X) and X.shape[-1] > _MOST_DENSE and _accepts_sparse(estimator):
         return X
     return with_names(estimator, to_dense(X if preprocesses else as_pandas(X)))
 

@@ -423,7 +423,8 @@ def _minimised(
         residual = wanted - p - g
         step = p[..., None] * (among[:, None] - (p @ among)[:, :, None])
         step.diagonal(dim1=2, dim2=3).add_(1)
-        d = torch.linalg.solve(step, residual)  # (1 + Hessian S) d = e_k - p - g
+        # (1 + Hessian S) d = e_k - p - g, never singular; `solve` would wait for the device.
+        d = torch.linalg.solve_ex(step, residual).result
         df = d @ among
         # The objective along d, for all step sizes.
         tried = f[..., None] + df[..., None] * sizes

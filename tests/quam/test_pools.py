@@ -305,7 +305,7 @@ def test_a_pool_without_unseen_categories_is_tried_whatever_error_refuses_them()
 @pytest.mark.parametrize("in_a_step", [True, False])
 @pytest.mark.parametrize("learner", [MultinomialNB(), DecisionTreeClassifier(max_depth=2), Ridge()])
 def test_sparse_rows_stay_sparse(learner, in_a_step, monkeypatch):
-    monkeypatch.setattr("skuq.validation.MOST_DENSE_COLUMNS", 1)
+    monkeypatch.setattr("skuq.models._model._MOST_DENSE", 1)
     regression, found = isinstance(learner, Ridge), []
     quam = skuq.QUAMRegressor(noise=0.1) if regression else QUAMClassifier(search=RefitSearch())
     y = np.arange(len(TEXTS)) / 7 if regression else Y
@@ -325,9 +325,12 @@ def test_sparse_rows_stay_sparse(learner, in_a_step, monkeypatch):
 
 
 @pytest.mark.parametrize("most", [1, 4096])
-@pytest.mark.parametrize("learner", [KNeighborsClassifier(3), DecisionTreeClassifier(max_depth=2)])
-def test_rows_may_be_sparse_or_dense_in_turn(learner, most, monkeypatch):
-    monkeypatch.setattr("skuq.validation.MOST_DENSE_COLUMNS", most)
+@pytest.mark.parametrize("kind", ["neighbours", "tree", "xgboost"])
+def test_rows_may_be_sparse_or_dense_in_turn(kind, most, monkeypatch):
+    learner = KNeighborsClassifier(3) if kind == "neighbours" else DecisionTreeClassifier()
+    if kind == "xgboost":  # to which numbers that are not stored are missing
+        learner = pytest.importorskip("xgboost").XGBClassifier(n_estimators=5, max_depth=2)
+    monkeypatch.setattr("skuq.models._model._MOST_DENSE", most)
     random = np.random.default_rng(0)
     X = random.normal(size=(60, 6)) * (random.random((60, 6)) < 0.4)
     y, found = (X.sum(axis=1) > 0).astype(int), []
@@ -340,6 +343,15 @@ def test_rows_may_be_sparse_or_dense_in_turn(learner, most, monkeypatch):
             assert np.isfinite(fitted.predict_uncertainty(then).total).all()
             found.append(fitted.predict_proba(then))
     np.testing.assert_allclose(found, np.broadcast_to(found[0], np.shape(found)))
+
+
+def test_noise_of_sparse_rows_is_that_of_dense_ones():
+    random = np.random.default_rng(0)
+    X = random.normal(size=(200, 6)) * (random.random((200, 6)) < 0.4)
+    y = X[:, 0] + X[:, 1] * random.normal(size=200)
+    quam = skuq.QUAMRegressor(Ridge(), random_state=0)
+    dense, sparse = (clone(quam).fit(rows, y).predict_interval(rows) for rows in (X, csr_matrix(X)))
+    np.testing.assert_allclose(sparse, dense, atol=0.01)  # Ridge has another solver for sparse rows
 
 
 def test_draws_without_a_sparse_row_of_unit_norm_are_repeated():

@@ -195,7 +195,8 @@ class Search:
     def _batch_size(self) -> int:
         model = self.expander.model
         features = max(1, self.problems.region.lower.shape[1])
-        share = len(model.reduction) * len(model.inputs) * features
+        # The larger of the kernel's values and the Hessians, of which several exist at a time.
+        share = max(len(model.reduction) * len(model.inputs), 6 * features) * features
         return max(1, min(_BATCH, _ENTRIES // share))
 
     def _update_best(self, points: Tensor, problem: Tensor) -> Tensor:
