@@ -18,6 +18,7 @@ from skuq.calibration._conditions import region_mask
 from skuq.calibration._conformal_p_values import conformal_limit as conformal_limit
 from skuq.calibration._conformal_p_values import conformal_p_values
 from skuq.calibration._conformal_p_values import count_at_least as count_at_least
+from skuq.calibration._conformal_p_values import first_at_least as first_at_least
 from skuq.calibration._region_search import Region
 from skuq.calibration._region_search import RegionSearch as RegionSearch
 from skuq.calibration._region_search import search_regions as search_regions

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils import check_consistent_length, column_or_1d
 
-from skuq.base import FloatArray
+from skuq.base import FloatArray, IntArray
 from skuq.validation import checked_labels
 
 # Relative tolerance. The rounding error of a score depends on the batch that contains the sample,
@@ -90,9 +90,15 @@ def conformal_limit(
 
 def count_at_least(scores: FloatArray, held_out: FloatArray, counts: FloatArray) -> FloatArray:
     """Sum the counts of the held-out scores that are at least as large as each score, (n,)."""
-    limits, order = scores - ROUNDING * np.abs(scores), np.argsort(held_out)
+    order = np.argsort(held_out)
     from_each_on = np.append(np.cumsum(counts[order][::-1])[::-1], 0.0)
-    return from_each_on[np.searchsorted(held_out[order], limits, side="left")]
+    return from_each_on[first_at_least(scores, held_out[order])]
+
+
+def first_at_least(scores: FloatArray, ordered: FloatArray) -> IntArray:
+    """Position of the first of some ordered scores that is at least as large as each, (n,)."""
+    position: IntArray = np.searchsorted(ordered, scores - ROUNDING * np.abs(scores), side="left")
+    return position
 
 
 def _checked_scores(scores: ArrayLike, name: str, min_samples: int = 1) -> FloatArray:

@@ -25,6 +25,7 @@ from skuq._information import array_namespace, log_softmax
 from skuq.base import FloatArray
 from skuq.files import stored
 from skuq.labels import codes_of, positions_of, proba_of_classes
+from skuq.models._few_rows import MOST_ROWS, for_few_rows
 from skuq.models._given import Inputs, is_skorch_net, look_at
 from skuq.validation import as_pandas, to_dense, warn_user, with_names
 from skuq.wrappers import weight_params
@@ -187,16 +188,18 @@ class LearnerModel(Model):
         return labels if (codes < 0).any() else self.classes[codes]
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
+        is_few = _num_samples(inputs) <= MOST_ROWS
+        estimator = for_few_rows(self.estimator) if is_few else self.estimator
         if self.classes is None:
-            means = np.array(self.estimator.predict(inputs), dtype=np.float64)
+            means = np.array(estimator.predict(inputs), dtype=np.float64)
             if means.shape[1:] not in ((), (1,)):
                 raise ValueError(
-                    f"{type(self.estimator).__name__} predicts an array of shape {means.shape}; "
+                    f"{type(estimator).__name__} predicts an array of shape {means.shape}; "
                     "pass a model with one target."
                 )
             return means.reshape(-1, 1)
-        classes = np.asarray(self.estimator.classes_)
-        proba = proba_of_classes(self.estimator.predict_proba(inputs), classes).astype(np.float64)
+        classes = np.asarray(estimator.classes_)
+        proba = proba_of_classes(estimator.predict_proba(inputs), classes).astype(np.float64)
         # The training data of the estimator may have lacked some classes.
         if proba.shape[1] != len(self.classes):
             known = np.searchsorted(self.classes, classes)

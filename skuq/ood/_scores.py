@@ -15,7 +15,7 @@ from sklearn.utils import check_consistent_length, gen_batches
 
 from skuq._information import centred, entropy, has_conventional_offset, logsumexp
 from skuq.base import FloatArray
-from skuq.calibration import conformal_p_values, count_at_least
+from skuq.calibration import conformal_p_values, count_at_least, first_at_least
 from skuq.explanations import TrainingValues, as_table, number_columns
 from skuq.features import BATCH_SIZE, SAMPLES_PER_FEATURE, Whitening, fit_whitening
 from skuq.files import stored
@@ -375,7 +375,7 @@ class Tail:
     def surprise(self, scores: FloatArray) -> FloatArray:
         """Surprise at each score, (n,), in nats."""
         scores, n = _bounded(scores), len(self.ordered)
-        at_least = 1 + count_at_least(scores, self.ordered, np.ones(n))
+        at_least = 1 + n - first_at_least(scores, self.ordered)
         with np.errstate(over="ignore"):
             beyond = (scores - self.start) / self.scale - np.log(self.share)
         surprise = np.where(scores > self.start, beyond, -np.log(at_least / (1 + n)))
