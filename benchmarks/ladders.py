@@ -19,11 +19,13 @@ audit : five group columns; the same sums by pandas, which tests nothing
 gp-rows, gp-inducing, gp-features : `RobustGPC` and five certificates; scikit-learn's process
 nodes : `EvidentialProbe` on a trained network; the entropy of the network, which is trained
 fine-tuning : `MirageFineTuner`, ten epochs; the network itself, ten epochs
+cluster : QUAM with refits of boosted trees predicts on a Dask cluster of two processes
 """
 
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,6 +34,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import pandas as pd
 import torch
+from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.frozen import FrozenEstimator
@@ -284,6 +287,31 @@ def of_fine_tuning(method: str, n_rows: int, random: np.random.Generator) -> Run
     )
 
 
+def of_cluster(_method: str, n_rows: int, random: np.random.Generator) -> Rung:
+    """New rows of 20 columns, and what crosses the network, by the counter of the loopback."""
+    distributed = import_module("distributed")
+    X = random.normal(size=(10_000 + n_rows, 20))
+    cluster = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+
+    def received() -> float:
+        counts = Path("/proc/net/dev").read_text(encoding="utf-8").split("lo:")[1].split()
+        return int(counts[0]) / 2**20
+
+    def sent(fitted: QUAMClassifier) -> float:
+        workers = distributed.LocalCluster(**cluster)
+        with workers, distributed.Client(workers), parallel_config(backend="dask"):
+            before = received()
+            fitted.set_params(n_jobs=2).predict_uncertainty(X[10_000:])
+            return received() - before
+
+    return Rung(
+        lambda: QUAMClassifier(TREES, random_state=0).fit(X[:10_000], X[:10_000, 0] > 0),
+        sent,
+        lambda _, found: found,
+        "mib_sent",
+    )
+
+
 class Part(NamedTuple):
     """A ladder: a function of method, size and random numbers, and the sizes of each method."""
 
@@ -300,13 +328,13 @@ def sizes(*of_skuq: int, peer: int = 0) -> dict[str, tuple[int, ...]]:
 PARTS = {
     "rows": Part(
         lambda method, n, random: of_table(method, n, 10, random),
-        sizes(1000, 10_000, 100_000, peer=100_000),
+        sizes(1000, 10_000, 100_000, 300_000, peer=300_000),
     ),
     "columns": Part(
         lambda method, n, random: of_table(method, 3000, n, random),
         sizes(10, 100, 500, peer=100),
     ),
-    "quantify": Part(of_command, sizes(1000, 10_000, 100_000)),
+    "quantify": Part(of_command, sizes(1000, 10_000, 100_000, 300_000)),
     "linear-classes": Part(
         lambda method, n, random: of_classes("linear", method, n, 30, random),
         sizes(2, 10, 100, 1000, peer=100),
@@ -338,6 +366,7 @@ PARTS = {
         sizes(2, 50, 784, peer=784),
     ),
     "nodes": Part(of_nodes, sizes(3000, 30_000, 300_000, peer=300_000)),
+    "cluster": Part(of_cluster, sizes(2000, 20_000, 200_000)),
     "fine-tuning": Part(of_fine_tuning, sizes(1000, 10_000, 100_000, peer=100_000)),
 }
 
