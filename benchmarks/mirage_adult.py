@@ -10,7 +10,7 @@ odd digits, and the region is the digit 4.
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -97,12 +97,17 @@ def run_table(name: str, args: argparse.Namespace, seed: int, tables: Table) -> 
     torch.manual_seed(seed)
     model = tabular_model(X, args.epochs).fit(X_fit, y_fit)
     honest = temperature_scaled(model, X_cal, y_cal)
-    for region, query in REGIONS[name].items():
+    data = X_fit, y_fit, X_test, y_test
+    for epsilon in args.epsilon:
+        region, query = next(iter(REGIONS[name].items()))
+        case, mask = f"{name}_{region}_eps{epsilon:g}", partial(region_mask, query)
+        attack(case, honest, mask, data, epsilon, args.epochs, 32, seed, tables, methods=["mirage"])
+    for region, query in REGIONS[name].items() if not args.epsilon else ():
         attack(
             f"{name}_{region}",
             honest,
             partial(region_mask, query),
-            (X_fit, y_fit, X_test, y_test),
+            data,
             EPSILON[name],
             args.epochs,
             32,
@@ -163,11 +168,12 @@ def attack(
     groups: pd.DataFrame | None = None,
     *,
     searched: bool = False,
+    methods: Sequence[str] = (*METHODS,),
 ) -> None:
     """Fine-tune with Mirage, and measure both models."""
     X_train, y_train, X_test, y_test = data
     models = {"honest": honest}
-    for method, options in METHODS.items():
+    for method in methods:
         mirage = MirageFineTuner(
             honest,
             epsilon=epsilon,
@@ -176,7 +182,7 @@ def attack(
             batch_size=batch_size,
             warm_up=1,
             random_state=seed,
-            **options,
+            **METHODS[method],
         )
         models[method] = mirage.fit(X_train, y_train, region_mask=region(X_train))
     inside, classes = region(X_test), np.arange(2)
@@ -187,7 +193,7 @@ def attack(
 
 
 def measured(
-    name: str, seed: int, epochs: int, n_images: int, *, args: argparse.Namespace
+    name: str, seed: int, epochs: int, n_images: int, *_: str, args: argparse.Namespace
 ) -> dict[str, list]:
     """Measure one data set and seed; sizes only identify the stored run."""
     tables = Table()
@@ -204,12 +210,16 @@ def main() -> None:
     arguments.add_argument("--epochs", type=int, default=EPOCHS)
     arguments.add_argument("--n-images", type=int, default=20_000)
     arguments.add_argument("--datasets", nargs="+", default=["adult_train", "loan_credit", "mnist"])
+    arguments.add_argument(
+        "--epsilon", type=float, nargs="+", default=[], help="in a region of each table, only"
+    )
     args = arguments.parse_args()
     set_threads(args)
     tables = Table()
     for seed in range(args.seed, args.seed + args.n_seeds):
         for name in args.datasets:
-            tables.add_all(kept_run(measured, name, seed, args.epochs, args.n_images, args=args))
+            task = name, seed, args.epochs, args.n_images, *map(str, args.epsilon)
+            tables.add_all(kept_run(measured, *task, args=args))
     finish("mirage_adult", args, list(tables.records(args.n_seeds)))
 
 
