@@ -21,7 +21,7 @@ batches that are half OOD. "sg-mcmc" is one chain of cyclical Hamiltonian Monte 
 each a pass over the training images, with four models each. Batches with small shares are repeated
 until a hundred OOD images have been scored. "quam-pointwise" searches for each image separately, at
 .7 seconds each, "quam-pointwise-equal" likewise with equal effort, steps that shrink and the
-default temperature, "quam-quadratic" in closed form, and "mola" is a mixture of "laplace" around
+default temperature, "quam-quadratic" in closed form (with a number at its end: only for so many classes), and "mola" is a mixture of "laplace" around
 each of the ten networks; these run only on request. ``mean_rank`` is over runs, data sets and
 shares, without quam-pool-NAME; ``n`` is the number of values in a mean. With ``--out`` the result
 for each base model is stored.
@@ -73,7 +73,8 @@ METHODS = (
     "laplace",
     "sg-mcmc",
 )
-ON_REQUEST = ("quam-pointwise", "quam-pointwise-equal", "quam-quadratic", "mola")
+N_TARGETS = {f"quam-quadratic-{n}": n for n in (1, 2, 3, 5)}
+ON_REQUEST = ("quam-pointwise", "quam-pointwise-equal", "quam-quadratic", *N_TARGETS, "mola")
 AUROC = r"auroc(_share_.*)?"
 FEWEST_OOD = 100  # minimum number of OOD images for a reliable AUROC
 CELL = ["run", "dataset", "share", "repeat"]
@@ -126,6 +127,10 @@ def make(method: str, nets: list, seed: int, setting: str = "expected"):
             given, search=PointwiseSearch(parameters=in_linear_layers, effort="equal"), **sampled
         ),
         "quam-quadratic": lambda: QUAMClassifier(given, search="quadratic", **sampled),
+        **{
+            name: lambda n=n: QUAMClassifier(given, search="quadratic", n_targets=n, **sampled)
+            for name, n in N_TARGETS.items()
+        },
         "entropy": lambda: ReferenceClassifier(given),
         "ensemble": lambda: DeepEnsembleClassifier(members=members, setting=setting),
         "energy": lambda: LogitUncertainty(given, method="energy"),
