@@ -21,10 +21,10 @@ batches that are half OOD. "sg-mcmc" is one chain of cyclical Hamiltonian Monte 
 each a pass over the training images, with four models each. Batches with small shares are repeated
 until a hundred OOD images have been scored. "quam-pointwise" searches for each image separately, at
 .7 seconds each, "quam-pointwise-equal" likewise with equal effort, steps that shrink and the
-default temperature, "quam-quadratic" in closed form (with a number at its end: only for so many classes), and "mola" is a mixture of "laplace" around
-each of the ten networks; these run only on request. ``mean_rank`` is over runs, data sets and
-shares, without quam-pool-NAME; ``n`` is the number of values in a mean. With ``--out`` the result
-for each base model is stored.
+default temperature, "quam-quadratic" in closed form, "quam-quadratic-N" only for the N most
+probable classes, and "mola" is a mixture of "laplace" around each of the ten networks; these run
+only on request. ``mean_rank`` is over runs, data sets and shares, without quam-pool-NAME; ``n`` is
+the number of values in a mean. With ``--out`` the result for each base model is stored.
 
 At share 0 the batch has no OOD images: ``false_alarms`` is the share of the batch whose score
 exceeds the 95 % quantile of held-out images, which are from MNIST's training set but not from the
