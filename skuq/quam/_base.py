@@ -97,7 +97,7 @@ _N_BACKGROUND = 500  # number of training inputs kept for explanations
 
 @dataclass(repr=False, eq=False)
 class QUAMBase(ModelMixin, ABC):
-    """Search in `fit` and `search_pool`, and evaluation of the models that it finds."""
+    """Base class that searches for models in `fit` and `search_pool`, and evaluates them."""
 
     estimator: Any = None
     _: KW_ONLY
@@ -118,7 +118,7 @@ class QUAMBase(ModelMixin, ABC):
     _found: Found = field(init=False)  # missing with a pointwise search
     _pool: Any = field(init=False)
     _background: Any = field(init=False)
-    # Whether search=None is a search on a pool for all networks.
+    # Whether search=None selects a search on a pool for networks even without `X_pool`.
     _default_is_pool: ClassVar[bool] = False
 
     @abstractmethod
@@ -150,7 +150,7 @@ class QUAMBase(ModelMixin, ABC):
         self.search_ = self._chosen_search(given, X_pool, X)
         if sample_weight is not None and self.search_.form == "learner":
             weight = unwarned_weights(sample_weight, _num_samples(y))
-            if given.usable_weight(weight) is None:  # all are equal
+            if given.usable_weight(weight) is None:  # all weights are equal
                 warn_of_relative_weights(weight)
                 sample_weight = None
         self._refuse_ineffective(given)
@@ -159,7 +159,7 @@ class QUAMBase(ModelMixin, ABC):
         data = self._resolve(X, y, given=given, form=self.search_.form, **training)
         by_default = self.search is None and self.search_.form == "network"
         if by_default and not given.is_network and data.inputs.shape[1] > Search.most_inputs:
-            self.search_ = RefitSearch()  # a closed form would take longer
+            self.search_ = RefitSearch()  # faster than a closed form with so many features
             data = self._resolve(X, y, given=given, form="learner", **training)
         if codes is not None and len(data.labels) < len(codes):  # samples of weight 0 were dropped
             codes = codes[unwarned_weights(sample_weight, len(codes)) > 0]
@@ -196,7 +196,7 @@ class QUAMBase(ModelMixin, ABC):
         return self.device if learner else self.model_.resolved(self.device)
 
     def _problem_of(self, data: TrainingData, setup: Setup) -> Any:
-        """Problem of the search, which is the default search if the user selects none."""
+        """Build the problem of the search; if `search` is None, select the default search first."""
         if self.search is None and self.search_.pointwise:
             module = import_networks("skuq.quam._quadratic_search")
             self.search_, problem = module.default_search(self.model_, data, setup)
@@ -229,14 +229,14 @@ class QUAMBase(ModelMixin, ABC):
         self._found = self._search_on(self._pool, targets)
 
     def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
-        """Search on a pool made from the training inputs, without values that the model refuses."""
+        """Search on a pool generated from the training inputs, without values the model refuses."""
         form = self.model_.form
         if form.are_tokens:
             made = make_token_pool(X, special=form.special_tokens, random_state=random)
             self._search_first(self._checked_rows(made))
             return
-        # Some models fail for unknown categories or ids, or for numbers outside the training range:
-        # first leave new categories and ids out of the pool, then such numbers, too.
+        # Some models fail for unknown categories or ids, or for numbers outside the training range.
+        # If the search fails, repeat it without new categories and ids, then without such numbers.
         is_table = form.reaches_preprocessing and len(X.shape) == 2
         limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
         names = getattr(self, "feature_names_in_", range(X.shape[-1]))
@@ -257,7 +257,7 @@ class QUAMBase(ModelMixin, ABC):
         raise refusals[0]
 
     def _named(self, rows: Any) -> Any:
-        """Validated rows, with column names if they go through the model's own preprocessing."""
+        """Add column names to validated rows if the model's own preprocessing needs the names."""
         return with_names(self, rows) if self.model_.form.reaches_preprocessing else rows
 
     @with_gradients()
@@ -299,9 +299,9 @@ class QUAMBase(ModelMixin, ABC):
         _check_pool(X, self.search_)
         new = self._named(self._checked_rows(X))
         inputs = with_categories_of(self._pool, self.model_.inputs(new))
-        # The pool's total weight is fixed. If there were only new inputs, each would weigh too much
-        # among few, and unusual inputs would weigh too little among many. Therefore, inputs of the
-        # pool of `fit` are added: as many as there are new inputs, and enough for at least
+        # The pool's total weight is fixed. In a pool of a few new inputs only, each would weigh too
+        # much; in a pool of many, unusual inputs would weigh too little. Therefore, inputs from
+        # the pool of `fit` are added: as many as there are new inputs, and enough for at least
         # `_FEWEST` inputs in total.
         n_new, n_pool = _num_samples(inputs), _num_samples(self._pool)
         order = check_random_state(0).permutation(n_pool)
@@ -416,7 +416,7 @@ class QUAMBase(ModelMixin, ABC):
         )
 
     def _measured(self, epistemic: Any) -> Any:
-        """The epistemic part; None if `fit` of the learner has no effect."""
+        """Return the epistemic part, or None if `fit` of the learner has no effect."""
         unchanged = getattr(vars(self).get("_found"), "unchanged", False)
         return None if unchanged else epistemic
 
@@ -424,7 +424,7 @@ class QUAMBase(ModelMixin, ABC):
     def _over(
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:
-        """Call ``function(outputs, argument)`` in `n_jobs` processes; concatenate the arrays."""
+        """Call ``function(outputs, argument)`` by batch in `n_jobs` processes; join the arrays."""
         jobs: Any = self._points(X) if self.search_.pointwise else self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
         parts = []
@@ -439,7 +439,7 @@ class QUAMBase(ModelMixin, ABC):
         return list(map(np.concatenate, zip(*parts, strict=True)))
 
     def _points(self, X: Any) -> Any:
-        """SearchedPoints or QuadraticPoints: inputs in batches that are searched together."""
+        """Split inputs into batches (SearchedPoints, QuadraticPoints) to be searched together."""
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
         self.search_._validate_params()
@@ -474,7 +474,7 @@ class EvaluatedRows(NamedTuple):
     chunk: int
 
     def outputs(self) -> Iterator[Outputs]:
-        """Predictions of all models, in chunks."""
+        """Yield the predictions of all models, in chunks of inputs."""
         for part in gen_batches(_num_samples(self.x), self.chunk):
             inputs = self.model.inputs(_safe_indexing(self.x, part))
             reference = self.model.outputs(inputs, self.device)
@@ -513,7 +513,7 @@ def _is_softmax(given: Given, X: Any) -> bool:
         options["solver"] == "liblinear",
         options.get("multi_class") == "ovr",
         options.get("penalty") in ("l1", "elasticnet"),
-        not isinstance(l1, str) and np.any(l1),  # "warn" is a default
+        not isinstance(l1, str) and np.any(l1),  # the default can be "warn"
         given.class_weights,
         is_texts(X),
         issparse(X) and X.shape[1] > Search.most_inputs,

@@ -49,27 +49,28 @@ class QUAMClassifier(
 
         - "pointwise": `PointwiseSearch`, for networks and logistic regression. Each input costs a
           new gradient search, as in the paper's Algorithm 1.
-        - "quadratic": `QuadraticSearch`, for networks and logistic regression. The same in closed
-          form, with a quadratic approximation of the training loss, in a millisecond per input.
+        - "quadratic": `QuadraticSearch`, for networks and logistic regression. The same search in
+          closed form, with a quadratic approximation of the training loss; it takes about a
+          millisecond per input.
         - "pool": `PoolSearch`, for networks. `fit` runs one gradient search for each class, on a
-          whole pool of inputs. After `fit`, each input costs only the evaluation of the models
-          found.
+          pool of many inputs. A prediction then only evaluates the models found.
         - "refit": `RefitSearch`, for any learner. `fit` refits the learner for each class, on the
           training data and a pool of small weight.
 
         None selects "pool" for networks if `X_pool` is given. Otherwise, it selects "quadratic" for
-        logistic regressions and a layer of up to 4,096 inputs, "pointwise" for small networks (some
-        hundredths of a second per input; the product of searched weights, training rows up to 256
-        and classes up to 10 is at most five million), and "quadratic" for large networks, or "pool"
-        if these lack linear and convolutional layers or one has over 4,096 inputs. All other models
-        are refitted; so is a `LogisticRegression` with `X_pool`, more than 4,096 features, texts as
-        inputs, `class_weight`, an L1 penalty or solver="liblinear".
+        logistic regressions and networks of one layer with up to 4,096 inputs; "pointwise" for
+        other small networks, where the number of searched weights times training rows (at most 256)
+        times classes (at most 10) is up to five million (some hundredths of a second per input);
+        "pool" for large networks that have neither linear nor convolutional layers, or one with
+        over 4,096 inputs; and "quadratic" for all other networks. Other models are refitted; so is
+        a `LogisticRegression` with `X_pool`, more than 4,096 features, texts as inputs,
+        `class_weight`, an L1 penalty or solver="liblinear".
     setting : {"expected", "selected", "pairwise", "regret"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
         uncertainty of one model drawn at random, compared with each of the other models. "regret":
         logarithm of the sum, over classes, of the probability that the model found for a class
-        gives to this class; only for a separate search at each input.
+        gives to this class; it needs search="pointwise" or "quadratic".
     n_targets : int, "auto" or None, default="auto"
         Number of classes that are searched: the most probable classes according to the fitted
         model, at the input or on average over the pool. "auto": at most ten classes. None: all
@@ -202,7 +203,7 @@ class QUAMClassifier(
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
-        # Class weights change the class frequencies that the model learns.
+        # A model with class weights learns other class frequencies, so guessing can be better.
         if data.given.resamples:
             warn_user(RESAMPLED)
         elif not data.given.class_weights:
@@ -288,7 +289,7 @@ class QUAMClassifier(
     def adversarial_models(self, X: Any) -> AdversarialModels:
         """Return the best adversarial model for each input and targeted class.
 
-        It is the most divergent model whose excess training loss is at most `gamma`.
+        It has the largest KL divergence of all models with an excess training loss up to `gamma`.
         """
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))
@@ -335,6 +336,6 @@ def _warn_if_none_fits(found: Found, gamma: float) -> None:
         warn_user(
             f"None of the models found explains the training data within gamma={gamma:.3g} nats "
             f"per sample, so the range contains the given model only. The smallest loss found is "
-            f"{least:.3g} above the given model's (two standard errors of this difference: "
+            f"{least:.3g} above the given model's loss (two standard errors of the difference: "
             f"{2 * found.standard_error:.3g}). Use a larger `gamma`."
         )

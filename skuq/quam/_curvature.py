@@ -1,9 +1,9 @@
 """Curvature of the training loss at the given model, and the covariance of outputs that it implies.
 
 The curvature is the generalised Gauss-Newton matrix (Martens, JMLR 2020) of the weights of linear
-and convolutional layers: the complete matrix, or one block per layer, which is the Kronecker
-product of the second moments of the layer's inputs and of the gradients with respect to its outputs
-(Martens, Grosse, ICML 2015; convolutions: Grosse, Martens, ICML 2016).
+and convolutional layers: either the complete matrix, or one block per layer. A block is the
+Kronecker product of the second moments of the layer's inputs and those of the gradients with
+respect to its outputs (Martens, Grosse, ICML 2015; convolutions: Grosse, Martens, ICML 2016).
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 
 
 class Use(NamedTuple):
-    """For some rows: inputs of a layer, and jacobian of the network with respect to its outputs.
+    """Rows of a layer's inputs, and jacobian of the network with respect to the layer's outputs.
 
     Shapes: `inputs` (n_rows, n_positions, n_in), with a constant 1 if the layer has a bias;
-    `jacobian` (n_rows, n_outputs, n_positions, n_out), with n_rows = 1 if all rows share it.
+    `jacobian` (n_rows, n_outputs, n_positions, n_out), with n_rows = 1 if equal for all rows.
     """
 
     inputs: Tensor
     jacobian: Tensor
-    is_output: bool = False  # the layer's outputs are the network's; the jacobian is 1
+    is_output: bool = False  # the layer's outputs are the network's outputs
 
     def gradients(self, jacobian: Tensor) -> Tensor:
         """Gradients with respect to the layer's weights, (n_rows, n_outputs, n_out, n_in)."""
@@ -53,7 +53,7 @@ class Layers:
 
     @classmethod
     def of(cls, module: nn.Module, parameters: Sequence[str], x: Tensor) -> Layers:
-        """All suitable layers whose weights are all among the parameters."""
+        """Select the suitable layers whose weights are all among the parameters."""
         names = [*dict.fromkeys(name.rpartition(".")[0] for name in parameters)]
         suitable = []
         for name in names:
@@ -82,7 +82,7 @@ class Layers:
         return sum(each.numel() for layer in self.layers for each in layer.parameters())
 
     def elements_per_row(self, x: Tensor, *, of_solutions: bool) -> tuple[int, int]:
-        """Number of outputs, and number of elements that a row needs, in `fit` or later."""
+        """Count outputs, and tensor elements that a row needs: in `fit`, or `of_solutions`."""
         outputs, uses = self.uses(x)
         n, size = outputs.shape[1], 8 * outputs.shape[1]
         for layer, use in zip(self.layers, uses, strict=True):
@@ -100,7 +100,7 @@ class Layers:
 
     @torch.enable_grad()
     def uses(self, x: Tensor) -> tuple[Tensor, list[Use]]:
-        """Outputs of the module, (n_rows, n_outputs), and the use of each layer."""
+        """Run the module; return its outputs, (n_rows, n_outputs), and the `Use` of each layer."""
         if len(self.layers) == 1 and linear_head(self.module)[0] is self.layers[0]:
             with torch.no_grad():
                 outputs = self.module(x.clone())
@@ -153,7 +153,7 @@ def _is_suitable(layer: nn.Module) -> bool:
 
 
 def _patches(layer: nn.Module, inputs: Tensor) -> Tensor:
-    """Inputs at each position of a layer's output, (n_rows, n_positions, n_in)."""
+    """Gather the inputs that each output position depends on, (n_rows, n_positions, n_in)."""
     if isinstance(layer, nn.Linear):
         return inputs.reshape(len(inputs), -1, inputs.shape[-1])
     assert isinstance(layer, _CONVOLUTIONS)
@@ -181,14 +181,14 @@ class Samples(NamedTuple):
     regression: bool
 
     def hessian(self) -> Tensor:
-        """Weighted sum, over samples, of the expected Hessian of the loss in the outputs."""
+        """Weighted sum over samples of the loss's expected Hessian with respect to the outputs."""
         if self.regression:
             return torch.diag(self.weight @ self._precisions())
         p = self.outputs.softmax(1)
         return torch.diag(self.weight @ p) - (p * self.weight[:, None]).T @ p
 
     def scaled(self, use: Use) -> Tensor:
-        """L' times the jacobian, shaped as the jacobian, where L L' is the Hessian of a sample."""
+        """Multiply the jacobian by L', where L L' is the weighted Hessian of a sample."""
         jacobian = use.jacobian.expand(len(self.outputs), -1, -1, -1)
         if self.regression:
             root = (self._precisions() * self.weight[:, None]).sqrt()
@@ -199,27 +199,27 @@ class Samples(NamedTuple):
         return jacobian * root[:, :, None, None]
 
     def _precisions(self) -> Tensor:
-        """Precisions of the mean and, if it is an output, the log variance, (n_rows, n_outputs)."""
+        """Precisions of the mean and, if predicted, of the log variance, (n_rows, n_outputs)."""
         precision = 1 / gaussians(self.outputs, self.noise_variance).variance
         parts = [precision, torch.full_like(precision, 0.5)]
         return torch.stack(parts[: self.outputs.shape[1]], 1)
 
 
 class Curvature(HeldOnDevice):
-    """Posterior precision of the weights, decomposed."""
+    """Posterior precision of the weights, as eigenvectors and eigenvalues."""
 
-    #: Constant input of each layer's bias, in place of 1: the root mean square of the other inputs,
-    #: so that the prior of biases follows the scale of the inputs.
+    #: Constant that replaces 1 as the input of each layer's bias: the root mean square of the
+    #: other inputs. The prior of biases thus follows the scale of the inputs.
     units: tuple[float, ...]
 
     def roots(self, uses: Sequence[Use]) -> Tensor:
-        """Factor R, (n_rows, n_outputs, n), of the covariance R R' of each row's outputs."""
+        """Compute a factor R, (n_rows, n_outputs, n), of each row's output covariance R R'."""
         return torch.cat([*self._roots(self._in_units(uses))], 2)
 
     def changes(self, uses: Sequence[Use], g: Tensor) -> list[Tensor]:
-        """Change of each layer's weights, (n_rows, n_models, n_out, n_in), for outputs ``f + S g``.
+        """Compute weight changes that move outputs f to ``f + S g``; S is the outputs' covariance.
 
-        `g` has shape (n_rows, n_models, n_outputs).
+        Shapes: `g` (n_rows, n_models, n_outputs), changes (n_rows, n_models, n_out, n_in) by layer.
         """
         return self._with_units(self._changes(self._in_units(uses), g))
 
@@ -246,7 +246,7 @@ def _last_times(inputs: Tensor, unit: float) -> Tensor:
 @stored("quam.kronecker-curvature")
 @dataclass(frozen=True)
 class Kronecker(Curvature):
-    """Precision of each layer in the eigenbases of its inputs and of its outputs' gradients."""
+    """Precision of each layer, in the eigenbases of the two factors of the Kronecker product."""
 
     units: tuple[float, ...]
     inputs: tuple[Tensor, ...]  # (n_in, n_in), eigenvectors are columns
@@ -255,7 +255,7 @@ class Kronecker(Curvature):
 
     @classmethod
     def of(cls, layers: Layers, samples: Iterable[Samples], prior: Sequence[float]) -> Kronecker:
-        """Accumulate the curvature over batches of training samples; `prior` is by layer."""
+        """Sum the curvature over batches of samples; `prior` is the prior precision by layer."""
         n = 0.0
         moments: list[list[Any]] = [[0.0, 0.0, 0.0] for _ in layers.layers]
         for batch in samples:
@@ -275,7 +275,7 @@ class Kronecker(Curvature):
         ):
             inputs, unit = inputs / n, 1.0
             if layer.bias is not None:
-                # The mean square of the inputs, at one position.
+                # Root mean square of the inputs; `inputs` sums over positions.
                 unit = float((inputs.diagonal()[:-1].mean() / n_positions).sqrt()) or 1.0
                 scale = torch.ones_like(inputs[0])
                 scale[-1] = unit
@@ -325,7 +325,7 @@ class Exact(Curvature):
 
     @classmethod
     def of(cls, layers: Layers, samples: Iterable[Samples], prior: Sequence[float]) -> Exact:
-        """As `Kronecker.of`; keeps the matrix of all samples if it has fewer rows than columns."""
+        """As `Kronecker.of`; decompose the stacked jacobian if it has fewer rows than columns."""
         batches = [*samples]
         n = sum(float(batch.weight.sum()) for batch in batches)
         units = []
@@ -365,7 +365,7 @@ class Exact(Curvature):
         jacobian = self._jacobian(uses)
         along = jacobian @ self.base
         yield along / (1 + self.eigenvalues).sqrt()
-        if self.base.shape[1] < len(self.base):  # directions without curvature
+        if self.base.shape[1] < len(self.base):  # directions in which the loss is flat
             yield jacobian - along @ self.base.T
 
     def _changes(self, uses: list[Use], g: Tensor) -> Iterator[Tensor]:

@@ -114,7 +114,7 @@ class NetworkSearch(Search):
 
     @abstractmethod
     def problem_of(self, fitted: FittedSearch, setup: Setup) -> Problem:
-        """Problem of this search from a network that is already split."""
+        """Build the problem of this search from a network that is already split."""
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -145,11 +145,11 @@ class GradientSearch(NetworkSearch):
     }
 
     def length(self, module: nn.Module) -> tuple[int, float]:
-        """Number of steps and initial step size of a search over the weights of a module."""
+        """Return number of steps and initial step size of a search over a module's weights."""
         return int(self.n_steps), float(self.learning_rate)
 
     def shortening(self, problem: SearchProblem, task: Task) -> float:
-        """First step size divided by the last step size."""
+        """Return the quotient of the first and the last step size."""
         return 10.0
 
     def precision(self, problem: SearchProblem) -> float:
@@ -157,9 +157,9 @@ class GradientSearch(NetworkSearch):
         return float(self.prior_precision)
 
     def settings(self, problem: SearchProblem, task: Task, device: torch.device) -> SearchSettings:
-        """Settings; the task determines the initial penalty and the growth if these are "auto"."""
+        """Collect the settings; replace each "auto" by a number that suits the task."""
         n_steps, learning_rate = self.length(problem.module)
-        # The weight of a pool, relative to the training data, falls from 1/10 to 1/100.
+        # On a pool, it grows tenfold; with c0=10, the pool's weight falls from 1/10 to 1/100.
         growth = task.growth if self.pointwise else 10.0
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
@@ -245,7 +245,7 @@ class SearchProblem(HeldOnDevice):
 
     @torch.no_grad()
     def output_bias(self) -> OutputBias | None:
-        """The last searched bias whose first element shifts the means at all inputs equally."""
+        """Find the last searched bias whose first element shifts all predicted means equally."""
         module, X = deepcopy(self.module), torch.tensor(self.X[:1024])
         before = module(X.clone())
         # Large enough for its effect to exceed rounding errors in single precision.
@@ -290,15 +290,15 @@ class FittedSearch(HeldOnDevice, Problem):
 
 
 def efforts(problem: SearchProblem, x: NDArray[Any]) -> FloatArray:
-    """Weight of the attack on each input, relative to the paper's; `x` are inputs of the layers.
+    """Compute the weight of the attack on each input: `effort` of `QuadraticSearch`.
 
-    See `effort` of `QuadraticSearch`. The inputs include a constant for the bias, as large as the
-    other inputs.
+    `x` are inputs of the searched layers. Their norms include a constant input for the bias, as
+    large as the other inputs.
     """
     if problem.X.dtype.kind != "f" or any(
         isinstance(m, _EMBEDDINGS) for m in problem.module.modules()
     ):
-        return np.ones(len(x))  # ids have no norm
+        return np.ones(len(x))  # norms of ids have no meaning
     of_train, of_x = (
         np.einsum("ij,ij->i", each, each)
         for each in (each.reshape(len(each), -1).astype(np.float64) for each in (problem.X, x))
@@ -341,28 +341,28 @@ class Attack(ABC):
 
     @abstractmethod
     def inputs(self, step: int) -> Tensor:
-        """Inputs of a step, (n_rows, ...); (n_models, n_rows, ...) if models differ in inputs."""
+        """Return a step's inputs: (n_rows, ...), or (n_models, n_rows, ...) if models differ."""
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
         """``L_adv`` of all models at inputs `rows`, for outputs (n_models, n_rows, n_outputs)."""
 
-    # Weight of each element of `losses` in the objective; a Tensor is expanded to their shape.
+    # Weight of each element of `losses` in the objective; a Tensor is expanded to the losses.
     weight: float | Tensor = 1.0
 
 
 class Descent:
     """Gradient descent of many variants of a network on ``L_adv + c (L_train - L_ref)``.
 
-    All searched weights are in one tensor, in units of the root mean square of each parameter. No
-    step waits for a result from the device.
+    All searched weights are in one tensor. Steps are in units of the root mean square of each
+    parameter, and never wait for a result from the device.
     """
 
     def __init__(
         self, searched: Searched, objective: Objective, *, prior_precision: float, n_bytes: int
     ):
         self.searched, self.objective, self.n_bytes = searched, objective, n_bytes
-        # The penalty is added to the mean loss; `prior_precision` refers to the sum of the losses.
+        # `prior_precision` refers to the sum of the losses, but the penalty is on their mean.
         self.weight_decay = prior_precision / searched.total_weight
         parameters = [searched.module.get_parameter(name) for name in searched.scales]
         self.sizes = [parameter.numel() for parameter in parameters]
@@ -371,7 +371,7 @@ class Descent:
 
     @torch.no_grad()
     def start(self, points: Objective, n_points: int) -> dict[str, Tensor]:
-        """Reference model's weights, plus the offsets of the objective at the points."""
+        """Return initial weights: the reference model's, plus the objective's offsets."""
         n_models = n_points * points.n_searches
         weights = stack_parameters(self.searched.module, n_models, self.searched.scales)
         for name, offset in points.offsets().items():
@@ -382,7 +382,7 @@ class Descent:
     def steps(
         self, start: dict[str, Tensor], batches: MiniBatches, schedule: Schedule, attack: Attack
     ) -> Iterator[Tensor]:
-        """Lines 2 to 6, 9 of Algorithm 1; yield ``L_train - L_ref``, (n_models,), before each."""
+        """Run Lines 2-6, 9 of Algorithm 1; before each step, yield ``L_train - L_ref``."""
         # In-place steps, because allocating large tensors in each step would fragment the memory.
         initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # change of the weights, in units of `self.scale`
@@ -416,7 +416,7 @@ class Descent:
             attacked, trained = torch.split(outputs, sizes, dim=1)
             excess = self._excess(trained, batch, samples) @ batch.weight[samples]  # Line 3
             shares.append(excess.detach())
-            # Lines 4 and 5: compute the gradient of L_adv + c (L_train - L_ref), but not the sum.
+            # Lines 4 and 5: add the gradient of L_adv + c (L_train - L_ref), not the sum itself.
             terms: dict[Tensor, float | Tensor] = {excess: c}
             if _length(rows):
                 terms[attack.losses(step, rows, attacked)] = attack.weight
@@ -433,7 +433,7 @@ class Descent:
         return excess + self.prior(self.weights())
 
     def _passes(self, inputs: Tensor, X: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Joint passes of attack inputs and samples, within memory; separate passes cost double."""
+        """Yield joint passes of attack inputs and samples; separate passes would cost double."""
         own = inputs.ndim > X.ndim  # separate inputs for each model
         n_models, n_inputs = len(self._weights), inputs.shape[-X.ndim]
         for part in gen_batches(n_inputs + len(X), self._rows_per_pass(n_models)):
@@ -494,7 +494,7 @@ def _by_model(weights: Tensor) -> Tensor:
 def variants_at(
     module: nn.Module, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Outputs of variants, (n_models, n_rows, n_outputs); one linear layer takes one product."""
+    """Outputs of variants, (n_models, n_rows, n_outputs); a linear layer needs one product."""
     layer, prefix = linear_head(module)
     weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
     if not shared_input or weight is None or (bias is None and layer.bias is not None):
@@ -504,7 +504,7 @@ def variants_at(
 
 
 def linear_head(module: nn.Module) -> tuple[Any, str]:
-    """Layer and prefix of its parameter names; None unless the module is one linear layer."""
+    """Return layer and prefix of its parameter names if a module is one linear layer, or None."""
     if type(module) is nn.Linear:
         return module, ""
     if type(module) is nn.Sequential and [*map(type, module)] == [nn.Linear]:

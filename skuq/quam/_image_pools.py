@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 
 def _pick(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
-    """Draw inputs with replacement, as a tensor of shape (n, channels, height, width)."""
+    """Draw inputs, (n, channels, height, width), with replacement; sequences have height 1."""
     picked = torch.tensor(np.asarray(X[random.randint(len(X), size=n)], dtype=np.float32))
     return picked if picked.ndim == 4 else picked.unsqueeze(2)
 
@@ -21,7 +21,7 @@ def _pick(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
 def _of_images(
     make: Callable[[NDArray[Any], int, np.random.RandomState], Tensor],
 ) -> Callable[[Any, int, np.random.RandomState], NDArray[Any]]:
-    """Wrap a maker so that it keeps shape and dtype; sequences become images of height 1."""
+    """Wrap `make`: its results get the shape of X and, if X contains floats, the dtype of X."""
 
     def made(X: Any, n: int, random: np.random.RandomState) -> NDArray[Any]:
         X = np.asarray(X)

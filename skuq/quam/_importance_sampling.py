@@ -139,9 +139,9 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Smallest and largest probability over the given models and the feasible models found.
+    """Compute the range of probabilities over given models, and models that explain the data.
 
-    Shapes: `log_given` (n_points, n_given, n_classes); returns (n_points, n_classes) twice.
+    Shapes: `log_given` (n_points, n_given, n_classes); minimum and maximum (n_points, n_classes).
     """
     xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
     found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
@@ -153,7 +153,7 @@ def plausible_range(
 
 
 def importance_weights(log_ratio: Any) -> Any:
-    """Normalised weights from ``log p(w_n | D) - log q(w_n)`` of sampled models, (..., n)."""
+    """Normalise weights, given as ``log p(w_n | D) - log q(w_n)`` of sampled models, (..., n)."""
     return array_namespace(log_ratio).exp(log_softmax(log_ratio))  # Eq. 4
 
 
@@ -198,7 +198,7 @@ class AdversarialModels(NamedTuple):
     proba : ndarray of shape (n_points, n_targets, n_classes)
         Prediction of the model at the test point.
     divergence : ndarray of shape (n_points, n_targets)
-        KL divergence of the prediction from the reference model's prediction, in nats.
+        KL(reference model's prediction, this model's prediction), in nats.
     excess_loss : ndarray of shape (n_points, n_targets)
         Mean training loss of the model minus the reference model's mean training loss, in nats. For
         a refitted learner, the loss is computed on held-out training samples, and the reference is
@@ -231,7 +231,7 @@ def best_adversarial_models(
     gamma: float,
     targets: Any = None,
 ) -> AdversarialModels:
-    """For each search, the most divergent model with an excess loss of at most gamma.
+    """Select, for each search, the most divergent model with an excess loss of at most gamma.
 
     Shapes: `log_reference` (n_points, n_classes), `log_proba` (n_points, n_targets, n_steps,
     n_classes), `excess_loss` (n_points, n_targets, n_steps), `targets` (n_points, n_targets).
@@ -250,7 +250,7 @@ def best_adversarial_models(
 
 
 def _best_steps(log_reference: Any, log_proba: Any, excess_loss: Any, gamma: float) -> Any:
-    """For each search, the step of the model that `best_adversarial_models` returns, (..., 1)."""
+    """Find the step of the model that `best_adversarial_models` returns per search, (..., 1)."""
     divergence = kl_divergence(log_reference[:, None, None], log_proba)
     within = excess_loss <= gamma
     xp = array_namespace(excess_loss)
@@ -312,7 +312,7 @@ class AdversarialRegressors(NamedTuple):
     mean, variance : ndarray, float64
         Prediction of the model at the test point, in units of the target and in squared units.
     divergence : ndarray, float64
-        KL divergence of the prediction from the given model's prediction, in nats.
+        KL(given model's prediction, this model's prediction), in nats.
     excess_loss : ndarray, float64
         Mean training loss of the model minus the given model's mean training loss, in nats; for a
         refitted learner, as in `AdversarialModels`.
@@ -342,7 +342,7 @@ class Visited(NamedTuple):
         return cls(given, gaussians(found.outputs, noise_variance), found.excess_loss)
 
     def best(self, gamma: float) -> tuple[Visited, Any]:
-        """The best model of each search, and whether it is feasible."""
+        """Select the best model of each search; also return whether it is feasible."""
         distance = self.models.mean - self.given.mean
         xp = array_namespace(distance)
         # Displacement of each model's mean in its search direction, in units of the target.
@@ -356,7 +356,7 @@ class Visited(NamedTuple):
         return Visited(self.given, models, _taken(self.excess_loss, at, -1)), found
 
     def best_models(self, gamma: float) -> AdversarialRegressors:
-        """The best model of each search, as arrays."""
+        """Return the best model of each search, as arrays."""
         visited, feasible = self.best(gamma)
         parts = (
             np.broadcast_to(np.array(DIRECTIONS), (len(self.excess_loss), 2))[..., None],
@@ -368,7 +368,7 @@ class Visited(NamedTuple):
         return AdversarialRegressors(*(as_numpy(part).squeeze(-1) for part in parts))
 
     def weighted(self, sampling: ImportanceSampling) -> tuple[Gaussians, Any]:
-        """Models that enter the estimate, and their weights, (n_points, n_models)."""
+        """Select the models that enter the estimate; compute weights, (n_points, n_models)."""
         kept = self.best(sampling.gamma)[0] if sampling.mixture == "dirac" else self
         models = [part.reshape(len(part), -1) for part in kept.models]
         if sampling.by_search:
@@ -377,7 +377,7 @@ class Visited(NamedTuple):
         return Gaussians(*models), sampling.weights(kept.excess_loss)
 
     def uncertainty(self, sampling: ImportanceSampling) -> Decomposition:
-        """Parts of uncertainty, (n_points,), from the weighted models of the searches."""
+        """Estimate the parts of uncertainty, (n_points,), from the weighted models."""
         models, weights = self.weighted(sampling)
         if sampling.setting == "selected":  # Eq. 27
             given = Gaussians(*(part[:, 0] for part in self.given))
@@ -400,7 +400,7 @@ class Visited(NamedTuple):
 
 
 def mixture_information(mean: Any, variance: Any, weights: Any) -> Any:
-    """Expected KL divergence of the mixture from its components, (n_points,).
+    """Compute the expected divergence KL(component, mixture), (n_points,).
 
     This is the mutual information of target and component, the epistemic part of Eq. 26. It has no
     closed form; each component is integrated by Gauss-Hermite quadrature. The error is below 1e-4

@@ -21,8 +21,8 @@ from skuq.quam._importance_sampling import (
     gaussians,
 )
 
-# Initial displacement from the given model, in standard deviations of the noise. At the given model
-# itself, the gradient of the divergence is zero.
+# Initial displacement from the given model, in standard deviations of the noise. Searches cannot
+# start at the given model itself, because the gradient of the divergence is zero there.
 START = 1e-2
 
 
@@ -44,11 +44,11 @@ class Objective(ABC):
 
     @abstractmethod
     def subset(self, searches: slice) -> Objective:
-        """The objective restricted to some of the searches of each point."""
+        """Restrict the objective to some of the searches of each point."""
 
     @abstractmethod
     def at(self, rows: slice | Tensor) -> Objective:
-        """The objective restricted to some of the points."""
+        """Restrict the objective to some of the points."""
 
     def offsets(self) -> dict[str, Tensor]:
         r"""Initial displacement of the weights, each (n_points * n_searches, \*parameter.shape)."""
@@ -62,7 +62,7 @@ class _OfClasses(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Targeted(_OfClasses):
-    """Cross-entropy with target classes (n_points or 1, n_searches) of the searches (App. C.1)."""
+    """Cross-entropy with each search's target class, (n_points or 1, n_searches) (App. C.1)."""
 
     targets: Tensor
 
@@ -83,7 +83,7 @@ class Targeted(_OfClasses):
 
 @dataclass(frozen=True, eq=False)
 class Untargeted(_OfClasses):
-    """Negative divergence from `log_reference` (n_points, n_classes), one search each (Line 4)."""
+    """Negative KL divergence from `log_reference`, (n_points, n_classes) (Line 4)."""
 
     log_reference: Tensor
 
@@ -163,9 +163,9 @@ class Displacement(_TwoSided):
 class Divergence(_TwoSided):
     """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
 
-    Its gradient at the given model is zero: searches start at a displacement of 0.01 standard
-    deviations of the noise, by a change of `bias`. If `bias` is None, they start at the given
-    model, and the displacement is added in the attack, not in the training loss.
+    Its gradient at the given model is zero. Searches therefore change `bias` in order to start at a
+    displacement of 0.01 standard deviations of the noise. If `bias` is None, they start at the
+    given model, and the attack, but not the training loss, adds this displacement.
     """
 
     bias: OutputBias | None = None

@@ -47,7 +47,7 @@ _WEAK = 1e-3  # precision of the prior, relative to the inverse mean square of t
 class PointwiseSearch(GradientSearch):
     """Separate search for each input when its uncertainty is computed: the paper's Algorithm 1.
 
-    For networks and logistic regression. `fit` runs no searches; each input needs one per class.
+    For networks and logistic regression. `fit` runs no searches; a prediction runs one per class.
 
     Parameters
     ----------
@@ -75,12 +75,12 @@ class PointwiseSearch(GradientSearch):
         As in `PoolSearch`. "auto" is a weak prior, 0.001 divided by the mean square of the searched
         weights: without a prior, only the training loss would constrain the models.
     effort : {"equal", "paper"}, default="paper"
-        As in `QuadraticSearch`. With "paper", the search follows the posterior.
+        As in `QuadraticSearch`. "paper" keeps the objective a negative log posterior (see `eta`).
     train_batch_size : int, default=256
         Number of training samples per step for the penalty.
     batch_size : int, default=8
-        Number of test points searched at once. A smaller number reduces memory use (each search
-        needs 4 copies of the searched weights), and does not affect the result.
+        Number of test points searched at once. A smaller number needs less memory (4 copies of the
+        searched weights per search); the result is the same.
 
     Examples
     --------
@@ -165,15 +165,15 @@ def search_batch(
 
     Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step for each penalty
     c. The searches are independent although their objectives are summed: the gradient in one
-    search's weights is that of its own objective, and Adam works element by element. The difference
-    between both models' losses on the same mini-batch is unbiased and has little noise.
+    search's weights is that of its own objective, and Adam works element by element. A model's
+    loss minus the given model's loss on the same mini-batch is unbiased and has little noise.
 
     `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
-    are on the device. `start` contains weights of all models, by point and search; None is the
-    given model.
+    are on the device. `start` contains weights of all models, by point and search; None
+    starts at the given model.
     """
     device, searched = settings.device, problem.on(settings.device)
-    # Copy the network, because threads that share the problem overwrite the network's weights.
+    # Copy the network: threads that share the problem would overwrite each other's weights.
     searched = searched._replace(module=deepcopy(searched.module))
     points = on_device(x, device)
     n_batches, size = len(settings.schedule.penalties) + 1, settings.train_batch_size

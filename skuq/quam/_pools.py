@@ -33,7 +33,7 @@ _LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
 _FEW = 3
 _SAME_NORM = 1e-3  # relative tolerance for equal norms of rows, sufficient for half precision
 _ROUNDING = 1e-6  # relative tolerance for the norms of generated rows after scaling and clipping
-_CELLS_AT_ONCE = 2**22  # of sparse rows, which are dense while they are altered
+_CELLS_AT_ONCE = 2**22  # per batch of sparse rows, which are dense while they are altered
 _PASSES = 50  # iterations of scaling and clipping
 _N_SOURCES = 3  # number of other texts whose words are mixed into a text
 _SHARE_DIFFERENT = 0.9  # smallest fraction of distinct values in a text column
@@ -120,12 +120,12 @@ channels, height, width)
     """
     given, X, random = X, as_pandas(X), check_random_state(random_state)
     if issparse(X):
-        # Columns without values stay empty.
+        # Columns that contain only zeros are left out here; they remain zero in the pool.
         X = X.tocsr(copy=True)
         X.sum_duplicates()
         X.eliminate_zeros()
         declared = _positions(X, categories)
-        kept = np.union1d(X.indices, declared).astype(X.indices.dtype)  # trees need 32 bits
+        kept = np.union1d(X.indices, declared).astype(X.indices.dtype)  # trees need 32-bit indices
         X, categories = X[:, kept], np.searchsorted(kept, declared).tolist()
     elif not isinstance(X, pd.DataFrame) and not is_texts(X):
         X = np.asarray(X)
@@ -188,7 +188,7 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
         return kinds
     raise ValueError(
         "A pool can be generated from texts (1 axis), tables (2 axes), sequences (3) or images "
-        f"(4); X has {n_axes}. {_PASS_A_POOL}"
+        f"(4); X has {n_axes} axes. {_PASS_A_POOL}"
     )
 
 
@@ -211,7 +211,7 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
     if n_inputs is None:
         n_inputs = min(max(_num_samples(X), _FEWEST), _MOST)
     n_each = max(1, n_inputs // max(1, len(makers)))
-    # Keys of the training inputs for each dtype, because the bytes of an input depend on it.
+    # Keys of the training inputs for each dtype, because the dtype changes the bytes of an input.
     known: dict[Any, NDArray[Any]] = {}
     made = []
     for make in makers.values():
@@ -363,7 +363,7 @@ def _are_tokens(X: NDArray[Any]) -> BoolArray:
 
 
 def _shared_tokens(X: NDArray[Any]) -> NDArray[Any]:
-    """Ids that all texts have at the same distance from their first, or from their last, token."""
+    """Find ids that all texts have at the same distance from the first, or from the last, token."""
     shared = []
     for ids, real in ((X[:, 0], _are_tokens(X)), (X[:, 0, ::-1], _are_tokens(X)[:, ::-1])):
         order = np.argsort(~real, axis=1, kind="stable")[:, : real.sum(axis=1).min()]
@@ -382,7 +382,7 @@ _TOKEN_KINDS = {"crossed": _crossed_tokens, "moved": _moved_tokens, "drawn": _dr
 class Columns:
     """Contents of the columns of a table."""
 
-    low: FloatArray  # minimum of each column; NaN in columns of texts or of at most two values
+    low: FloatArray  # minimum of each column; NaN if not numeric, or with at most two values
     high: FloatArray
     categories: list[int]  # positions of the columns of categories
     texts: list[int]
@@ -421,7 +421,7 @@ def _ranges(X: Any) -> tuple[FloatArray, FloatArray]:
     else:
         columns = np.full(X.shape, np.nan)
         for k in range(X.shape[1]):
-            # This does not change `X`, because `infer_objects` replaces None in texts.
+            # Convert a copy, because in `X` itself, `infer_objects` would replace None in texts.
             column = X.iloc[:, k].infer_objects()
             if is_numeric_dtype(column) and not is_bool_dtype(column):
                 columns[:, k] = column.to_numpy(dtype=float, na_value=np.nan)
@@ -432,7 +432,7 @@ def _ranges(X: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _sparse_ranges(X: Any) -> tuple[FloatArray, FloatArray]:
-    """The same for sparse columns, which all have values."""
+    """As `_ranges`, for a sparse matrix."""
     rows, (n, n_columns) = X.astype(np.float64), X.shape
     low, high = (to_dense(f(axis=0)).ravel() for f in (rows.nanmin, rows.nanmax))
     between = X.indices[(low[X.indices] < rows.data) & (rows.data < high[X.indices])]
@@ -453,7 +453,7 @@ def _shared_norm(X: Any, low: FloatArray) -> float | None:
 
 
 def _gathered(X: Any, rows: NDArray[np.intp]) -> Any:
-    """Gather a table from row indices per column, (n, n_columns)."""
+    """Build a table with ``X[rows[i, k], k]`` in row i and column k."""
     if not isinstance(X, pd.DataFrame):
         return to_dense(X[rows, np.arange(X.shape[1])])
     columns = {k: X.iloc[rows[:, k], k].reset_index(drop=True) for k in range(X.shape[1])}
@@ -466,7 +466,7 @@ def _drawn(X: Any, n: int, random: Random) -> NDArray[np.intp]:
 
 
 def _sparse_rows(make: Maker, X: Any, n: int, random: Random) -> Any:
-    """Make sparse rows, some at a time; their number is even, as in `_some`."""
+    """Make sparse rows in batches of even size, because `_some` treats every second row alike."""
     size = max(2, _CELLS_AT_ONCE // max(1, X.shape[1]) // 2 * 2)
     parts = [type(X)(make(X, each.stop - each.start, random)) for each in gen_batches(n, size)]
     return vstack(parts, format="csr")
@@ -484,7 +484,7 @@ def _shuffled(columns: Columns, X: Any, n: int, random: Random) -> Any:
 
 
 def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
-    """Alternate scaling embeddings to the norm and clipping to ranges; drop rows off the norm."""
+    """Scale to the norm and clip to the ranges, alternately; drop rows that miss the norm."""
     if columns.norm is None:
         return made
     rows = np.asarray(made, dtype=np.float64)
@@ -502,7 +502,7 @@ def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
 def _some(
     columns: Sequence[int] | NDArray[np.intp], shape: tuple[int, int], random: Random
 ) -> BoolArray:
-    """Random mask of given columns: at least one per row, and in every second row at most three."""
+    """Draw a mask of some columns: at least one per row, at most three in every second row."""
     order = np.argsort(random.uniform(size=(shape[0], len(columns))), axis=1)
     few, many = (min(most, len(columns)) for most in (_FEW, max(_FEW, len(columns) // 2)))
     most = np.where(np.arange(shape[0]) % 2, few, many)[:, None]
@@ -570,5 +570,5 @@ TABLE_KINDS: dict[str, TableMaker] = {
 }
 # Kinds of rows that contain only categories of the training rows.
 SEEN = tuple(kind for kind in TABLE_KINDS if kind != "unseen")
-# Kinds of rows that, in addition, contain only numbers within the range of the training rows.
+# Kinds of rows that also contain only numbers within the range of the training rows.
 KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")

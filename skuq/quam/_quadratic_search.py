@@ -44,11 +44,11 @@ from skuq.quam._search import (
 
 _ROWS_PER_JOB = 4096
 _ELEMENTS = 2**23  # maximum number of elements of an intermediate result: 64 MiB
-# Operations up to which curvature="auto" is "exact"; one core needs about a second.
+# Largest number of operations for which curvature="auto" is "exact": a second of one core.
 _FEW_OPERATIONS = 10**10
-_SMALL = 5_000_000  # largest cost of a gradient search at each input by default
-_LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28  # rows of a decomposed matrix; 2 GiB
-# Only the logits of this many most probable classes of an input move.
+_SMALL = 5_000_000  # largest cost for which gradient searches at each input are the default
+_LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28  # limits: rows to decompose; 2 GiB
+# A search is solved for the logits of this number of most probable classes only.
 _ACTIVE = 32
 _ROUNDS = 3  # number of times that these classes are chosen
 _NEWTON_STEPS = 30
@@ -69,10 +69,10 @@ class QuadraticSearch(NetworkSearch):
     For networks and logistic regression. A search of `PointwiseSearch` with penalty n minimises
     ``-log p_k(x, w) + n (L(w) - L_ref)``. Here, the training loss L is replaced by its quadratic
     approximation around the given model. The minimum for class k then has the logits ``f + S g``
-    with ``g = e_k - p(f + S g)``, and an excess loss of ``g' S g / 2`` nats in total, where S is
-    the covariance of the logits of x in the Laplace approximation. Solving this takes milliseconds.
-    For a regressor, the two models lie one standard deviation of this covariance above and below
-    the given one.
+    with ``g = e_k - p(f + S g)``, and an excess loss of ``g' S g / 2`` nats in total. Here, f are
+    the given model's logits at x, S is their covariance in the Laplace approximation, p the softmax
+    and e_k a unit vector. This takes milliseconds to solve. For a regressor, the two models predict
+    one standard deviation (of this covariance) more and less than the given model.
 
     Parameters
     ----------
@@ -81,15 +81,15 @@ class QuadraticSearch(NetworkSearch):
         leaves out weights of other layers, such as batch normalisation.
     prior_precision : float, default=0.01
         Precision of the Gaussian prior around the given weights, relative to the inverse mean
-        square of each layer's weights. Therefore, results do not change if inputs are scaled and
-        the first layer's weights scaled inversely, or likewise the layers before and after a ReLU.
+        square of each layer's weights. Therefore, results do not change if inputs are multiplied
+        by a factor and the first layer's weights divided by it (or two layers around a ReLU).
     effort : {"equal", "paper"}, default="equal"
         "paper": the same penalty for all inputs. A change of the weights then moves the logits of
-        an input in proportion to its activations, so that inputs with large activations are the
-        easiest to flip. "equal": the penalty is multiplied by ``|a|**2 / median |a|**2``, where a
-        are the inputs of the searched layers, and the median is over the training samples. Beyond
-        the 99 % quantile of the training samples, the penalty returns to the paper's, so that
-        unusually large inputs are not missed. A regressor always uses "paper".
+        an input in proportion to its activations: predictions change most easily where these are
+        large. "equal": the penalty is multiplied by ``|a|**2 / median |a|**2``, where a are the
+        inputs of the searched layers, and the median is over the training samples. Beyond their
+        99 % quantile, the factor falls back to 1, because unusually large inputs should get a large
+        uncertainty. A regressor always uses "paper".
     curvature : {"auto", "exact", "kronecker"}, default="auto"
         "exact": the generalised Gauss-Newton matrix of all searched weights. "kronecker": a
         Kronecker product for each layer. "auto": "exact" if this takes about a second or less.
@@ -100,8 +100,8 @@ class QuadraticSearch(NetworkSearch):
 
     Notes
     -----
-    Only the logits of an input's 32 most probable classes and of all its targeted classes move.
-    Neither time nor result depends on the other inputs, except for rounding.
+    Searches are solved for the logits of an input's 32 most probable classes and of all targeted
+    classes only. Time and result do not depend on the other inputs, except for rounding.
 
     References
     ----------
@@ -169,7 +169,7 @@ class QuadraticSearch(NetworkSearch):
     def _samples(
         self, layers: Layers, problem: Any, task: Task, size: int, device: torch.device
     ) -> Iterator[Samples]:
-        """Training samples in batches; warns if they take long."""
+        """Yield the training samples in batches; warn if this takes long."""
         regression = not isinstance(task, Classification)
         X, batches = torch.from_numpy(problem.X), [*gen_batches(len(problem.X), size)]
         advice = "search__parameters='last'"
@@ -196,13 +196,13 @@ class QuadraticSearch(NetworkSearch):
 
 
 def default_search(model: Any, data: TrainingData, setup: Setup) -> tuple[Search, Problem]:
-    """Search that suits a network's size, and its problem.
+    """Choose a search that suits the network's size; return it with its problem.
 
-    The cost of gradient searches at an input is about the product of searched weights, training
-    samples per step and searches; on two moons, 50 milliseconds. The loss of a single linear layer
-    is nearly quadratic. Networks without suitable layers are searched on a pool.
+    The cost of gradient searches at an input is proportional to searched weights, training samples
+    per step and searches (50 milliseconds on two moons). A single linear layer needs none, because
+    its loss is nearly quadratic. Networks without suitable layers are searched on a pool.
     """
-    fitted = QuadraticSearch().fitted(model, data, setup)  # the default weights of all searches
+    fitted = QuadraticSearch().fitted(model, data, setup)  # default weights of all searches
     problem, pointwise = fitted.problem, PointwiseSearch()
     assert isinstance(setup.task, Classification)
     weights = [problem.module.get_parameter(name) for name in problem.parameters]
@@ -277,7 +277,7 @@ class QuadraticPoints(NamedTuple):
     device: Any
 
     def outputs(self) -> Iterator[Outputs]:
-        """Solve the searches, in chunks."""
+        """Solve the searches, and yield the results in chunks."""
         for rows, targets, solution, uses in self.solved():
             cost = solution.cost[..., None].cpu() / self.problem.total_weight
             found = Trajectories(solution.outputs[:, :, None].cpu(), cost)
@@ -291,13 +291,13 @@ class QuadraticPoints(NamedTuple):
             )
 
     def solved(self) -> Iterator[tuple[slice, Tensor | None, Solution, list[Any]]]:
-        """Rows, targets, solutions and uses of the layers, chunk by chunk."""
+        """Yield rows, targets, solutions and uses of the layers, chunk by chunk."""
         there = _with_double(self.device)
         layers, curvature = self.problem.on(there)
         X = torch.from_numpy(self.x)
         n_outputs, size = layers.elements_per_row(_rows(X, slice(1), there), of_solutions=True)
         n_active = min(n_outputs, _ACTIVE)
-        size += n_active**2 * (n_active + len(_STEP_SIZES))  # of Newton's method
+        size += n_active**2 * (n_active + len(_STEP_SIZES))  # for Newton's method
         if isinstance(curvature, Exact):
             size += 2 * n_outputs * sum(curvature.base.shape)
         for rows in gen_batches(len(X), max(1, _ELEMENTS // size)):
@@ -312,7 +312,7 @@ class QuadraticPoints(NamedTuple):
                 yield rows, None, apart(reference, roots), uses
 
     def weights(self, solution: Solution, uses: list[Any]) -> dict[str, Tensor]:
-        """Weights of the models, in the order of rows and searches, in double precision."""
+        """Compute the models' weights, in the order of rows and searches, in double precision."""
         layers, curvature = self.problem.on(_with_double(self.device))
         found = {}
         changes = curvature.changes(uses, solution.moved)
@@ -325,7 +325,7 @@ class QuadraticPoints(NamedTuple):
         return {name.removeprefix("."): each for name, each in found.items()}
 
     def checked(self) -> Iterator[SearchCheck]:
-        """Predicted and true excess losses, chunk by chunk."""
+        """Yield predicted and true excess losses, chunk by chunk."""
         there = _with_double(self.device)
         layers, problem = self.problem.on(there)[0], self.problem.fitted.problem
         random = np.random.default_rng(problem.seed)
@@ -346,7 +346,7 @@ class QuadraticPoints(NamedTuple):
             yield SearchCheck(*(each.cpu().numpy() for each in both))
 
     def refined(self, rows: slice, solution: Solution, uses: list[Any]) -> Trajectories:
-        """Last models of gradient searches that start at the solutions."""
+        """Return the last models of gradient searches that start at the solutions."""
         problem, n_steps = self.problem.fitted.problem, self.refine_steps
         schedule = penalty_schedule(
             n_steps,
@@ -370,7 +370,7 @@ class QuadraticPoints(NamedTuple):
 
 
 def _with_double(device: Any) -> torch.device:
-    """Device of the decompositions, which need float64: the CPU instead of MPS."""
+    """Replace MPS by the CPU, because the decompositions need float64."""
     device = torch.device(device)
     return torch.device("cpu") if device.type == "mps" else device
 
@@ -408,7 +408,7 @@ def towards(reference: Tensor, roots: Tensor, targets: Tensor, effort: Tensor) -
 def _minimised(
     reference: Tensor, roots: Tensor, targets: Tensor, active: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """g and ``f + S g`` by Newton's method with line search (convex); inactive logits stay."""
+    """Solve for g and ``f + S g`` by Newton's method, with constant logits of inactive classes."""
     near = roots.take_along_dim(active[:, :, None], 1)
     among = near @ near.mT  # (n_rows, n_active, n_active)
     first = reference.take_along_dim(active, 1)[:, None]
@@ -423,7 +423,7 @@ def _minimised(
         residual = wanted - p - g
         step = p[..., None] * (among[:, None] - (p @ among)[:, :, None])
         step.diagonal(dim1=2, dim2=3).add_(1)
-        # (1 + Hessian S) d = e_k - p - g, never singular; `solve` would wait for the device.
+        # (1 + Hessian S) d = e_k - p - g. `solve` would check the matrix, and wait for the device.
         d = torch.linalg.solve_ex(step, residual).result
         df = d @ among
         # The objective along d, for all step sizes.
@@ -432,12 +432,12 @@ def _minimised(
         value -= tried.take_along_dim(at, 2)[:, :, 0]
         value += (df * g).sum(2)[..., None] * sizes + (df * d).sum(2)[..., None] * sizes**2 / 2
         decrement = ((residual @ among) * residual).sum(2)
-        # Close to a solution, rounding would decide on the step. Solutions that have converged stay
-        # as they are, so that they do not depend on other rows.
+        # Close to a solution, rounding would decide on the step size, so it is 1. Converged
+        # solutions stay; otherwise, they would depend on how many steps other rows need.
         size = torch.where(decrement < _CLOSE, 1.0, sizes[value.argmin(2)])
         size = torch.where(decrement < _CONVERGED, 0.0, size)[..., None]
         g, f = g + size * d, f + size * df
-        # On other devices, the check would wait for the device.
+        # On a GPU, this check would wait for the device.
         if f.device.type == "cpu" and not size.any():
             break
     moved = reference[:, None] + (g @ near) @ roots.mT
@@ -445,7 +445,7 @@ def _minimised(
 
 
 def apart(reference: Tensor, roots: Tensor) -> Solution:
-    """Move the mean up and down by one standard deviation, at half a nat of training loss."""
+    """Move the mean up and down by one standard deviation; each costs half a nat of loss."""
     covariance = roots[:, :1] @ roots.mT  # of the mean with all outputs, (n_rows, 1, n_outputs)
     std = covariance[:, :, :1].clip(torch.finfo(roots.dtype).tiny).sqrt()
     signs = reference.new_tensor([1.0, -1.0])[None, :, None]

@@ -177,7 +177,7 @@ class RefitSearch(Search):
 @stored("quam.refitted")
 @dataclass(frozen=True)
 class Refitted(Found):
-    """Variants of a learner, (n_searches, n_kept).
+    """Refits of a learner, (n_searches, n_kept).
 
     If the given model memorises its samples, `limited` is the learner with a minimum number of
     samples in each leaf, fitted without a pool.
@@ -221,9 +221,10 @@ class RefitProblem(Problem):
 
 
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
-    """Pool rows whose predictions leave the targets' range by at most `_REACH` times its width.
+    """Select rows whose predictions leave the targets' range by up to `_REACH` times its width.
 
-    In a refit, huge predictions by powers or exponentials would outweigh all other samples.
+    Models with powers or exponentials may predict huge values; in a refit, these would outweigh
+    all other samples.
     """
     y = problem.y
     beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
@@ -242,8 +243,8 @@ def refit_on_pool(
 ) -> Refitted:
     """Refit a learner on the training data and the pool, for each search.
 
-    The total weight of the pool is a small share of that of the training data. The learner itself
-    thus minimises the objective of Algorithm 1, ``c L_train + mean L_adv`` over the pool, where c
+    The pool's total weight is a small share of the training data's weight. The learner itself thus
+    minimises the objective of Algorithm 1, ``c L_train + mean L_adv`` over the pool, where c
     is the number of searches divided by the share. `pool_targets` are the targets of the pool for
     each search, (n_variants, n_pool) each. ``loss(outputs, y)`` returns the losses of a model in
     nats; models are compared on training samples held out from all models.
@@ -257,7 +258,7 @@ def refit_on_pool(
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
-    # Only scikit-learn's boosted trees on bins have this attribute; it is None without categories.
+    # Only scikit-learn's histogram-based trees have this attribute; None: no categories.
     on_bins = getattr(problem.model.estimator, "is_categorical_", "") is None
     refit = partial(_refit_on_bins if on_bins else LearnerModel.refit, unfitted, seed=problem.seed)
     n_kept = len(pool_targets[0]) * len(shares)
@@ -302,10 +303,10 @@ def refit_on_pool(
 def _refit_on_bins(
     model: LearnerModel, X: Any, y: NDArray[Any], weight: FloatArray, *, seed: int
 ) -> LearnerModel:
-    """Refit boosted trees on bin numbers, which is faster than on `X`; then set the edges."""
+    """Refit boosted trees on bin numbers (faster than on `X`); convert thresholds to values."""
     trees, rows = clone(model.estimator), np.arange(len(y))
     if trees.early_stopping and trees.validation_fraction is not None:
-        # Rows for early stopping, drawn as in scikit-learn, do not affect the edges.
+        # Leave out the rows for early stopping, drawn as in scikit-learn, from the edges.
         random = seed if trees.random_state is None else trees.random_state
         random = check_random_state(random).randint(np.iinfo(np.uint32).max, dtype="u8")
         split = {"test_size": trees.validation_fraction, "random_state": random}
@@ -319,7 +320,7 @@ def _refit_on_bins(
     found = model.refit(binned, y, weight, seed=seed)
     for tree in chain(*found.estimator._predictors):
         threshold = tree.nodes["num_threshold"]
-        # Nodes without an upper limit separate missing values.
+        # Nodes with an infinite threshold separate missing values from the others.
         inner = np.flatnonzero((tree.nodes["is_leaf"] == 0) & np.isfinite(threshold))
         at = zip(tree.nodes["feature_idx"][inner], threshold[inner], strict=True)
         threshold[inner] = [edges[k][int(between)] for k, between in at]
@@ -327,11 +328,11 @@ def _refit_on_bins(
 
 
 def weighted_edges(column: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
-    """Upper limits of the bins of a column, as scikit-learn finds them.
+    """Compute the upper limits of a column's bins as scikit-learn does.
 
-    Few values: limits lie midway between neighbours. Many values: each limit is a weighted
-    quantile, the smallest value at which the cumulative weight reaches a given share; if the
-    cumulative weight equals this share, the limit is the mean of this value and the next one.
+    Up to `n_bins` distinct values have limits midway between neighbours. Otherwise, limits are
+    weighted quantiles: each is the smallest value at which the cumulative weight reaches a given
+    share or, if it equals this share, the mean of this value and the next one.
     """
     order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
     column, up_to = column[order], np.cumsum(weight[order])
@@ -400,7 +401,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
     """Concatenate training inputs and pool."""
     if hasattr(X, "columns"):
         table = as_pandas(X)
-        # Columns without names are numbered.
+        # A pool without column names has the columns of the table.
         rows = pool if hasattr(pool, "columns") else pd.DataFrame(pool, columns=table.columns)
         rows = with_categories_of(table, as_pandas(rows))
         return as_table_of(X, pd.concat([table, rows], ignore_index=True))
@@ -411,7 +412,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Convert rows to the categories of `X`, as concatenation requires; others become missing."""
+    """Convert rows to the categories of `X`, for concatenation; other values become missing."""
     if not isinstance(X, pd.DataFrame):
         return rows
     rows = rows.copy(deep=False)
@@ -423,7 +424,7 @@ def with_categories_of(X: Any, rows: Any) -> Any:
 
 
 def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
-    """Signs, (n_variants, n_pool), of displacements on a pool: first 1, then split by planes.
+    """Draw signs, (n_variants, n_pool), of displacements on a pool: all 1, then split by planes.
 
     If the targets of the whole pool move in the same direction, a linear model changes along a
     single direction of its weights. Further variants of linear regressors therefore move the two
@@ -483,7 +484,7 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
-    """Unfitted copy whose trees cannot memorise single samples, and whether the original could."""
+    """Return an unfitted copy whose trees cannot memorise samples, and whether the original can."""
     learner = unfitted(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(
         estimator, "do_early_stopping_"

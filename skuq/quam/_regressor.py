@@ -107,8 +107,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     -----
     Quantities are in nats. "selected": aleatoric = differential entropy of the given model,
     epistemic = expected KL divergence between the given model and the models found. "expected":
-    aleatoric = expected differential entropy, epistemic = expected KL divergence of the average
-    model, a mixture, from the single models (by quadrature). "pairwise": aleatoric = expected
+    aleatoric = expected differential entropy, epistemic = expected KL(single model, average of
+    all models), by quadrature. "pairwise": aleatoric = expected
     differential entropy, epistemic = expected KL divergence of pairs of models (in closed form).
     The total is the sum of the aleatoric and the epistemic part. Differential entropies depend on
     the unit of the target and may be negative; the epistemic part does not depend on the unit and
@@ -244,8 +244,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not data.given.is_prefit:
             predicted = np.full(len(y), np.nan)
-            # Train clones, because `self.estimator` itself would raise the warning again that a
-            # fitted model is retrained.
+            # Train clones: a fitted `self.estimator` would repeat the warning that it is retrained.
             twin = None if self.estimator is None else clone(self.estimator)
             for rows, held_out in self._folds(y, counts, data.groups, seed):
                 given = None if sample_weight is None else data.weight[rows]
@@ -270,7 +269,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def _folds(
         self, y: FloatArray, counts: IntArray, groups: IntArray | None, seed: int
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Training and test samples of the cross-validation, without samples of weight 0."""
+        """Yield training and test samples of the cross-validation, without samples of weight 0."""
         if not isinstance(self.noise_cv, Integral):
             for train, test in check_cv(self.noise_cv, y).split(np.zeros(len(y)), y, groups):
                 yield np.intersect1d(train, counts), np.intersect1d(test, counts)
@@ -388,10 +387,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return PredictionInterval(lower, upper)
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
-        """Return the adversarial models that diverge most from the given model, for each input.
+        """Return the best adversarial model with a higher, and with a lower, mean for each input.
 
-        They are the most divergent models upward and downward whose excess training loss is at most
-        `gamma`.
+        It has the largest KL divergence of all models with an excess training loss up to `gamma`.
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Displacement on a pool, in standard deviations of the target: nearly to the ends of its range.
+# Displacement of predictions on a pool, in standard deviations of the target.
 _PULL = 2.0
 # Largest number of classes that n_targets="auto" selects: the cost of an input is proportional to
 # this number times the number of all classes.
@@ -65,18 +65,18 @@ class Outputs(NamedTuple):
     models: Trajectories
     targets: Any = None  # (n_points, n_searches), classes; None in untargeted searches
     centre: Any = None  # (n_points, n_outputs), see `Found.centre`
-    effort: Any = None  # (n_points,), weight of the attack on each point, where it differs
+    effort: Any = None  # (n_points,), weight of the attack on each point; None is 1
 
 
 @stored("quam.classification")
 @dataclass(frozen=True)
 class Classification:
-    """One search per class, or one untargeted search for any other prediction."""
+    """Task of a classifier: a search per class, or one search for any different prediction."""
 
     classes: NDArray[Any]
     targeted: bool
     n_targets: int | str | None
-    growth: ClassVar[float] = 10.0  # of the penalty in a pointwise search with eta="auto"
+    growth: ClassVar[float] = 10.0  # total growth of a penalty with eta="auto"
 
     def first_penalty(self, total_weight: float) -> float:
         """Initial penalty of a pointwise search with c0="auto"."""
@@ -86,14 +86,14 @@ class Classification:
         return total_weight / 10
 
     def targets(self, reference: Any) -> IntArray:
-        """Targets of the searches on a pool, from the model's outputs on the pool; see `Found`."""
+        """Select the targets of the searches (see `Found`) from the model's outputs on a pool."""
         if not self.targeted:
             return np.array([-1])
         n_classes = reference.shape[1]
         return self.fewer_targets(reference, np.arange(n_classes), self.n_searches(n_classes))
 
     def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
-        """The `n` most probable of these classes, according to the given model's outputs."""
+        """Select the `n` most probable of the target classes from the given model's outputs."""
         if n >= len(targets):
             return targets
         proba = np.exp(np.asarray(log_softmax(reference))).mean(axis=0)[targets]
@@ -107,7 +107,7 @@ class Classification:
         return min(most, n_classes)
 
     def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
-        """Objective of networks; `reference` are outputs on a pool, or at points (no `targets`)."""
+        """Build the objective from outputs on a pool or, without `targets`, at separate points."""
         from skuq._networks import on_device
         from skuq.quam._objectives import Targeted, Untargeted
 
@@ -118,7 +118,7 @@ class Classification:
         return Targeted(self.targets_at(reference))
 
     def targets_at(self, reference: Tensor) -> Tensor:
-        """Targets of separate searches for each point, (n_points, n_searches)."""
+        """Select targets of separate searches for each point, (n_points, n_searches)."""
         from skuq._networks import on_device
 
         n_points, n_classes = reference.shape
@@ -137,7 +137,7 @@ class Classification:
         reference = log_softmax(outputs.reference)
         found, targets = outputs.models, outputs.targets
         if outputs.effort is not None:
-            # With a penalty of n / effort, the search is in the posterior to the power 1 / effort.
+            # A penalty of n / effort weights models by the posterior to the power 1 / effort.
             found = found._replace(
                 excess_loss=found.excess_loss
                 / array_namespace(found.excess_loss).asarray(outputs.effort)[:, None, None]
@@ -145,14 +145,14 @@ class Classification:
         return estimate_uncertainty(reference, found, sampling, centre, targets)
 
     def proba_bounds(self, outputs: Outputs, gamma: float) -> tuple[FloatArray, FloatArray]:
-        """Smallest and largest probability of each class over models with excess loss <= gamma."""
+        """Compute the range of class probabilities over models with an excess loss <= gamma."""
         given = log_softmax(outputs.reference)[:, None]
         if outputs.centre is not None:  # predictions of a model with an excess loss of zero
             given = joined_models(given, log_softmax(outputs.centre)[:, None])
         return plausible_range(given, outputs.models, gamma)
 
     def class_costs(self, outputs: Outputs, total_weight: float) -> tuple[FloatArray]:
-        """Smallest loss, over models, of the training data plus one input of each class."""
+        """Minimise, over models, the excess training loss plus an input's loss with each class."""
         found = -as_numpy(log_softmax(outputs.models.outputs))
         found += total_weight * as_numpy(outputs.models.excess_loss)[..., None].clip(0)
         given = -as_numpy(log_softmax(outputs.reference))
@@ -169,7 +169,7 @@ class Classification:
 @stored("quam.regression")
 @dataclass(frozen=True)
 class Regression:
-    """Two searches, for a higher and for a lower prediction; methods as in `Classification`."""
+    """Task of a regressor: search for higher and for lower predictions (see `Classification`)."""
 
     attack: str
     noise_variance: float | None  # None if the models' second output is the log variance
@@ -209,7 +209,7 @@ class Regression:
     def uncertainty(
         self, outputs: Outputs, sampling: ImportanceSampling
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Aleatoric and epistemic part, and the given model's predictions."""
+        """Compute aleatoric and epistemic part; also return the given model's predictions."""
         mean = as_numpy(outputs.reference)[:, 0].astype(np.float64, copy=False)
         return (*self._visited(outputs, sampling).uncertainty(sampling), mean)
 
@@ -261,11 +261,11 @@ class Search(ABC, BaseEstimator):
 
     @abstractmethod
     def check_suits(self, given: Given, device: Any) -> None:
-        """Raise if the search does not support the model, or the model the device."""
+        """Raise if the search does not support the model, or the model rejects the device."""
 
     @abstractmethod
     def problem(self, model: Any, data: TrainingData, setup: Setup) -> Problem:
-        """Model and training data for the searches, without samples of weight 0."""
+        """Prepare model and training data for the searches; drop samples of weight 0."""
 
 
 class Work(NamedTuple):
@@ -285,7 +285,7 @@ class Found(ABC):
     targets: IntArray
     # Mean loss of each model minus that of the reference model, (n_searches, n_kept), in nats.
     excess_loss: FloatArray
-    standard_error: float  # largest of `excess_loss`; smaller differences are not significant
+    standard_error: float  # largest one of `excess_loss`
     # Whether the losses are computed on samples held out from all models. The loss of a model
     # trained on these samples would be too low to be compared.
     held_out: ClassVar[bool]
@@ -299,12 +299,12 @@ class Found(ABC):
         return self
 
     def centre(self, inputs: Any) -> FloatArray | None:
-        """Outputs of the model that replaces the given model in the mixture; None if it is kept."""
+        """Outputs of a model that replaces the given model in the mixture; None if none does."""
         return None
 
 
 def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
-    """Mean training loss of the reference model, in nats (L_ref); raise if it is not finite."""
+    """Average the reference model's training losses, in nats (L_ref); raise if not finite."""
     mean = float(np.average(losses, weights=weight))
     if not np.isfinite(mean):
         raise ValueError(
@@ -316,7 +316,7 @@ def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
 
 
 def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, float]:
-    """Mean excess losses over samples, and the largest standard error of these means.
+    """Average excess losses over samples; also return the largest standard error of the means.
 
     Shapes: `losses` (..., n_samples), `weight` (n_samples,).
     """
@@ -330,7 +330,7 @@ def mean_excess(losses: FloatArray, weight: FloatArray) -> tuple[FloatArray, flo
 def searches_in_memory(
     n_searches: int, n_kept: int, model_bytes: int, max_memory: float | str, *, working: int = 0
 ) -> int:
-    """Number of searches whose models fit into memory; raise MemoryError if fewer than two fit.
+    """Count the searches whose models fit into memory; raise MemoryError if fewer than two do.
 
     Each search keeps `n_kept` models of `model_bytes`; `working` bytes are needed in addition.
     """
