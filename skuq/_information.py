@@ -54,7 +54,7 @@ def centred(logits: Any) -> Any:
 
 
 def has_conventional_offset(logits: Any) -> bool:
-    """Whether the offset of logits carries no information: log-probabilities, or logits (0, z)."""
+    """Whether a convention fixes the offset of logits: log-probabilities, or logits (0, z)."""
     xp = array_namespace(logits)
     total = logsumexp(logits)[:, None]
     spread = xp.concatenate([logits, total], 1).std(0)
@@ -89,7 +89,7 @@ def kl_divergence(log_p: Any, log_q: Any) -> Any:
 
 
 def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
-    """Expected entropy, and mutual information between prediction and model (QUAM's Eq. 1).
+    """Compute expected entropy, and mutual information of prediction and model (QUAM's Eq. 1).
 
     Shapes: `log_proba` (..., n_models, n_classes), `weights` (..., n_models), which sum to 1.
     """
@@ -102,7 +102,7 @@ def decompose_expected(log_proba: Any, weights: Any) -> Decomposition:
 
 
 def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Decomposition:
-    """Entropy of a selected model, and expected divergence of candidates from it (Eq. 2).
+    """Compute a selected model's entropy, and expected KL(selected, candidate) (Eq. 2).
 
     The sum is the expected cross-entropy. Shapes: `log_reference` (..., n_classes), `log_proba`
     (..., n_models, n_classes), `weights` (..., n_models), which sum to 1.
@@ -112,7 +112,7 @@ def decompose_selected(log_reference: Any, log_proba: Any, weights: Any) -> Deco
 
 
 def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
-    """Expected entropy, and expected KL divergence over all pairs of models.
+    """Compute expected entropy, and expected KL divergence over all pairs of models.
 
     The sum is the expected cross-entropy of two models drawn independently from the posterior.
     It is infinite if one model assigns probability 0 to a class and another does not. Shapes are
@@ -130,7 +130,7 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
 
 
 def gaussian_entropy(variance: Any) -> Any:
-    """Differential entropy, possibly negative; Eq. 24 lacks the factor 1/2 of ``log(2 pi)``."""
+    """Differential entropy; may be negative. Eq. 24 in print lacks the 1/2 of ``log(2 pi)``."""
     return (array_namespace(variance).log(variance) + (math.log(2 * math.pi) + 1)) / 2
 
 
@@ -142,7 +142,7 @@ def gaussian_kl(mean_p: Any, var_p: Any, mean_q: Any, var_q: Any) -> Any:
 
 
 def gaussian_pairwise_kl(mean: Any, variance: Any, weights: Any) -> Any:
-    """Expected divergence over pairs of normal distributions: ``sum_ij w_i w_j KL(p_i, p_j)``.
+    """Compute ``sum_ij w_i w_j KL(p_i, p_j)`` over pairs of normal distributions.
 
     Shapes: `mean`, `variance`, `weights` (..., n_models); weights sum to 1. Eq. 25, and the
     expectation over pairs of "On Information-Theoretic Measures of Predictive Uncertainty", UAI

@@ -108,8 +108,8 @@ class Uncertainty:
     def from_models(cls, proba: ArrayLike) -> Uncertainty:
         """Build from probabilities that several models predict, (n_samples, n_models, n_classes).
 
-        The models are equally plausible. In nats: the aleatoric part is their mean entropy, the
-        epistemic part the mutual information of class and model.
+        The models are equally plausible. The aleatoric part is their mean entropy, the epistemic
+        part is the mutual information of class and model, both in nats.
         """
         with np.errstate(divide="ignore"):  # log 0 = -inf is intended
             log_proba = np.log(np.asarray(proba, np.float64))
@@ -218,8 +218,8 @@ class UncertaintyMixin(DeviceMixin):
     """Mixin for estimators that implement ``predict_uncertainty(X) -> Uncertainty``.
 
     It adds ``score_samples``, so that out-of-distribution detection works in a plain scikit-learn
-    ``Pipeline`` and with scikit-learn's scorers. Loading a pickle raises a `ValueError` if skuq had
-    another major or minor version, because the meaning of stored attributes may have changed.
+    ``Pipeline`` and with scikit-learn's scorers. Loading a pickle raises a `ValueError` if
+    another major or minor version of skuq saved it, because attributes may have changed meaning.
     """
 
     def __getstate__(self) -> dict[str, Any]:
@@ -324,7 +324,7 @@ def _has_method(estimator: Any) -> bool:
 
 
 def _of_original_target(model: Any, X: Any, transformer: Any) -> Uncertainty:
-    """Uncertainty inside a `TransformedTargetRegressor`, in the unit of the original target."""
+    """Predict uncertainty inside a `TransformedTargetRegressor` in the original target's unit."""
     unit = getattr(model, "_unit_of_uncertainty", None)
     name, kind = type(model).__name__, type(transformer).__name__
     is_identity = kind == "FunctionTransformer" and transformer.inverse_func is None

@@ -83,7 +83,7 @@ class _PickledOnCPU:
 
 
 def on_cpu(value: Any) -> Any:
-    """Copy modules and estimators, also in containers, to the CPU, unless they are there."""
+    """Copy modules and estimators, also in containers, to the CPU unless they are there already."""
     if is_module(value):
         tensors = chain(value.parameters(), value.buffers())
         there = all(tensor.device.type == "cpu" for tensor in tensors)
@@ -96,7 +96,7 @@ def on_cpu(value: Any) -> Any:
         return value if all(map(operator.is_, changed.values(), value.values())) else changed
     if not hasattr(value, "get_params") or isinstance(value, type | DeviceMixin):
         return value
-    # A skorch net that is pickled moves its trained modules to the CPU itself.
+    # Only parameters of skorch nets: pickling them moves trained modules to the CPU anyway.
     is_net = is_instance_of(value, "skorch", "NeuralNet")
     held = value.get_params(deep=False) if is_net else vars(value)
     moved = {name: on_cpu(item) for name, item in held.items()}

@@ -1,7 +1,7 @@
 """Columns that make a row, and words that make a text, uncertain or unusual.
 
-A column or word contributes the mean decrease in uncertainty when typical training rows or texts
-replace its value. A value is unsupported, for any model, if it does not occur in training rows.
+The contribution of a column or word is the mean decrease in uncertainty when values from typical
+training rows or texts replace it. For any model, values that training rows lack are unsupported.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ SEPARATOR = "; "
 N_COLUMNS = 3  # number of columns or words that are named
 N_TYPICAL = 20  # number of training inputs whose columns or words are inserted into an input
 MOST_COLUMNS = 100  # largest width of a table whose columns `UnusualParts` names
-ALL_DIFFERENT = 50  # a column with more rows than this holds names if its texts all differ
+ALL_DIFFERENT = 50  # more texts than this, all different, are names, not categories
 ROUNDING = 1e-6  # relative tolerance for numbers at the ends of a range
-FAR = 0.5  # largest distance from the range of a supported number, divided by the range's width
+FAR = 0.5  # numbers are unsupported farther out of range than this fraction of its width
 CELLS_AT_ONCE = 2**22  # largest number of cells in changed rows that are evaluated together
 SMALLEST_SHARE = 0.05  # of the epistemic uncertainty; smaller contributions are not reported
 
@@ -56,7 +56,7 @@ def as_table(X: Any) -> pd.DataFrame:
 
 
 def number_columns(table: pd.DataFrame) -> list[str]:
-    """Names of the numeric columns; booleans count as categories."""
+    """List the names of numeric columns; booleans count as categories."""
     return [str(n) for n, c in table.items() if is_numeric_dtype(c) and not is_bool_dtype(c)]
 
 
@@ -106,7 +106,7 @@ class TrainingValues:
         low, high = (np.array([each.get(name, np.nan) for name in X.columns]) for each in limits)
         numbers = [name in self.lowest for name in X.columns]
         found = X if all(numbers) else X.loc[:, numbers]
-        if not all(map(is_numeric_dtype, found.dtypes)):  # booleans, for example, are texts
+        if not all(map(is_numeric_dtype, found.dtypes)):  # such as booleans, which are texts here
             found = found.apply(pd.to_numeric, errors="coerce")
         values = np.full(X.shape, np.nan)
         values[:, numbers] = found.to_numpy(dtype=float, na_value=np.nan)
@@ -119,13 +119,13 @@ class TrainingValues:
 
 
 def filled_texts(column: pd.Series) -> list[Any]:
-    """Texts of a column, with a text for missing values."""
+    """List the texts of a column, with MISSING_TEXT for missing values."""
     texts = zip(column.to_numpy(object), column.isna().to_numpy(), strict=True)
     return [MISSING_TEXT if gap else text for text, gap in texts]
 
 
 def marked_names(marks: BoolArray, names: Any) -> list[str]:
-    """Names of the marked columns of each row, separated by "; "."""
+    """Join the names of the marked columns of each row by "; "."""
     joined, names = [""] * len(marks), np.asarray(names, dtype=object)
     for row in np.flatnonzero(marks.any(axis=1)):
         joined[row] = SEPARATOR.join(names[marks[row]])
@@ -135,7 +135,7 @@ def marked_names(marks: BoolArray, names: Any) -> list[str]:
 def explain_rows(
     X: Any, typical: Any, epistemic: Statistic, inputs: Sequence[Sequence[int]] | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Epistemic uncertainty, (n_rows,), and its mean decrease when one column takes typical values.
+    """Compute epistemic uncertainty, (n_rows,), and its mean decrease if a column is replaced.
 
     If rows are encoded, `inputs` lists the positions of the numbers that encode each column.
     """
@@ -143,15 +143,15 @@ def explain_rows(
         return _explain_table(X, typical, epistemic)
     inputs = [[k] for k in range(X.shape[1])] if inputs is None else inputs
     own, contribution = np.empty(len(X)), np.empty((len(X), len(inputs)))
-    X = X.astype(np.result_type(X, typical))  # a type for both
+    X = X.astype(np.result_type(X, typical))  # a type that holds both
     n_at_once = max(1, CELLS_AT_ONCE // max(1, X.size * len(typical)))
     for start in range(0, len(inputs), n_at_once):
         # Change many columns at once: evaluating few rows takes nearly as long as many.
         batches, shares = [X], []
         for positions in inputs[start : start + n_at_once]:
             values, counts = typical[:, positions], np.ones(len(typical), dtype=np.int64)
-            if values.dtype.kind != "O":  # a category is evaluated once
-                axis = 0 if len(positions) > 1 else None  # slower than without an axis
+            if values.dtype.kind != "O":  # evaluate each category once
+                axis = 0 if len(positions) > 1 else None  # an axis makes it slower
                 values, counts = np.unique(values, axis=axis, return_counts=True)
             changed = np.repeat(X, len(counts), axis=0)
             changed[:, positions] = np.tile(values.reshape(len(counts), -1), (len(X), 1))
@@ -181,7 +181,7 @@ def _explain_table(
 
 
 def words_of(texts: NDArray[Any]) -> NDArray[Any]:
-    """Words of each text, padded with "", (n_texts, n_words)."""
+    """Split each text into words, padded with "", (n_texts, n_words)."""
     split = [str(text).split() for text in texts]
     n_words = max(map(len, split), default=0)
     return np.array([[*words, *[""] * (n_words - len(words))] for words in split], dtype=object)
@@ -208,7 +208,7 @@ def explain_texts(
 
 
 def standing_out(contribution: FloatArray, total: float, n_columns: int = N_COLUMNS) -> IntArray:
-    """Positions of the largest contributions of a row; those of at most 5 % are left out."""
+    """Find the largest contributions of a row, but none of at most 5 % of the total."""
     first = np.argsort(-contribution, kind="stable")[:n_columns]
     return first[contribution[first] > SMALLEST_SHARE * max(total, 0.0)]
 
@@ -261,9 +261,9 @@ class Explanation:
 def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Explanation:
     """Attribute the epistemic uncertainty of inputs to their columns, or to the words of texts.
 
-    Values of some training rows replace one column at a time, or words of some training texts one
-    word. The contribution of a column or word is the mean decrease in epistemic uncertainty: 0 for
-    a column that the model does not use.
+    Values from some training rows replace one column at a time; in texts, words from training texts
+    replace one word. The contribution of a column or word is the mean decrease in epistemic
+    uncertainty. It is 0 for a column that the model does not use.
 
     Parameters
     ----------
@@ -325,7 +325,7 @@ def explained_inputs(
     *,
     names: Any = None,  # column names, if X has none
 ) -> Explanation:
-    """Contribution of each column or word to the uncertainty of each input."""
+    """Compute the contribution of each column or word to the uncertainty of each input."""
     check_scalar(n_typical, "n_typical", Integral, min_val=1)
     typical = _safe_indexing(training, np.arange(n_typical) % _num_samples(training))
     rows, typical = (as_pandas(to_dense(each)) for each in (X, typical))
@@ -353,7 +353,7 @@ def explained_inputs(
 
 
 def rows_to_explain(p_values: FloatArray, epistemic: FloatArray, n_rows: int) -> IntArray:
-    """Positions of up to n_rows rows, by ascending p-value, then descending uncertainty."""
+    """Select up to n_rows rows, by ascending p-value, then descending uncertainty."""
     return np.lexsort((-epistemic, p_values))[:n_rows]
 
 

@@ -28,7 +28,7 @@ SAMPLES_PER_FEATURE = 5  # minimum for estimating a covariance without shrinkage
 BATCH_SIZE = 8192  # number of rows whose features are in memory at once
 MANY_ROWS = 20_000  # with this many rows, nearest rows are searched for in cells
 _N_CELLS = 12  # number of cells in which the neighbours of a row are searched
-_SMALLEST_VARIANCE = 1e-6  # below this ratio of smallest to largest, a covariance is shrunk
+_SMALLEST_VARIANCE = 1e-6  # a smaller quotient of smallest and largest variance means shrinkage
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
 
@@ -54,7 +54,7 @@ def feature_encoder(X: Any) -> Any:
         parts = [("numbers", scaled, numbers), ("texts", indicators, texts)]
         return TableEncoder(ColumnTransformer(parts).fit(table))
     rows = X.reshape(len(X), -1)
-    # Medians need several copies, so compute them on random rows if no column of these is empty.
+    # Medians need several copies of rows: use a random sample, unless one of its columns is empty.
     some = rows[np.random.default_rng(0).permutation(len(rows))[: BATCH_SIZE // 4]]
     lacking = rows.dtype.kind == "f" and np.isnan(some).all(axis=0).any()
     return imputer.fit(rows if lacking else some)
@@ -123,7 +123,7 @@ def category_columns(estimator: Any, names: Sequence[Any]) -> list[int]:
 
 
 def _encoded(step: Any, names: Sequence[Any]) -> set[int]:
-    """Columns that a step of a pipeline encodes as categories."""
+    """Find the columns that a step of a pipeline encodes as categories."""
     if isinstance(step, _ENCODERS):
         return set(range(len(names)))
     if isinstance(step, Pipeline):
@@ -140,7 +140,7 @@ def _encoded(step: Any, names: Sequence[Any]) -> set[int]:
 
 
 def _declared(learner: Any, names: Sequence[Any]) -> set[int]:
-    """Columns that a learner's own parameters declare as categories."""
+    """Find the columns that a learner's own parameters declare as categories."""
     parameters = learner.get_params(deep=False) if hasattr(learner, "get_params") else {}
     # Only the fitted booster stores the columns that were passed to LightGBM's `fit`.
     booster = getattr(learner, "_Booster", None)
@@ -170,7 +170,7 @@ def _positions(columns: Any, names: Sequence[Any]) -> list[int]:
 
 
 def nearest_others(rows: NDArray[Any], n_neighbors: int) -> IntArray:
-    """The nearest other rows of each row, (n_rows, n_neighbors), unordered.
+    """Find the nearest other rows of each row, (n_rows, n_neighbors), unordered.
 
     Many rows are divided into cells by their nearest centre, and neighbours are searched in the
     cells of the 12 nearest centres (an inverted file: Jégou, Douze, Schmid, "Product Quantization
@@ -194,7 +194,7 @@ def nearest_others(rows: NDArray[Any], n_neighbors: int) -> IntArray:
         for each in (cells.ravel(), cells[:, 0])
     )
     distance = np.full((n_rows, n_neighbors), np.inf, np.float32)
-    found = np.repeat(np.arange(n_rows)[:, None], n_neighbors, axis=1)  # the row itself if none
+    found = np.repeat(np.arange(n_rows)[:, None], n_neighbors, axis=1)  # the row itself if no other
     for row, members in zip(searching, inside, strict=True):
         row, members = row // _N_CELLS, members[:: 1 + len(members) // (8 * n_cells)]
         if not len(members):

@@ -2,8 +2,8 @@
 
 A file that names classes by their modules becomes unreadable when a class moves. Therefore each
 class in saved models has a fixed name in the format, given by the decorator `stored`, and an object
-is saved as a dictionary of its fields, with this name under the key "skuq". The names of this
-module are ``torch.tensor``, ``torch.chain`` (a sequence of named layers), ``torch.linear``,
+is saved as a dictionary of its fields, with this name under the key "skuq". This module
+itself defines the names ``torch.tensor``, ``torch.chain`` (a sequence of named layers), ``torch.linear``,
 ``torch.relu``, ``torch.tanh``, ``torch.sigmoid``, ``torch.identity``, ``pandas.frame`` (a table as
 its columns), ``sklearn.trees`` (boosted trees as one array of nodes), and ``dict`` (a dictionary
 that itself has a key "skuq"). To change the format, increase ``FORMAT`` in
@@ -109,7 +109,7 @@ class StoredError(ValueError):
 
 
 def untrusted(path: Any, instead: str = "") -> str:
-    """Reason why pickled objects are not loaded without trust."""
+    """Explain why pickled objects are loaded only if the user trusts the file."""
     return (
         f"Loading {path} unpickles objects, which runs code of whoever made them. If you trust the "
         f"file as you would trust a program, say so (`trust=True`). {instead}".rstrip()
@@ -166,7 +166,7 @@ def to_stored(value: Any) -> Any:
     if isinstance(value, pd.DataFrame):
         return {MARK: "pandas.frame", "columns": {n: c.to_numpy() for n, c in value.items()}}
     if getattr(value, "is_categorical_", "") is None:  # histogram boosting
-        # Each of the many small arrays of single trees would take a millisecond to load.
+        # Join the nodes of all trees, because each small array would take a millisecond to load.
         trees, bare = [*chain(*value._predictors)], copy(value)
         bare._predictors = [[None] * len(value._predictors[0])]
         sizes = np.array([len(tree.nodes) for tree in trees])
@@ -301,7 +301,7 @@ def _trees(estimator: Any, nodes: NDArray[Any], sizes: NDArray[Any]) -> Any:
 
     if nodes.dtype != PREDICTOR_RECORD_DTYPE or (sizes < 1).any() or sizes.sum() != len(nodes):
         raise StoredError("The nodes of the trees do not have the stated sizes.")
-    # scikit-learn follows nodes without checking where they lead.
+    # Check where nodes lead, because scikit-learn follows them without a check.
     own = np.arange(len(nodes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     size = np.repeat(sizes, sizes)
     leads = [(nodes[side] > own) & (nodes[side] < size) for side in ("left", "right")]
@@ -317,7 +317,7 @@ def _trees(estimator: Any, nodes: NDArray[Any], sizes: NDArray[Any]) -> Any:
     return estimator
 
 
-# For each name of this module, the fields and the function that makes the object of them.
+# Fields of each name that this module defines, and the function that builds the object.
 _OWN: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
     "dict": (
         {"keys": list[Any], "values": list[Any]},

@@ -20,9 +20,9 @@ from typing import Any
 
 
 def shown(value: object, length: int | None = 300) -> str:
-    """One line of at most `length` characters for a value that others chose.
+    """Format a value from an external source as one line; cut it after `length` characters.
 
-    Control and directional characters are escaped: with them, a value could imitate a verdict.
+    Control and directional characters are escaped, so that no value can imitate other output.
     """
     text = str(value)
     text = text if length is None or len(text) <= length else f"{text[:length]}..."
@@ -118,7 +118,7 @@ class Plugin:
 
 @cache
 def _registered() -> dict[str, list[EntryPoint]]:
-    """Entry points of each name: several if more than one distribution registers the name."""
+    """Find the entry points of each name; more than one distribution may register a name."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
         same = found.setdefault(entry.name, [])

@@ -14,7 +14,7 @@ from skuq.validation import as_array, check_same_length, checked_labels, floats,
 
 
 def as_text(value: Any) -> str:
-    """Convert to text, 2.0 to "2": pandas stores integers as floats if some are missing."""
+    """Convert to text; 2.0 becomes "2": pandas stores integers as floats if some are missing."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
@@ -59,7 +59,7 @@ def column_names(table: Any) -> list[Any] | None:
 
 
 def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any] | None:
-    """Labels, (n_columns,), of columns named ``yes`` or ``p(yes)``; None if there are none.
+    """Find labels, (n_columns,), of columns named ``yes`` or ``p(yes)``; None if there are none.
 
     Each of the `known` labels must have a column, and each name must be convertible to the type of
     the labels; otherwise, None.
@@ -82,13 +82,13 @@ def labels_of_columns(names: Sequence[Any], known: NDArray[Any]) -> NDArray[Any]
 
 
 def label_in_name(name: Any, own: str, labels: Sequence[str]) -> str:
-    """Longest label at the end of a column's name, or ""; `own` takes precedence in a tie."""
+    """Find the longest label at the end of a column's name, or ""; in a tie, `own` wins."""
     endings = [text for text in labels if _spaced(as_text(name)).endswith(_spaced(text))]
     return max(endings, key=lambda text: (len(text), text == own), default="")
 
 
 def check_one_order(texts: Sequence[str]) -> None:
-    """Refuse to guess the order of labels such as g1, g2 and g10, which text does not keep."""
+    """Raise ValueError if labels, such as g2 and g10, sort differently as text and by number."""
 
     def as_numbers(text: str) -> list[tuple[float, str]]:
         parts = re.split(r"(-?\d+(?:\.\d+)?)", text)
@@ -180,13 +180,13 @@ def _can_be_ordered(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
 
 
 def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
-    """Labels of the nodes `X`; for a mask of all nodes, `y` may contain the labels of all nodes."""
+    """Select the labels of the nodes `X`; if `X` is a mask, `y` may contain labels of all nodes."""
     mask = np.asarray(X)
     y = one_target(y)
     return y[mask] if mask.dtype == bool and mask.shape == y.shape else y
 
 
-# Far above the rounding error of row sums of a float32 softmax over thousands of classes.
+# Tolerance far above the rounding error of a float32 softmax over thousands of classes.
 ROW_SUM_TOLERANCE = 1e-4
 # Largest rounding error of a row sum, in units of the spacing of floats below 1: 1/2 for rounding
 # the probabilities, 1/2 for rounding their sum, and 1 for a softmax computed in the same precision.
@@ -246,7 +246,7 @@ def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
-    """Values, and labels of columns; `known` are `classes` if `stated`, else labels in the data."""
+    """Read values, and labels of columns; `known`: `classes` if `stated`, else labels in data."""
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)
     if names is None:
@@ -261,7 +261,7 @@ def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any
 def _order_by_name(
     names: list[Any] | None, known: NDArray[Any], *, stated: bool
 ) -> tuple[NDArray[Any], IntArray | None]:
-    """Labels of the returned columns, and their positions in the input if the order differs."""
+    """Find the labels of the columns, and their positions in the input if the order differs."""
     if names is None:
         return known, None
     if len(set(names)) != len(names):

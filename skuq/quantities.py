@@ -90,7 +90,7 @@ def values_and_gaussian(
 
 
 def predicted_interval(estimator: Any, X: Any, coverage: float) -> tuple[FloatArray, FloatArray]:
-    """Prediction intervals of any estimator, pipeline or search with `predict_interval`."""
+    """Predict intervals with any estimator, pipeline or search with `predict_interval`."""
     check_coverage(coverage)
     model, inputs = _walk_to("predict_interval", estimator, X)
     lower, upper = model.predict_interval(inputs, coverage=coverage)
@@ -98,14 +98,14 @@ def predicted_interval(estimator: Any, X: Any, coverage: float) -> tuple[FloatAr
 
 
 def predicted_quantiles(estimator: Any, X: Any, levels: ArrayLike) -> FloatArray:
-    """Predicted quantiles of any estimator, pipeline or search with `predict_quantiles`."""
+    """Predict quantiles with any estimator, pipeline or search with `predict_quantiles`."""
     model, inputs = _walk_to("predict_quantiles", estimator, X)
     quantiles: FloatArray = model.predict_quantiles(inputs, levels)
     return quantiles
 
 
 def predicted_gaussian(estimator: Any, X: Any) -> tuple[FloatArray, FloatArray]:
-    """Predicted means and standard deviations of any estimator with `predict(X, return_std)`."""
+    """Predict means and standard deviations with any estimator with `predict(X, return_std)`."""
     model, inputs = _walk_to("predict(X, return_std=True)", estimator, X)
     mean, std = model.predict(inputs, return_std=True)
     return mean, std

@@ -36,9 +36,9 @@ N_TREES = 100
 _LEAF = 10  # minimum number of rows per leaf
 _MOST_FEATURES = 50  # maximum number of features per split
 _AT_ONCE = 1000  # batch size
-_ROUNDING = 1e-8  # above the relative error of cumulative shares in a batch
+_ROUNDING = 1e-8  # exceeds the relative rounding error of cumulative shares in a batch
 _LEAST = 1e-6  # smallest variance, divided by the mean square of the residuals
-# Results that the predictions of a forest need again.
+# Results that all predictions of a forest need; see `ResidualForest.computed_once`.
 _COMPUTED: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
 
@@ -84,8 +84,8 @@ class ResidualForest:
             random_state=seed,
             n_jobs=n_jobs,
         )
-        # Splits also reduce the variance of the absolute residuals, which differ in heteroscedastic
-        # noise; the unit gives both targets the same variance.
+        # The absolute residuals are a second target, so that splits also separate small noise from
+        # large noise. The unit gives both targets the same variance.
         size = np.abs(residuals)
         unit = np.std(size) / (np.std(residuals) or 1.0) or 1.0
         forest.fit(features, np.column_stack([residuals, size / unit]), sample_weight=weight)
@@ -97,7 +97,7 @@ class ResidualForest:
         return cls(forest, residuals, weight, leaves, in_bag, rows, codes)
 
     def quantiles(self, features: FloatArray, levels: FloatArray) -> FloatArray:
-        """Quantiles of the residuals of new rows, (n_rows, n_levels)."""
+        """Predict quantiles of the residuals of new rows, (n_rows, n_levels)."""
         found = np.empty((len(features), len(levels)))
         share = self.computed_once("shares", self._share_of_leaves)
         for part in gen_batches(len(features), _AT_ONCE):
@@ -109,7 +109,7 @@ class ResidualForest:
         return found
 
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
-        """Quantiles for the training rows, (n_rows, n_levels), from rows of other groups."""
+        """Predict quantiles for training rows from out-of-bag trees and rows of other groups."""
         found = np.empty((len(self.residuals), len(levels)))
         share = self.computed_once("shares", self._share_of_leaves)
         for part in gen_batches(len(found), _AT_ONCE):
@@ -123,28 +123,28 @@ class ResidualForest:
         return found
 
     def computed_once(self, name: Any, compute: Callable[[], Any]) -> Any:
-        """Result of a function that is called for the first prediction only, and not stored."""
+        """Return ``compute()``, called once per forest; the result is not saved with the forest."""
         known = _COMPUTED.setdefault(self, {})
         if name not in known:
             known[name] = compute()
         return known[name]
 
     def _share_of_leaves(self) -> csr_array:
-        """Weight of each row as a share of the total weight of each leaf, (n_leaves, n_rows)."""
+        """Divide each row's weight by the total weight of its leaves, (n_leaves, n_rows)."""
         n_leaves = sum(tree.tree_.node_count for tree in self.forest.estimators_)
         rows = csr_array(_indicators(self.leaves, n_leaves).T * self.weight)
         total = rows.sum(axis=1)
         return csr_array(diags_array(1 / np.where(total > 0, total, 1.0)) @ rows)
 
     def _quantiles(self, shares: csr_array, levels: FloatArray) -> FloatArray:
-        """Weighted quantiles of the residuals; `shares` has shape (n_rows, n_training_rows)."""
+        """Compute weighted quantiles of residuals from `shares`, (n_rows, n_training_rows)."""
         shares.sort_indices()
         # With a cumulative sum over all rows of `shares` together, one call of `searchsorted` finds
         # the quantiles of all rows.
         running = np.concatenate([[0.0], np.cumsum(shares.data)])
         first, last = running[shares.indptr[:-1]], running[shares.indptr[1:]]
-        # If a cumulative share equals the level, rounding errors of the sum over the other rows
-        # must not decide.
+        # Lower the levels slightly: if a cumulative share equals a level, rounding errors of the
+        # sum over other rows must not decide.
         targets = first[:, None] + np.outer(last - first, levels - _ROUNDING)
         at = np.searchsorted(running, targets) - 1
         at = np.clip(at, shares.indptr[:-1, None], shares.indptr[1:, None] - 1)
@@ -158,7 +158,7 @@ def _first_nodes(forest: RandomForestRegressor) -> IntArray:
 
 
 def _indicators(leaves: IntArray, n_leaves: int, kept: Any = None) -> csr_array:
-    """Indicator matrix of the leaves that contain each row, (n_rows, n_leaves)."""
+    """Build the indicator matrix of the leaves that contain each row, (n_rows, n_leaves)."""
     n_rows, n_trees = leaves.shape
     ones = np.ones(leaves.size) if kept is None else kept.ravel().astype(float)
     ends = np.arange(0, leaves.size + 1, n_trees)
@@ -195,18 +195,18 @@ class RowNoise:
         return cls(encoder, forest)
 
     def quantiles(self, inputs: Any, predicted: FloatArray, levels: FloatArray) -> FloatArray:
-        """Quantiles of targets minus predictions, (n_samples, n_levels)."""
+        """Predict quantiles of targets minus predictions, (n_samples, n_levels)."""
         rows = None if self.encoder is None else _rows(inputs)
         return self.forest.quantiles(_features(self.encoder, rows, predicted), levels)
 
     def variance(self, inputs: Any, predicted: FloatArray) -> FloatArray:
-        """Variance of the noise, (n_samples,), in squared units of the target."""
+        """Predict the variance of the noise, (n_samples,), in squared units of the target."""
         variance = mean_and_variance(self.quantiles(inputs, predicted, LEVELS), LEVELS)[1]
-        # If the residuals of all similar samples are equal, the noise need not be 0.
+        # Equal residuals of all similar samples do not imply a noise of 0: keep a minimum.
         return np.maximum(variance, _LEAST * np.mean(self.forest.residuals**2))
 
     def limit(self, coverage: float) -> float:
-        """Conformal limit on interval scores for this coverage, from out-of-bag intervals.
+        """Compute the conformal limit on interval scores for a coverage, from out-of-bag intervals.
 
         Johansson, Boström, Löfström, Linusson, "Regression Conformal Prediction with Random
         Forests", Machine Learning 97, 2014.
@@ -221,7 +221,7 @@ class RowNoise:
 
 
 def _rows(inputs: Any) -> Any:
-    """Inputs as rows of a table; None if they are not two-dimensional."""
+    """Convert inputs to rows of a table; None if they are not two-dimensional."""
     if hasattr(inputs, "detach"):
         inputs = inputs.detach().cpu().numpy()
     inputs = as_pandas(inputs)
@@ -229,7 +229,7 @@ def _rows(inputs: Any) -> Any:
 
 
 def _features(encoder: Any, rows: Any, predicted: FloatArray) -> FloatArray:
-    """Encoded inputs with the prediction as the last column, (n_samples, n_features)."""
+    """Encode inputs; append the prediction as the last column, (n_samples, n_features)."""
     if encoder is None:
         return predicted[:, None]
     return np.column_stack([encoded(encoder, rows), predicted])
@@ -261,14 +261,14 @@ def interpolated(quantiles: FloatArray, levels: FloatArray, new_levels: FloatArr
 def central_interval(
     quantiles: FloatArray, levels: FloatArray, coverage: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Endpoints of the central interval, with equal probability in both tails."""
+    """Compute endpoints of the central interval, with equal probability in both tails."""
     tail = (1 - coverage) / 2
     lower, upper = interpolated(quantiles, levels, np.array([tail, 1 - tail])).T
     return lower, upper
 
 
 def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """Signed distance of targets from their intervals, divided by the interval width, (n_rows,).
+    """Divide the signed distance of targets from their intervals by the widths, (n_rows,).
 
     The score is negative inside the interval and -1/2 at its midpoint (Sesia, Candès, "A
     Comparison of Some Conformal Quantile Regression Methods", Stat 9, 2020, CQR-r).
@@ -287,7 +287,7 @@ def stretched(lower: FloatArray, upper: FloatArray, limit: Any) -> tuple[FloatAr
 
 
 def mean_and_variance(quantiles: FloatArray, levels: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance, (n_rows,) each, of distributions without tails beyond the quantiles."""
+    """Compute mean and variance, (n_rows,) each; distributions end at the outer quantiles."""
     edges = np.concatenate([[0.0], (levels[1:] + levels[:-1]) / 2, [1.0]])
     share = np.diff(edges)
     mean: FloatArray = quantiles @ share

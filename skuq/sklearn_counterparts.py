@@ -103,7 +103,7 @@ def cross_val_predict_uncertainty(
     """
     jobs = {"n_jobs": n_jobs, "verbose": verbose, "pre_dispatch": pre_dispatch}
     model, given = _PredictsUncertainty(estimator), params or {}
-    known = given.get("groups") if groups is None else groups  # routed, or passed as such
+    known = given.get("groups") if groups is None else groups  # in `params`, or as an argument
     if known is not None and (cv is None or isinstance(cv, Integral)):
         codes = group_codes(known, _num_samples(X))
         stratify = y is not None and is_classifier(estimator)
@@ -124,7 +124,7 @@ def cross_val_predict_proba(
     cv: Any,
     params: Mapping[str, NDArray[Any]] | None = None,
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Out-of-fold probabilities and decisions of each row, in the order of `labels`.
+    """Predict out-of-fold probabilities, columns in the order of `labels`, and class codes.
 
     scikit-learn's ``cross_val_predict(method="predict_proba")`` encodes the labels, and thus loses
     class weights keyed by label. `cv` lists rows; `params` are arguments of `fit`, one per row.
@@ -181,7 +181,7 @@ class _PredictsProbabilities(_PredictsUncertainty):
 def fold_splits(
     n_folds: int, y: NDArray[Any], codes: IntArray | None, *, stratify: bool, seed: int
 ) -> list[tuple[IntArray, IntArray]]:
-    """Training and test rows of shuffled folds; rows with equal `codes` (groups) share a fold."""
+    """Split into training and test rows of shuffled folds; rows of equal `codes` share a fold."""
     name = f"{'Stratified' * stratify}{'Group' * (codes is not None)}KFold"
     n_folds = n_folds if codes is None else min(n_folds, len(np.unique(codes)))
     folds = getattr(model_selection, name)(n_folds, shuffle=True, random_state=seed)
@@ -190,7 +190,7 @@ def fold_splits(
 
 
 def target_encoder(regression: bool, seed: int) -> TargetEncoder:
-    """Encoder of categories by target means; `fit_transform` uses the means of other folds."""
+    """Create an encoder of categories by target means (in `fit_transform`, of other folds)."""
     kind = "continuous" if regression else "auto"
     if TargetEncoder().shuffle is True:  # before scikit-learn 1.9
         return TargetEncoder(target_type=kind, random_state=seed)

@@ -22,7 +22,7 @@ from skuq.base import FloatArray
 from skuq.imports import shown
 from skuq.wrappers import is_instance_of
 
-# Packages whose lines a warning does not point at.
+# Warnings point at the first caller outside of these packages.
 _LIBRARIES = {
     "skuq",
     "sklearn",
@@ -46,7 +46,7 @@ def check_n_bins(n_bins: Any) -> None:
 
 
 def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
-    """scikit-learn's function, with errors on repeated columns, dates and missing labels."""
+    """Call scikit-learn's function; first reject repeated columns, dates and missing labels."""
     columns = [] if isinstance(X, np.ndarray) else list(getattr(X, "columns", ()))
     if twice := [name for name in columns if columns.count(name) > 1]:
         raise ValueError(f"`X` has more than one column named {twice[0]!r}; rename or drop one.")
@@ -67,7 +67,7 @@ def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
 
 
 def one_target(y: Any) -> NDArray[Any]:
-    """Labels or targets, (n_samples,); several for each input are rejected."""
+    """Return labels or targets, (n_samples,); reject several of them for each input."""
     shape = np.asarray(y).shape
     if len(shape) > 2 or shape[1:] not in ((), (1,)):
         raise ValueError(
@@ -83,7 +83,7 @@ def kind_of(values: Any) -> str:
 
 
 def like_fitted(owner: Any, X: Any) -> Any:
-    """Rows in the form that `fit` received: a table of named columns, or an array."""
+    """Convert rows to the form that `fit` received: a table of named columns, or an array."""
     names, is_table = getattr(owner, "feature_names_in_", None), isinstance(X, pd.DataFrame)
     if is_table and names is not None and {*X.columns} == {*names}:
         return X
@@ -432,7 +432,7 @@ def group_codes(groups: Any, n_samples: int) -> NDArray[np.int64]:
 
 
 def whole_groups(chosen: NDArray[np.bool_], codes: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Mask of all samples of the groups whose first sample is chosen."""
+    """Return a mask of all samples of the groups whose first sample is chosen."""
     _, first, code = np.unique(codes, return_index=True, return_inverse=True)
     return chosen[first[code]]
 
@@ -440,7 +440,7 @@ def whole_groups(chosen: NDArray[np.bool_], codes: NDArray[np.int64]) -> NDArray
 def independent_counts(
     weight: FloatArray | None, codes: NDArray[np.int64] | None = None
 ) -> FloatArray:
-    """Number of independent samples that each sample counts as, (n_samples,).
+    """Compute the number of independent samples that each sample counts as, (n_samples,).
 
     The samples of a group count as one, with their mean weight. The sum is the effective number of
     groups, ``sum(w)**2 / sum(w**2)`` (Kish).

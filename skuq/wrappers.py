@@ -64,7 +64,7 @@ def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
 def walk_to(
     estimator: Any, X: Any, has: Callable[[Any], bool], missing: Callable[[list[str]], str]
 ) -> tuple[Any, Any]:
-    """Unwrap a fitted estimator until `has` is true of the estimator inside; transform `X`.
+    """Unwrap a fitted estimator until `has` is true of the estimator inside, and transform `X`.
 
     `missing` returns an error message that names the classes of the visited estimators.
     """
@@ -135,7 +135,7 @@ def first_sampler(estimator: Any) -> int | None:
 
 
 def transform_of(steps: list[tuple[str, Any]]) -> Callable[[Any], Any] | None:
-    """Transformation by fitted steps of a pipeline; samplers change training rows only."""
+    """Join fitted pipeline steps, except samplers, to one function; None if none is left."""
     none = None, "passthrough"
     steps = [s for s in steps if s[1] not in none and not hasattr(s[1], "fit_resample")]
     if not steps:
@@ -195,14 +195,14 @@ def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
     """Whether a model is used as it is; any other model is cloned and trained.
 
     A `FrozenEstimator` and a `torch.nn.Module` are used as they are. With `after_the_fact`, for
-    methods that work on fitted models by definition, every fitted estimator is.
+    methods that work on fitted models by definition, all fitted estimators are, too.
     """
     frozen = isinstance(estimator, FrozenEstimator) or is_module(estimator)
     return frozen or (after_the_fact and estimator is not None and is_fitted(estimator))
 
 
 def copied(estimator: Any) -> Any:
-    """Deep copy; or the object itself if it cannot be copied, such as one with a connection."""
+    """Copy deeply; return the object itself if that fails, for example due to a connection."""
     try:
         return deepcopy(estimator)
     except Exception:  # objects that cannot be copied may raise any error
@@ -234,7 +234,7 @@ def is_instance_of(estimator: Any, module: str, name: str) -> bool:
 
 
 def weight_params(estimator: Any, sample_weight: Any) -> dict[str, Any]:
-    """Arguments of `fit` that pass weights on: "sample_weight" if routed, else by path."""
+    """Name the argument of `fit` for weights; without routing, with the path to the learner."""
     routes = get_config()["enable_metadata_routing"]
     return {f"{'' if routes else _path_to_learner(estimator)}sample_weight": sample_weight}
 

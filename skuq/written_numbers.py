@@ -20,7 +20,7 @@ from skuq.labels import as_text
 
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
-# A column with at most this many distinct numbers is categorical if another text is repeated.
+# A column with at most this many distinct numbers is categorical if it repeats other texts.
 CATEGORIES = 20
 # In a column of numbers, at most this fraction of the non-missing cells are other texts.
 FEW = 0.05
@@ -95,7 +95,7 @@ class NumberFormat:
     decimal: str = "."  # decimal mark, "." or ","; the other mark separates thousands
 
     def read(self, texts: Sequence[str]) -> tuple[FloatArray, IntArray]:
-        """Parse texts: numbers (NaN if a text is not a number), and the kind of each cell."""
+        """Parse texts; return numbers (NaN for other texts) and the kind of each cell."""
         values, kinds = np.full(len(texts), np.nan), np.full(len(texts), OTHER)
         units = {"", self.before.lower() + self.after.lower()}
         for k, text in enumerate(texts):
@@ -134,7 +134,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     """Detect the number format of a column of text; None if too few texts are numbers.
 
     `decimal`, the decimal mark of the file, decides ambiguous numbers such as 1,234; it is "" if
-    the file is ambiguous too. Without a file (None), it is ".". Texts of digits alone are codes.
+    the file is ambiguous too. Without a file (None), it is ".". Digits alone are codes.
     """
     values = column.dropna()
     if not may_be_read(values):
@@ -167,7 +167,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
 
 
 def common_mark(columns: Iterable[pd.Series]) -> str:
-    """Decimal mark that columns of text require; "" if none does, or if they disagree."""
+    """Find the decimal mark that columns of text require; "" if there is none, or several."""
     marks = set()
     for column in columns:
         texts = texts_of(column.dropna())[0]
@@ -188,7 +188,7 @@ def may_be_read(values: pd.Series) -> bool:
 
 
 def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
-    """Most frequent unit: text before and after the number, or "" if few numbers have it."""
+    """Find the most frequent unit: texts around the number; "" if few numbers have a unit."""
     found: dict[tuple[str, str], int] = {}
     total = 0
     for each, count in zip(parts, counts, strict=True):
@@ -202,17 +202,17 @@ def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
 
 
 def texts_of(column: pd.Series) -> tuple[list[str], IntArray]:
-    """Distinct stripped texts of a column, and the index of each cell's text (-1 if missing)."""
+    """List distinct stripped texts, and the index of each cell's text (-1 if missing)."""
     codes, values = pd.factorize(column.astype(object))
     return [as_text(value).strip() for value in values], codes
 
 
 def read_column(column: pd.Series, format: NumberFormat) -> tuple[FloatArray, IntArray]:
-    """Parse a column: numbers (NaN if a cell is not a number), and the kind of each cell."""
+    """Parse a column; return numbers (NaN for other cells) and the kind of each cell."""
     texts, codes = texts_of(column)
     values, kinds = format.read(texts)
     for k, value in enumerate(pd.unique(column.astype(object).dropna())):
         if isinstance(value, Real | Decimal) and not isinstance(value, bool):
-            values[k], kinds[k] = float(value), NUMBER  # independent of the format
+            values[k], kinds[k] = float(value), NUMBER  # already a number, whatever the format
     # Index -1, the code of missing cells, selects the appended last element.
     return np.append(values, np.nan)[codes], np.append(kinds, MISSING)[codes]

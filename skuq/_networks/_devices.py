@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from skuq.validation import warn_user
 
-# A forked child has no copies of the parent's OpenMP threads, for which it would wait forever.
+# A forked child has no copies of the parent's OpenMP threads, but would wait for them forever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
@@ -96,7 +96,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def moved(module: Module, device: torch.device | str) -> Module:
-    """Return a copy of a module on a device (on MPS in float32), or the module itself if there."""
+    """Copy a module to a device (on MPS in float32); return the module itself if it is there."""
     there = torch.empty(0, device=device).device  # converts "cuda" to "cuda:0"
     tensor = next(chain(module.parameters(), module.buffers()), None)
     if tensor is None or tensor.device == there:
@@ -167,7 +167,7 @@ def too_little_memory(
     error: BaseException,
     advice: str = "search fewer weights or fewer models",
 ) -> torch.OutOfMemoryError:
-    """An out-of-memory error that says what to do."""
+    """Create an out-of-memory error that says what to do."""
     return torch.OutOfMemoryError(
         f"The memory of {device} does not suffice, even for small batches: "
         f"{str(error).splitlines()[0]} Use device='cpu', or {advice}."
@@ -186,7 +186,7 @@ def is_of_device(error: BaseException) -> bool:
 
 
 class HeldOnDevice(ABC):
-    """Base class of objects that cache a copy on the last device used; it is never saved."""
+    """Base class of objects that cache a copy on the last device used; the copy is never saved."""
 
     __slots__ = ("_held",)  # a slot, so that dataclasses that inherit it have no such field
 
@@ -224,7 +224,7 @@ def evaluate(
 ) -> Tensor:
     """Evaluate a module without gradients, in batches to limit memory use; outputs are on the CPU.
 
-    `batch_size` is by default `rows_at_once` on the CPU, and what free memory holds on a GPU.
+    By default, `batch_size` is `rows_at_once` on the CPU, and fits into free memory on a GPU.
     """
     module = moved(module, device)
     if batch_size is not None or torch.device(device).type == "cpu":
@@ -317,7 +317,7 @@ def rows_at_once(module: nn.Module) -> int:
 
 
 def input_error(module: nn.Module, shape: Sequence[int], error: Exception) -> ValueError:
-    """An error for inputs that a module cannot process, with the expected shape."""
+    """Create an error, with the expected shape, for inputs that a module cannot process."""
     convolutions = (layer for layer in module.modules() if isinstance(layer, tuple(_AXES)))
     first: Any = next(convolutions, None)
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -13,7 +13,7 @@ from skuq.files import stored
 
 
 def linear_layer(weight: Tensor, bias: Tensor | None = None) -> nn.Linear:
-    """Linear layer with the given parameters, of shapes (n_out, n_in) and (n_out,).
+    """Create a linear layer with parameters of shapes (n_out, n_in) and (n_out,).
 
     torch's global random state is not changed. `torch.nn.utils.skip_init` is not used, because it
     imports SymPy, which is slow.
@@ -31,12 +31,12 @@ def is_chain(module: nn.Module) -> TypeGuard[nn.Sequential]:
 
 
 def part_of_chain(chain: nn.Sequential, part: slice) -> nn.Sequential:
-    """Slice of an `nn.Sequential` that keeps layer names and calls no subclass's constructor."""
+    """Slice an `nn.Sequential`; keep the names of layers, and call no subclass's constructor."""
     return nn.Sequential(OrderedDict(list(chain._modules.items())[part]))
 
 
 class MLP(nn.Sequential):
-    """Fully connected network with ReLU activations; options as in other libraries."""
+    """Fully connected network with ReLU activations."""
 
     def __init__(
         self,

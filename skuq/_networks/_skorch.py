@@ -169,8 +169,8 @@ def fit_net(
     """
     if sample_weight is not None:
         raise ValueError(
-            "`sample_weight` needs a net that can use it: pass estimator=None, or a trained net in "
-            "FrozenEstimator."
+            "`sample_weight` needs a net that can use weights, which skorch nets cannot: pass "
+            "estimator=None, or a trained net in FrozenEstimator."
         )
     with seeded(seed):
         try:

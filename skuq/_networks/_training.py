@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """Settings for the training of a network, as of skorch.
+    """Settings for the training of a network by skorch.
 
     A `batch_size` of -1 uses all samples. With `cosine`, the learning rate decays to 0 over
     `max_epochs`. With validation data, training stops after `patience` epochs without a smaller
@@ -43,7 +43,7 @@ class TrainingSettings:
 
 
 class Trained(NamedTuple):
-    """A network on the CPU, in evaluation mode and without gradients; its skorch history."""
+    """A network on the CPU, in evaluation mode and without gradients; history of its training."""
 
     module: nn.Module
     history: Any
@@ -69,8 +69,8 @@ def train(
     `data` contains the inputs of the network under "inputs", and arrays for the loss under other
     keys, such as "weight", which is rescaled to mean 1. The criterion gets outputs, targets and a
     dict of these arrays, if any. Without `validation` data, training runs for all epochs.
-    `callbacks` run before the user's. With `loss_changes`, losses of different epochs cannot be
-    compared. Raises ValueError, with `advice`, if the training diverges.
+    `callbacks` run before the user's. Set `loss_changes` if the loss function changes, so that
+    epochs cannot be compared. Raises ValueError, with `advice`, if the training diverges.
     """
     # Imported here, because importing skorch can take seconds.
     from skuq._networks._skorch import as_dataset, make_net

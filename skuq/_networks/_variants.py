@@ -48,7 +48,7 @@ def cut_network(
     ``module(body(X))`` equals ``network(X)``, which is checked on the example inputs. The parts
     share the parameters of `network`, unless a layer must be removed from a copy. `parameters` is
     explained in `skuq.quam.PoolSearch`. "linear" needs all layers after the first linear layer to
-    be in its `nn.Sequential` (or nested ones), unless the network begins with it. "auto" is
+    be in its `nn.Sequential` (or nested ones), unless the network begins with this layer. "auto" is
     "linear" if the network can be split there. If not, it is "all" for a network that begins with a
     linear layer and is a chain or has fewer than a million weights, else "last", with a warning.
     """
@@ -127,7 +127,7 @@ def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
 
 
 def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
-    """Split before the last layer; no body if code outside of modules processes its output."""
+    """Split before the last layer; do not split if code outside of modules alters its output."""
     name = _layers_that_run(network, X)[-1]
     tail = _tail_of(network, name)
     last = network.get_submodule(name)
@@ -249,7 +249,7 @@ def _is_same_function(network: nn.Module, body: nn.Module, rest: nn.Module, X: T
 
 
 def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
-    """Names of the modules that directly own parameters, in the order of a forward pass."""
+    """List modules that directly own parameters, in the order of a forward pass, by name."""
     ran: list[str] = []
     names = {
         module: name
@@ -270,7 +270,7 @@ def _some_rows(X: Tensor) -> Tensor:
 
 
 def _tail_of(network: nn.Module, name: str) -> list[str]:
-    """Names of the modules that follow a module in all enclosing `nn.Sequential`s."""
+    """List names of the modules that follow a module in all enclosing `nn.Sequential`s."""
     following = []
     while name:
         parent, _, position = name.rpartition(".")

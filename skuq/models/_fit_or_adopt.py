@@ -1,4 +1,4 @@
-"""Networks of users and default networks: a prefit model is converted, any other one is trained."""
+"""Networks of users and default networks: prefit models are converted, all others are trained."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def fitted_classifier(
     after_the_fact: bool,
     training: dict[str, Any],
 ) -> NetworkModel:
-    """Network that predicts logits, prefit or trained; see `fit_model`."""
+    """Return a network that predicts logits: convert a prefit model, or train; see `fit_model`."""
     estimator = given.estimator
     if is_prefit(estimator, after_the_fact=after_the_fact):
         refuse_fit_params(fit_params, "A frozen model is not trained and accepts no")
@@ -181,7 +181,7 @@ def fitted_regressor(
     after_the_fact: bool,
     training: dict[str, Any],
 ) -> NetworkModel:
-    """Network that predicts targets, prefit or trained."""
+    """Return a network that predicts targets: convert a prefit model, or train."""
     estimator = given.estimator
     if is_prefit(estimator, after_the_fact=after_the_fact):
         model = usable_network(adopt(estimator), X)
@@ -214,7 +214,7 @@ def _fitted_regressor(given: Given, X: Any, y: FloatArray, training: dict[str, A
 
         dtype = net_dtype(estimator)
         return fit_net(clone(estimator), X.astype(dtype), y[:, None].astype(dtype), **training)
-    if is_skorch_net(given.learner):  # its loss would broadcast 1-D targets
+    if is_skorch_net(given.learner):  # the net's loss would broadcast 1-D targets
         raise TypeError(UNCONVERTED)
     return fit_clone(estimator, X, y, **training)
 
@@ -273,7 +273,7 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
         adopted = replace(adopted, classes=None)
     if adopted.classes is not None and len(np.unique(adopted.classes)) < len(adopted.classes):
         names = adopted.classes.tolist()
-        raise ValueError(f"Outputs share a name in {names}; pass codes of the outputs as `y`.")
+        raise ValueError(f"Outputs share a name in {names}; pass positions of outputs as `y`.")
     adopted = _sorted_by_class(adopted)
     parameters = [p for p in adopted.module.parameters() if p.is_floating_point()]
     if not parameters:
@@ -355,7 +355,7 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
     of_logits = not binary or isinstance(net.criterion_, nn.BCEWithLogitsLoss)
     if net.predict_nonlinearity != "auto" or not of_logits:
         raise ValueError(
-            "A skorch net is adopted with predict_nonlinearity='auto' only, and a binary one with "
+            "A skorch net can be adopted only with predict_nonlinearity='auto' and, if binary, "
             "BCEWithLogitsLoss; let its module return logits."
         )
     if binary:
@@ -365,7 +365,7 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
         not isinstance(net.criterion_, _CRITERIA) and _ends_in_softmax(module)
     ):
         if is_chain(module) and isinstance(module[-1], nn.Softmax):
-            # Log-probabilities would have no gradient where a probability underflows to 0.
+            # Remove the softmax: where its outputs underflow to 0, logarithms have no gradient.
             module = part_of_chain(module, slice(-1))
         else:
             module = nn.Sequential(module, LogProbabilities())
@@ -393,8 +393,8 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> NetworkModel:
     multi_label = activation == "logistic" and mlp.n_outputs_ > 1
     if multi_label or (is_regressor and activation != "identity"):
         raise ValueError(
-            "Neither a multi-label MLPClassifier nor an MLPRegressor without squared error can be "
-            "adopted; fit one classifier per label."
+            "A multi-label MLPClassifier, or an MLPRegressor without squared error, cannot be "
+            "adopted; fit one classifier per label, or use squared error."
         )
     if activation == "logistic":
         layers.append(BinaryLogits())

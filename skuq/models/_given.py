@@ -71,7 +71,7 @@ class Given:
     preprocesses: bool  # whether a pipeline around the learner preprocesses inputs
     takes_ids: bool  # whether inputs are ids, such as node ids of a graph
     resamples: bool = False  # whether a pipeline changes the class frequencies of training rows
-    decides: bool = False  # whether a threshold, or code of the user, chooses among the classes
+    decides: bool = False  # whether a threshold, or the user's `predict`, chooses classes
 
     @property
     def is_network(self) -> bool:
@@ -136,7 +136,7 @@ class Given:
         return takes_weights(self.trained)
 
     def usable_weight(self, weight: FloatArray | None) -> FloatArray | None:
-        """Sample weights; None if they are all equal and the learner accepts none."""
+        """Return the weights, or None if all are equal and the learner accepts no weights."""
         if weight is None or self.takes_weights:
             return weight
         if np.ptp(weight):
@@ -242,8 +242,8 @@ def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
 class Inputs(ABC):
     """Base class of the kinds of inputs; a kind validates data for the estimator `owner`."""
 
-    are_ids: ClassVar[bool] = False  # such as node ids
-    reaches_preprocessing: ClassVar[bool] = False  # whether the model's own gets raw inputs
+    are_ids: ClassVar[bool] = False  # whether inputs are ids, such as node ids
+    reaches_preprocessing: ClassVar[bool] = False  # whether the model preprocesses raw inputs
 
     @property
     def are_tokens(self) -> bool:
@@ -266,7 +266,7 @@ class Rows(Inputs):
 
     flat: bool  # whether inputs must have two axes, as for the default network
     sparse: bool  # whether sparse matrices are accepted
-    pretrained: Any = None  # the model if it is of transformers: inputs may be a mapping
+    pretrained: Any = None  # a transformers model, or None; its inputs may be a mapping
     shape: tuple[int, ...] | None = None  # of one sample, without the axis for the length of texts
 
     @property
@@ -275,7 +275,7 @@ class Rows(Inputs):
 
     @property
     def special_tokens(self) -> list[int]:
-        """Ids that the configuration of a transformers model names, as for the end of a text."""
+        """Special ids, as for the end of a text, that the transformers model's config names."""
         names = [f"{kind}_token_id" for kind in ("bos", "eos", "cls", "sep", "pad")]
         ids = [getattr(self.pretrained.config, name, None) for name in names]
         return [each for id_ in ids if id_ is not None for each in np.ravel(id_).tolist()]
@@ -297,7 +297,7 @@ class Rows(Inputs):
         X = self._stacked(X)
         if self.are_tokens and X.ndim == 3 and self._shape_of(X) != self.shape:
             fields = list(TEXT_FIELDS[: (self.shape or (0,))[0]])
-            raise ValueError(f"X must have the fields {fields} of `fit`, got {X.shape[1]} of them.")
+            raise ValueError(f"X must have the fields {fields} as in `fit`, got {X.shape[1]}.")
         X = validate_data(owner, X, reset=False, allow_nd=True, **self._numbers)
         if self._shape_of(X) != self.shape:
             raise ValueError(f"X must have shape {expected}, got {X.shape}.")
@@ -380,7 +380,7 @@ class Nodes(Inputs):
 def rows_of(model: Any, X: Any) -> Any:
     """Convert a mapping or array of a transformers model's inputs to one array; see `as_rows`."""
     main = model.main_input_name
-    if not hasattr(X, "shape") and isinstance(next(iter(X), None), Mapping):  # one for each sample
+    if not hasattr(X, "shape") and isinstance(next(iter(X), None), Mapping):  # of each sample
         X = {name: [each[name] for each in X] for name in X[0]}
     if not isinstance(X, Mapping):
         X = np.asarray(X)

@@ -136,7 +136,7 @@ class Model(ABC):
             )
         classes = self.classes
         if classes is None or len(classes) != n_classes:
-            # skorch infers the classes from `y`, which may contain fewer labels than outputs.
+            # skorch infers classes from `y`, which may have fewer labels than the net has outputs.
             classes = classes_of_logits(logits, y if classes is None else classes)
         else:
             _warn_of_probabilities(logits)
@@ -210,7 +210,7 @@ class LearnerModel(Model):
 
 
 def for_learner(estimator: Any, X: Any, *, preprocesses: bool) -> Any:
-    """Convert inputs for a learner: sparse ones that it refuses, and tables of other libraries.
+    """Convert sparse inputs that a learner refuses, and tables of libraries other than pandas.
 
     Tables for a pipeline are not converted, because the first step of the pipeline may select
     columns with the API of the table's library. An array gets the column names of the estimator;
@@ -222,13 +222,13 @@ def for_learner(estimator: Any, X: Any, *, preprocesses: bool) -> Any:
 
 
 def _accepts_sparse(estimator: Any) -> bool:
-    """Whether sparse rows mean what dense ones mean, for a learner that may be fitted to either."""
+    """Whether a learner accepts sparse rows, and predicts the same for them as for dense rows."""
     if not hasattr(estimator, "__sklearn_tags__") or hasattr(estimator, "feature_names_in_"):
         return False
-    inside = getattr(estimator, "estimator", estimator)  # of a frozen one
-    if type(inside).__module__.startswith("xgboost"):  # numbers that are not stored are missing
+    inside = getattr(estimator, "estimator", estimator)  # in a FrozenEstimator
+    if type(inside).__module__.startswith("xgboost"):  # takes zeros for missing
         return False
-    # Support vector machines and nearest neighbours that were fitted to dense rows refuse others.
+    # Support vector machines and nearest neighbours fitted to dense rows refuse sparse rows.
     fitted_to = getattr(estimator, "_fit_X", None)
     dense = getattr(estimator, "_sparse", None) is False or isinstance(fitted_to, np.ndarray)
     return not dense and bool(get_tags(estimator).input_tags.sparse)
@@ -323,7 +323,7 @@ def in_float64(array: Any) -> Any:
 
 
 def classes_of_logits(logits: Any, y: NDArray[Any]) -> NDArray[Any]:
-    """Labels, (n_classes,), of the outputs of a network that does not store them."""
+    """Determine the labels, (n_classes,), of the outputs of a network that stores no labels."""
     _warn_of_probabilities(logits)
     n_classes = logits.shape[-1]
     labels = np.unique(y)

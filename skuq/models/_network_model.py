@@ -99,14 +99,14 @@ class NetworkModel(HeldOnDevice, Model):
                 raise IndexError(f"{names[part]!r} accepts ids 0 to {last}")
             ran.append(part)
 
-        # Layers with a `forward` of their own, such as those of positions, compute their ids.
+        # Layers that override `forward`, such as position embeddings, compute their own ids.
         of_torch = [kind.forward for kind in _EMBEDDINGS]
         named = module.named_modules()
         names = {part: name for name, part in named if type(part).forward in of_torch}
         try:
             with torch.no_grad(), forward_hooks(names, check, before=True):
                 module(inputs[:2].clone())
-                # Run up to the last embedding called; some are never called, but used as a matrix.
+                # Stop at the last embedding called; some are only used as a matrix, never called.
                 for batch in torch.split(inputs, rows_at_once(module)) if ran else ():
                     run_until(ran[-1:], module, batch.clone())
         except IndexError as error:
@@ -265,15 +265,15 @@ def _as_ids(_embedding: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
 def _fold_weights(module: nn.Module) -> None:
     """Replace weights that are computed in each pass by plain parameters.
 
-    With `weight_norm` and `spectral_norm`, the weights of many models in a search could not be
-    copied; modules with parametrisations cannot be pickled.
+    Searches could not copy weights that `weight_norm` or `spectral_norm` computes, and modules with
+    parametrisations cannot be pickled.
     """
     for layer in list(module.modules()):
         if is_parametrized(layer):
             parametrised: Any = layer.parametrizations
             weights = {name: getattr(layer, name).detach() for name in parametrised}
-            # remove_parametrizations is not used: it alters the layer's class, and copies of the
-            # layer have the same class.
+            # remove_parametrizations is not used: it alters the layer's class, which other copies
+            # of the layer share.
             layer.__class__ = type_before_parametrizations(layer)
             del layer._modules["parametrizations"]
             layer._load_state_dict_pre_hooks.clear()  # the hook of weight_norm cannot be pickled

@@ -53,7 +53,7 @@ class TrainingData(NamedTuple):
 
     given: Given
     X: Any  # validated, before the model's own preprocessing
-    inputs: Any  # of the model's network or learner
+    inputs: Any  # preprocessed, for the network or learner
     labels: NDArray[Any]  # or targets of a regression
     codes: NDArray[np.int64]  # positions of the labels in the model's classes; empty for targets
     weight: FloatArray  # ones if no weights were given
@@ -249,7 +249,7 @@ def _learner(
 
 
 def _learner_model(fitted: Any) -> LearnerModel:
-    """Model of the estimator inside pipelines and searches; includes pipelines' transformers."""
+    """Build a model from the estimator inside pipelines and searches; keep their transformers."""
     if (sampler := first_sampler(fitted)) is not None:  # refits have to resample, too
         model = LearnerModel(estimator=fitted[sampler:], classes=np.asarray(fitted.classes_))
         return model.behind(transform_of(fitted.steps[:sampler]))
@@ -278,7 +278,7 @@ class ModelMixin:
 
     _supports_ids = False  # node ids of a graph
     _supports_sparse = True
-    _needs_all_inputs = True  # or `TrainingData.inputs` are the first ones only
+    _needs_all_inputs = True  # if False, `TrainingData.inputs` has only a few
     _min_samples = 1
     estimator: Any
     device: str | torch.device
@@ -329,7 +329,7 @@ class ModelClassifierMixin(ModelMixin):
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each input.
 
-        A scikit-learn estimator decides itself, for example by a threshold or by costs. Any other
+        A scikit-learn estimator chooses the class itself, as by a threshold or costs. Any other
         model predicts the most probable class.
         """
         if type(self).predict_proba is not ModelClassifierMixin.predict_proba:

@@ -79,9 +79,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     by_class : bool, default=False
         Whether the false alarm rate holds within each class. If True, the rate also holds if the
         class proportions of new inputs differ from those of the held-out inputs, but fewer OOD
-        inputs are found.
+        inputs are detected.
     device, random_state
-        As in `EvidentialProbe`; the seed is also that of the held-out split.
+        As in `EvidentialProbe`; `random_state` also seeds the held-out split.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     Notes
     -----
     Each score is converted to a surprise, the negative log of its p-value among the held-out
-    inputs, extrapolated linearly beyond their scores. The squared surprises are averaged within
+    inputs; it grows linearly beyond their 90 % quantile. The squared surprises are averaged within
     each kind of score (model, distance, support), and summed over kinds. By cross-validation, an
     input is compared with the held-out inputs of a fold by surprises that do not depend on this
     fold (CV+, Barber et al.); this comparison is proved to flag at most twice the false alarm rate.
@@ -217,7 +217,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if groups is not None and X_held_out is not None:
             raise ValueError("`groups` has no effect with `X_held_out`; pass one of them.")
         if self.by_class and (y is None or regression):
-            raise ValueError("by_class=True needs labels, as of a classifier; use by_class=False.")
+            raise ValueError("by_class=True needs class labels as `y`; or use by_class=False.")
         has_held_out, units = X_held_out is not None, None
         if not has_held_out:
             labels = None if regression or y is None else column_or_1d(y)
@@ -286,7 +286,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def score_samples(self, X: Any) -> FloatArray:
         """Compute p-values, lowered by up to 1e-9 so that the combined surprise breaks ties.
 
-        Smaller scores, (n_samples,), are more unusual, also beyond all held-out inputs.
+        Smaller scores, (n_samples,), are more unusual, even among inputs beyond all held-out ones.
         """
         check_is_fitted(self)
         return self._combination.ranks(self._scores_of(X))
@@ -363,7 +363,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def _hold_out(
         self, n_rows: int, labels: Any, units: IntArray | None, random: np.random.RandomState
     ) -> tuple[IntArray, IntArray]:
-        """Training rows, and held-out rows, stratified by the labels if there are any."""
+        """Split rows into training and held-out rows, stratified by the labels if there are any."""
         n_held_out = min(round(n_rows / 5), _MOST_HELD_OUT)
         n_held_out = max(n_held_out, min(_FEWEST_HELD_OUT, n_rows // 2), 1)
         if n_rows - n_held_out < 1:
@@ -383,7 +383,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         held = np.isin(np.arange(n_rows), order[:n_held_out])
         held = held if units is None else validation.whole_groups(held, units)
         if held.all() or not held.any():
-            raise ValueError("`groups` must have more groups; a fifth of them are held out.")
+            raise ValueError("`groups` has too few groups to hold out a fifth; pass more groups.")
         return np.flatnonzero(~held), np.flatnonzero(held)
 
     def _encoded(self, X: Any, y: Any, random: np.random.RandomState) -> Training:
@@ -472,7 +472,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         return codes
 
     def _scores_of(self, X: Any) -> dict[str, FloatArray]:
-        """All scores of inputs, (n_samples,) each."""
+        """Compute all scores of the inputs, (n_samples,) each."""
         parts: dict[str, list[FloatArray]] = {name: [] for name in self._scores}
         nodes = [_outputs.node_ids(X)] if self._takes_nodes else None
         for batch in nodes or _outputs.batches_of(self._checked_inputs(X)):

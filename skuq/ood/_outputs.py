@@ -46,7 +46,7 @@ class Evaluator:
         raise NotImplementedError
 
     def of_all(self, X: Any, device: Any, codes: NDArray[np.int64] | None = None) -> RowOutputs:
-        """Outputs of all rows of classes `codes`, with logits, which need memory, of some rows."""
+        """Compute outputs of all rows, but keep logits of the first batch only, to save memory."""
         parts: list[RowOutputs] = []
         loss = 0.0
         for start, batch in enumerate(batches_of(X)):
@@ -116,11 +116,11 @@ class NetworkOutputs(Evaluator):
         return self.of_inputs(X, self.model.inputs(X), device)
 
     def of_inputs(self, X: Any, inputs: Any, device: Any) -> RowOutputs:
-        """Outputs for preprocessed rows."""
+        """Compute outputs for preprocessed rows."""
         from skuq._networks import SampleFeatures, evaluate
 
         there, logits = self.model.resolved(device), None
-        if self.is_classifier:  # first, because its errors say what is wrong with inputs
+        if self.is_classifier:  # first, because this call explains errors of inputs
             logits = self.model.outputs(inputs, device).double().numpy()
         layer = SampleFeatures(self.model.on(there), self.layer)
         features = evaluate(layer, inputs, device=there).flatten(1).float().numpy()
@@ -133,7 +133,7 @@ class LearnerOutputs(Evaluator):
 
     model: LearnerModel  # the estimator with its transformers
     network: NetworkOutputs | None  # the network inside a skuq estimator
-    encoder: Any  # of the learner's inputs as features; None with a network
+    encoder: Any  # converts the learner's inputs to features; None with a network
     logits_of: Any  # the learner, if its `decision_function` returns logits
 
     @classmethod
@@ -142,7 +142,7 @@ class LearnerOutputs(Evaluator):
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
         if core.network is not None:
-            # The predictions of an ensemble are not those of a single network's logits.
+            # An ensemble's predictions are not the softmax of one network's logits: ignore these.
             own = getattr(type(estimator), "predict_proba", None)
             predicts = own is ModelClassifierMixin.predict_proba or hasattr(estimator, "as_model")
             is_classifier = model.classes is not None and predicts
@@ -172,13 +172,13 @@ class LearnerOutputs(Evaluator):
 
 
 def _inside(model: LearnerModel) -> Model:
-    """The model inside a skuq estimator, or the learner itself."""
+    """Return the model inside a skuq estimator, or the learner itself."""
     inside = getattr(model.estimator, "model_", None)
     return inside if isinstance(inside, Model) else model
 
 
 def _entering(core: Model, estimator: Any, rows: Any) -> Any:
-    """Inputs of the network or learner inside an estimator, for the rows passed to it."""
+    """Convert rows passed to an estimator to inputs of the network or learner inside it."""
     if getattr(estimator, "model_", None) is not core:
         return rows
     checked = rows if core.form is None else core.form.check(estimator, rows)
@@ -186,7 +186,7 @@ def _entering(core: Model, estimator: Any, rows: Any) -> Any:
 
 
 def _logits(learner: Any, inputs: Any) -> FloatArray:
-    """Logits of a learner, (n_samples, n_classes)."""
+    """Compute logits of a learner, (n_samples, n_classes)."""
     scores = np.asarray(learner.decision_function(inputs), dtype=np.float64)
     return np.stack([0 * scores, scores], axis=1) if scores.ndim == 1 else scores
 

@@ -69,7 +69,7 @@ class Score:
 
 @dataclass(frozen=True)
 class OfUser(Score):
-    """A user's function of the inputs, which is a group of its own."""
+    """Score that a user's function of the inputs returns; it forms its own group."""
 
     name: str
     function: Callable[[Any], Any]
@@ -191,7 +191,7 @@ class Neighbors(Score):
 
 
 class Standardised:
-    """Euclidean distances in standard deviations; rows that differ in one category are 1 apart."""
+    """Scale to unit variance, and indicators so that two categories have a distance of 1."""
 
     def __init__(self, features: Any):
         # Distances do not depend on the mean, and centring would make sparse features dense.
@@ -322,7 +322,7 @@ class Support(Score):
 
 
 class Length(Support):
-    """1 if the norm, on which distances of unit vectors do not depend, is far out of range."""
+    """1 if the norm, which distances between unit vectors ignore, is far out of range."""
 
     name = "length"
 
@@ -352,7 +352,7 @@ class Tail:
     """Surprise at a score: the negative log of its p-value among the held-out scores.
 
     Beyond their 90 % quantile, the surprise grows linearly, as if the largest tenth were
-    exponentially distributed, so that scores above all held-out scores still differ.
+    exponentially distributed. Scores above all held-out scores thus have different surprises.
     """
 
     ordered: NDArray[np.float64]  # scores of the held-out inputs, ascending, (n_held_out,)
@@ -373,7 +373,7 @@ class Tail:
         return cls(ordered, start, share, float(ordered.std()) or 1.0)
 
     def surprise(self, scores: FloatArray) -> FloatArray:
-        """Surprise at each score, (n,), in nats."""
+        """Compute the surprise at each score, (n,), in nats."""
         scores, n = _bounded(scores), len(self.ordered)
         at_least = 1 + n - first_at_least(scores, self.ordered)
         with np.errstate(over="ignore"):
@@ -388,10 +388,10 @@ class Combination:
     """A statistic of several scores, compared with the statistic of held-out inputs.
 
     The statistic is the sum over groups of the mean squared surprise within each group, such as
-    all scores computed from logits. A large surprise in one group outweighs small ones in all.
+    all scores computed from logits. A large surprise in one group outweighs small surprises in all.
 
-    An input is compared with the held-out inputs of each fold by tails fitted without this fold, so
-    that the tails know neither side of the comparison (CV+). A single score is compared directly.
+    An input is compared with the held-out inputs of each fold by tails fitted without this fold;
+    neither side of the comparison affects these tails (CV+). A single score is compared directly.
     """
 
     groups: dict[str, str]  # group of each score
@@ -420,7 +420,7 @@ class Combination:
         tails, folds = {n: Tail.of(each) for n, each in scores.items()}, units % _N_FOLDS
         whole = cls(dict(groups), tails, folds, [], np.empty(0), counts, codes)
         held_out = np.full(n_rows, _LARGEST**2)
-        # Cross-validation needs two folds; with one, the statistic is the largest possible.
+        # Cross-validation needs two folds; with one, all statistics stay at their maximum.
         for fold in np.unique(folds):
             own = folds == fold
             if own.all():
@@ -432,7 +432,7 @@ class Combination:
         return replace(whole, held_out=held_out)
 
     def statistic(self, scores: Mapping[str, FloatArray]) -> FloatArray:
-        """Sum over groups of the mean squared surprise, (n,)."""
+        """Sum the mean squared surprise of each group over groups, (n,)."""
         return self._statistic(scores, self.tails)
 
     def _statistic(self, scores: Mapping[str, FloatArray], tails: Mapping[str, Tail]) -> FloatArray:
@@ -443,11 +443,11 @@ class Combination:
         return total
 
     def surprises(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-        """Surprise at each score separately, (n,) each, in nats."""
+        """Compute the surprise at each score separately, (n,) each, in nats."""
         return {name: tail.surprise(scores[name]) for name, tail in self.tails.items()}
 
     def p_values(self, scores: Mapping[str, FloatArray]) -> FloatArray:
-        """Fraction of held-out inputs at least as unusual, maximised over classes, (n,)."""
+        """Compute p-values, (n,): the largest over classes if there are several classes."""
         classes = np.unique(self.codes)
         at_least = np.ones((len(classes), len(next(iter(scores.values())))))
         for fold, tails in zip(np.unique(self.folds), self.tails_of_folds, strict=True):
@@ -458,12 +458,12 @@ class Combination:
         return np.max([row / n for row, n in zip(at_least, self._totals, strict=True)], axis=0)
 
     def ranks(self, scores: Mapping[str, FloatArray]) -> FloatArray:
-        """P-values, lowered by less than 1e-9 so that the statistic breaks ties, (n,)."""
+        """Lower p-values, (n,), by less than 1e-9 so that the statistic breaks ties."""
         surprise = np.log1p(self.statistic(scores))
         return self.p_values(scores) - 1e-9 * (surprise / (1 + surprise))
 
     def single_p_values(self, scores: Mapping[str, FloatArray]) -> dict[str, FloatArray]:
-        """Conformal p-values of each score separately, (n,) each."""
+        """Compute conformal p-values of each score separately, (n,) each."""
         tails = self.tails.items()
         return {n: conformal_p_values(_bounded(scores[n]), tail.ordered) for n, tail in tails}
 
