@@ -20,7 +20,7 @@ class Decomposition(NamedTuple):
 
 
 def array_namespace(array: Any) -> Any:
-    """The library of an array: numpy, or torch, which is imported only for tensors."""
+    """Return the library of an array, numpy or torch; torch is imported only for tensors."""
     if type(array).__module__.startswith("torch"):
         import torch
 
@@ -34,7 +34,7 @@ def _expectation(log_p: Any, values: Any) -> Any:
 
 
 def _weighted(weights: Any, values: Any) -> Any:
-    """Products of weights and values, where ``0 * inf`` is 0."""
+    """Multiply weights and values, where ``0 * inf`` is 0."""
     # Masked before the product: gradients would be infinite otherwise.
     return weights * array_namespace(weights).where(weights > 0, values, 0 * weights)
 

@@ -173,7 +173,7 @@ class Uncertainty:
         return pd.DataFrame(dict(zip(PARTS, self.parts, strict=True)), index=index)
 
     def _repr_html_(self) -> str | None:
-        """HTML table of the first rows; None if the parts have several columns (shown as text)."""
+        """Return an HTML table of the first rows; None, for text, if parts have several columns."""
         if np.ndim(self.total) != 1:
             return None
         shown = self[:_N_SHOWN].to_frame().to_html()  # escapes labels

@@ -96,7 +96,7 @@ def on_cpu(value: Any) -> Any:
         return value if all(map(operator.is_, changed.values(), value.values())) else changed
     if not hasattr(value, "get_params") or isinstance(value, type | DeviceMixin):
         return value
-    # Only parameters of skorch nets: pickling them moves trained modules to the CPU anyway.
+    # Copy only parameters of skorch nets, which move trained modules to the CPU when pickled.
     is_net = is_instance_of(value, "skorch", "NeuralNet")
     held = value.get_params(deep=False) if is_net else vars(value)
     moved = {name: on_cpu(item) for name, item in held.items()}
@@ -120,7 +120,7 @@ def _is_available(device: str) -> bool:
 
 
 def available_memory() -> int:
-    """Bytes that this process can still allocate, within machine, container and process limits."""
+    """Return how many bytes machine, container and process limits still let this process use."""
     found = [psutil.virtual_memory().available]
     group = Path("/sys/fs/cgroup")  # limit of a Linux container, which psutil ignores
     try:

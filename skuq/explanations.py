@@ -1,7 +1,7 @@
 """Columns that make a row, and words that make a text, uncertain or unusual.
 
 The contribution of a column or word is the mean decrease in uncertainty when values from typical
-training rows or texts replace it. For any model, values that training rows lack are unsupported.
+training rows or texts replace it. Values that training rows lack are called unsupported.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ N_TYPICAL = 20  # number of training inputs whose columns or words are inserted 
 MOST_COLUMNS = 100  # largest width of a table whose columns `UnusualParts` names
 ALL_DIFFERENT = 50  # more texts than this, all different, are names, not categories
 ROUNDING = 1e-6  # relative tolerance for numbers at the ends of a range
-FAR = 0.5  # numbers are unsupported farther out of range than this fraction of its width
+FAR = 0.5  # numbers out of range by more than this fraction of its width are unsupported
 CELLS_AT_ONCE = 2**22  # largest number of cells in changed rows that are evaluated together
 SMALLEST_SHARE = 0.05  # of the epistemic uncertainty; smaller contributions are not reported
 
@@ -208,7 +208,7 @@ def explain_texts(
 
 
 def standing_out(contribution: FloatArray, total: float, n_columns: int = N_COLUMNS) -> IntArray:
-    """Find the largest contributions of a row, but none of at most 5 % of the total."""
+    """Find the largest contributions of a row, if they exceed 5 % of the total."""
     first = np.argsort(-contribution, kind="stable")[:n_columns]
     return first[contribution[first] > SMALLEST_SHARE * max(total, 0.0)]
 

@@ -28,7 +28,7 @@ SAMPLES_PER_FEATURE = 5  # minimum for estimating a covariance without shrinkage
 BATCH_SIZE = 8192  # number of rows whose features are in memory at once
 MANY_ROWS = 20_000  # with this many rows, nearest rows are searched for in cells
 _N_CELLS = 12  # number of cells in which the neighbours of a row are searched
-_SMALLEST_VARIANCE = 1e-6  # a smaller quotient of smallest and largest variance means shrinkage
+_SMALLEST_VARIANCE = 1e-6  # shrink a covariance if smallest / largest variance is below this
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
 
 

@@ -2,8 +2,8 @@
 
 A file that names classes by their modules becomes unreadable when a class moves. Therefore each
 class in saved models has a fixed name in the format, given by the decorator `stored`, and an object
-is saved as a dictionary of its fields, with this name under the key "skuq". This module
-itself defines the names ``torch.tensor``, ``torch.chain`` (a sequence of named layers), ``torch.linear``,
+is saved as a dictionary of its fields, with this name under the key "skuq". This module itself
+defines the names ``torch.tensor``, ``torch.chain`` (a sequence of named layers), ``torch.linear``,
 ``torch.relu``, ``torch.tanh``, ``torch.sigmoid``, ``torch.identity``, ``pandas.frame`` (a table as
 its columns), ``sklearn.trees`` (boosted trees as one array of nodes), and ``dict`` (a dictionary
 that itself has a key "skuq"). To change the format, increase ``FORMAT`` in
@@ -78,7 +78,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
-    """`atomic_path` for several files: if one of them cannot be replaced, none is changed."""
+    """Apply `atomic_path` to several files; if one of them cannot be replaced, change none."""
     targets = [Path(os.path.realpath(path)) for path in paths]
     before = [target.read_bytes() if target.is_file() else None for target in targets]
     try:

@@ -27,7 +27,7 @@ def plain(value: Any) -> Any:
 
 
 def probability_columns(classes: NDArray[Any]) -> list[str]:
-    """Column names for probabilities, such as ``p(yes)``."""
+    """Make column names for probabilities, such as ``p(yes)``."""
     # `tolist` would convert dates to integers.
     labels = list(classes) if classes.dtype.kind == "M" else classes.tolist()
     return [f"p({as_text(label)})" for label in labels]
@@ -44,7 +44,7 @@ def classes_of_columns(names: Iterable[str]) -> dict[str, str]:
 
 
 def column_names(table: Any) -> list[Any] | None:
-    """Column names of a table or array; None for defaults (0, 1, ...; in Polars column_0, ...)."""
+    """Return the column names of a table or array; None for 0, 1, ... or Polars' column_0, ..."""
     if isinstance(table, np.ndarray):
         names = table.dtype.names
     else:  # look at the class, because an attribute of the object may be a column
@@ -117,7 +117,7 @@ def amount(number: float) -> str:
 
 
 def codes_of(labels: NDArray[Any], classes: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Positions of labels among classes; unknown labels raise a ValueError about `name`."""
+    """Find positions of labels among classes; unknown labels raise a ValueError about `name`."""
     codes = positions_of(labels, classes)
     unknown = labels[codes < 0]
     if len(unknown):
@@ -146,20 +146,20 @@ def proportional_order(
 
 
 def confidence_at(codes: IntArray, proba: NDArray[Any]) -> NDArray[Any]:
-    """Probability of each predicted class; 0 for the code -1 of rows that the model rejects."""
+    """Select the probability of each predicted class; 0 for rejected rows, of code -1."""
     own = np.take_along_axis(proba, codes.clip(0)[:, None], axis=1)[:, 0]
     return np.where(codes < 0, own.dtype.type(0), own)
 
 
 def decided_codes(estimator: Any, X: Any, proba: NDArray[Any], classes: NDArray[Any]) -> IntArray:
-    """Positions of the classes that an estimator predicts; see `positions_of`."""
+    """Predict classes, as positions among `classes`; see `positions_of`."""
     if not hasattr(estimator, "predict"):  # such as a client of a served model
         return proba.argmax(axis=1)
     return positions_of(np.ravel(estimator.predict(X)), classes)
 
 
 def positions_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int64]:
-    """Position of each label among the classes; -1 for unknown labels."""
+    """Find the position of each label among the classes; -1 for unknown labels."""
     if _can_be_ordered(labels.dtype, classes.dtype):
         order = np.argsort(classes)
         place = np.searchsorted(classes, labels, sorter=order).clip(max=len(classes) - 1)
@@ -227,13 +227,13 @@ def columns_and_proba(
 
 
 def labels_of_proba(y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None) -> NDArray[Any]:
-    """Labels of the columns that `columns_and_proba` returns, without validating the values."""
+    """Find the labels of the columns of `columns_and_proba`, without validating the values."""
     known = _known_labels(checked_labels(y_true, "y_true"), classes)
     return _order_by_name(column_names(proba), known, stated=classes is not None)[0]
 
 
 def _known_labels(labels: NDArray[Any], classes: ArrayLike | None) -> NDArray[Any]:
-    """Labels in `classes` or, if it is None, in the data."""
+    """Return the labels in `classes` or, if it is None, in the data."""
     known = np.unique(labels) if classes is None else checked_labels(classes, "classes")
     if len(np.unique(known)) != len(known):
         raise ValueError(f"`classes` must not repeat a label, got {known.tolist()}.")
@@ -241,7 +241,7 @@ def _known_labels(labels: NDArray[Any], classes: ArrayLike | None) -> NDArray[An
 
 
 def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
-    """Probabilities as an array; columns of a table are matched with the classes by name."""
+    """Convert probabilities to an array; match a table's columns with the classes by name."""
     return np.asarray(_read_by_name(proba, classes, stated=True)[0])
 
 
@@ -295,7 +295,7 @@ def _check_names(names: list[Any], known: NDArray[Any], *, stated: bool) -> None
 
 
 def decimals_of(proba: NDArray[Any]) -> int | None:
-    """Number of decimals to which all probabilities are rounded; None if it is more than 6."""
+    """Find the number of decimals to which probabilities are rounded; None if more than 6."""
     precision = float(np.finfo(proba.dtype).eps)
     for decimals in range(1, _MOST_DECIMALS + 1):
         scaled = proba * proba.dtype.type(10**decimals)
@@ -309,7 +309,7 @@ def decimals_of(proba: NDArray[Any]) -> int | None:
 
 
 def rounded_sum_tolerance(n_classes: int, decimals: int | None) -> float:
-    """Tolerance for row sums of probabilities that are each rounded to `decimals`."""
+    """Compute a tolerance for row sums of probabilities that are each rounded to `decimals`."""
     if decimals is None or decimals < 2:  # with one decimal, wrong sums differ from 1 by >= 0.1
         return ROW_SUM_TOLERANCE
     rounding = min(n_classes * 0.5 * 10.0**-decimals, _LARGEST_ROUNDING)
@@ -318,7 +318,7 @@ def rounded_sum_tolerance(n_classes: int, decimals: int | None) -> float:
 
 
 def _row_sum_tolerance(values: Any, proba: NDArray[Any]) -> float:
-    """Tolerance for the deviation of row sums from 1, given the input and its values as floats."""
+    """Compute a tolerance for row sums, from the input `values` and their floats `proba`."""
     name = str(getattr(values, "dtype", "")).removeprefix("torch.")
     spacing = {"float16": 2.0**-10, "bfloat16": 2.0**-7}.get(name, 0.0)
     tolerance = max(ROW_SUM_TOLERANCE, _ROUNDING_OF_ROWS * spacing)

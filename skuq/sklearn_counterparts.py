@@ -158,7 +158,7 @@ class _PredictsUncertainty(BaseEstimator):
         return self
 
     def predict(self, X: Any) -> FloatArray:
-        """Parts of the uncertainty, shape (n_samples, 3)."""
+        """Predict the parts of the uncertainty, shape (n_samples, 3)."""
         return np.column_stack(predict_uncertainty(self.estimator_, X).parts)
 
 

@@ -454,7 +454,7 @@ def independent_counts(
 
 
 def repeated_rows(n_repeated: int, of: str = "") -> str:
-    """Note that some rows occur more than once."""
+    """Write a note that some rows occur more than once."""
     return (
         f"{n_repeated} rows{of} occur more than once. If they are copies, remove them; if they "
         "belong together, state their groups. Each counts as an independent case, so results look "
@@ -473,12 +473,12 @@ def _check_sum(weight: FloatArray) -> None:
 
 
 def sum_rounding(n_terms: int) -> float:
-    """Upper bound on the relative rounding error when comparing two sums of n weights."""
+    """Bound the relative rounding error of a comparison of two sums of n weights."""
     return 2 * n_terms * float(np.finfo(np.float64).eps)
 
 
 def weighted_mean(values: FloatArray, sample_weight: ArrayLike | None) -> float:
-    """Weighted mean; samples of weight 0 are left out, even if their value is infinite."""
+    """Average values; leave out samples of weight 0, even if their value is infinite."""
     if sample_weight is None:
         return float(values.mean())
     weight = weights(sample_weight, len(values))

@@ -129,7 +129,7 @@ def has_threshold(estimator: Any) -> bool:
 
 
 def first_sampler(estimator: Any) -> int | None:
-    """Position of a pipeline's first step that resamples rows, as in imbalanced-learn."""
+    """Find the position of a pipeline's first step that resamples rows, as in imbalanced-learn."""
     steps = estimator.steps if is_instance_of(estimator, *_PIPELINE) else []
     return next((k for k, (_, step) in enumerate(steps) if hasattr(step, "fit_resample")), None)
 
@@ -210,7 +210,7 @@ def copied(estimator: Any) -> Any:
 
 
 def module_inside(module: Any) -> Any:
-    """Module inside a wrapper of `torch.compile`, data parallelism or PEFT; None if not wrapped."""
+    """Return the module inside a wrapper of `torch.compile`, data parallelism or PEFT, or None."""
     for library, name, attribute in _MODULES:
         if is_instance_of(module, library, name):
             return getattr(module, attribute)

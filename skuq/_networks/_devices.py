@@ -253,7 +253,7 @@ def _in_batches(module: nn.Module, inputs: Tensor, device: torch.device | str, s
 
 @torch.no_grad()
 def largest_activation(module: nn.Module, x: Tensor) -> int:
-    """Size in bytes of the largest tensor among `x` and all layers' outputs for `x`."""
+    """Return the size in bytes of the largest tensor among `x` and all layers' outputs for `x`."""
     sizes = [x.nbytes]
 
     def note(_module: nn.Module, _inputs: object, output: object) -> None:
@@ -312,7 +312,7 @@ def _checked_output(module: nn.Module, output: Any) -> Tensor:
 
 
 def rows_at_once(module: nn.Module) -> int:
-    """Batch size that limits memory: the smallest attribute ``rows_at_once`` of the modules."""
+    """Limit the batch size to the smallest attribute ``rows_at_once`` of all modules."""
     return min(getattr(each, "rows_at_once", 1024) for each in module.modules())
 
 

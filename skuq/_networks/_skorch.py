@@ -146,7 +146,7 @@ class BatchLoader:
 
 
 def net_dtype(net: skorch.NeuralNet) -> type[np.floating[Any]]:
-    """dtype of a net's training data: float64 if its module is a float64 instance, else float32."""
+    """Return the dtype for training data: float64 for a float64 module, otherwise float32."""
     if not isinstance(net.module, nn.Module):
         return np.float32
     floating = [p.dtype for p in net.module.parameters() if p.is_floating_point()]

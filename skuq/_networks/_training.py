@@ -158,7 +158,7 @@ _ADVICE = "scale the features, for instance with StandardScaler"
 
 
 def float64_mlp(n_features: int, n_outputs: int, **options: Any) -> nn.Sequential:
-    """`MLP` with one hidden layer of 100 units, in float64."""
+    """Create an `MLP` with one hidden layer of 100 units, in float64."""
     network: nn.Sequential = MLP(n_features, n_outputs, **options).double()
     return network
 

@@ -249,7 +249,7 @@ def _is_same_function(network: nn.Module, body: nn.Module, rest: nn.Module, X: T
 
 
 def _layers_that_run(network: nn.Module, X: Tensor) -> list[str]:
-    """List modules that directly own parameters, in the order of a forward pass, by name."""
+    """List names of modules that directly own parameters, in the order of a forward pass."""
     ran: list[str] = []
     names = {
         module: name

@@ -379,7 +379,7 @@ def _ends_in_softmax(module: nn.Module) -> bool:
 
 
 def _linear(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
-    """Linear layer that computes ``x @ weight + bias``, with scikit-learn's weight layout."""
+    """Create a linear layer for ``x @ weight + bias``, with scikit-learn's weight layout."""
     return linear_layer(torch.as_tensor(weight.T), torch.as_tensor(bias))
 
 

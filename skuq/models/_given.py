@@ -380,7 +380,7 @@ class Nodes(Inputs):
 def rows_of(model: Any, X: Any) -> Any:
     """Convert a mapping or array of a transformers model's inputs to one array; see `as_rows`."""
     main = model.main_input_name
-    if not hasattr(X, "shape") and isinstance(next(iter(X), None), Mapping):  # of each sample
+    if not hasattr(X, "shape") and isinstance(next(iter(X), None), Mapping):  # a list of mappings
         X = {name: [each[name] for each in X] for name in X[0]}
     if not isinstance(X, Mapping):
         X = np.asarray(X)

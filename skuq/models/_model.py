@@ -108,7 +108,7 @@ class Model(ABC):
     def losses(
         self, inputs: Any, codes: NDArray[np.int64], device: torch.device | str = "cpu"
     ) -> FloatArray:
-        """Cross-entropy of a classifier on samples with class codes, (n_samples,), in nats."""
+        """Compute cross-entropies on samples of class `codes`, (n_samples,), in nats."""
         log_proba = np.asarray(self.log_proba(inputs, device))
         losses: FloatArray = -log_proba[np.arange(len(codes)), codes]
         return losses
@@ -226,7 +226,7 @@ def _accepts_sparse(estimator: Any) -> bool:
     if not hasattr(estimator, "__sklearn_tags__") or hasattr(estimator, "feature_names_in_"):
         return False
     inside = getattr(estimator, "estimator", estimator)  # in a FrozenEstimator
-    if type(inside).__module__.startswith("xgboost"):  # takes zeros for missing
+    if type(inside).__module__.startswith("xgboost"):  # treats zeros as missing
         return False
     # Support vector machines and nearest neighbours fitted to dense rows refuse sparse rows.
     fitted_to = getattr(estimator, "_fit_X", None)

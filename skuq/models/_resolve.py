@@ -278,7 +278,7 @@ class ModelMixin:
 
     _supports_ids = False  # node ids of a graph
     _supports_sparse = True
-    _needs_all_inputs = True  # if False, `TrainingData.inputs` has only a few
+    _needs_all_inputs = True  # if False, `TrainingData.inputs` contains a few
     _min_samples = 1
     estimator: Any
     device: str | torch.device
@@ -312,7 +312,7 @@ class ModelMixin:
         return self.model_.inputs(rows)
 
     def _outputs(self, inputs: Any) -> Any:
-        """Outputs of the model in float64, on the CPU; see `Model.outputs`."""
+        """Compute the model's outputs in float64, on the CPU; see `Model.outputs`."""
         return in_float64(self.model_.outputs(inputs, self.device))
 
 
@@ -329,7 +329,7 @@ class ModelClassifierMixin(ModelMixin):
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each input.
 
-        A scikit-learn estimator chooses the class itself, as by a threshold or costs. Any other
+        A scikit-learn estimator applies its own rule, such as a threshold or costs. Any other
         model predicts the most probable class.
         """
         if type(self).predict_proba is not ModelClassifierMixin.predict_proba:

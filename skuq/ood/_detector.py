@@ -217,7 +217,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         if groups is not None and X_held_out is not None:
             raise ValueError("`groups` has no effect with `X_held_out`; pass one of them.")
         if self.by_class and (y is None or regression):
-            raise ValueError("by_class=True needs class labels as `y`; or use by_class=False.")
+            raise ValueError("by_class=True needs labels as `y`; pass labels, or by_class=False.")
         has_held_out, units = X_held_out is not None, None
         if not has_held_out:
             labels = None if regression or y is None else column_or_1d(y)
@@ -286,7 +286,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def score_samples(self, X: Any) -> FloatArray:
         """Compute p-values, lowered by up to 1e-9 so that the combined surprise breaks ties.
 
-        Smaller scores, (n_samples,), are more unusual, even among inputs beyond all held-out ones.
+        Smaller scores, (n_samples,), are more unusual, also beyond the range of held-out inputs.
         """
         check_is_fitted(self)
         return self._combination.ranks(self._scores_of(X))

@@ -120,7 +120,7 @@ class NetworkOutputs(Evaluator):
         from skuq._networks import SampleFeatures, evaluate
 
         there, logits = self.model.resolved(device), None
-        if self.is_classifier:  # first, because this call explains errors of inputs
+        if self.is_classifier:  # first, because this call explains errors in inputs
             logits = self.model.outputs(inputs, device).double().numpy()
         layer = SampleFeatures(self.model.on(there), self.layer)
         features = evaluate(layer, inputs, device=there).flatten(1).float().numpy()
@@ -142,7 +142,7 @@ class LearnerOutputs(Evaluator):
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
         if core.network is not None:
-            # An ensemble's predictions are not the softmax of one network's logits: ignore these.
+            # An ensemble's predictions are not the softmax of a network's logits: ignore logits.
             own = getattr(type(estimator), "predict_proba", None)
             predicts = own is ModelClassifierMixin.predict_proba or hasattr(estimator, "as_model")
             is_classifier = model.classes is not None and predicts

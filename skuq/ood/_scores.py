@@ -191,7 +191,7 @@ class Neighbors(Score):
 
 
 class Standardised:
-    """Scale to unit variance, and indicators so that two categories have a distance of 1."""
+    """Scale columns to unit variance, and indicators so that two categories have the distance 1."""
 
     def __init__(self, features: Any):
         # Distances do not depend on the mean, and centring would make sparse features dense.
@@ -308,7 +308,7 @@ class Support(Score):
 
     @staticmethod
     def table(rows: RowOutputs) -> pd.DataFrame:
-        """Columns whose values are compared with those of training rows."""
+        """Return the columns whose values are compared with values of training rows."""
         return as_table(rows.X)
 
     @classmethod
@@ -432,7 +432,7 @@ class Combination:
         return replace(whole, held_out=held_out)
 
     def statistic(self, scores: Mapping[str, FloatArray]) -> FloatArray:
-        """Sum the mean squared surprise of each group over groups, (n,)."""
+        """Sum, over groups, the mean squared surprise within each group, (n,)."""
         return self._statistic(scores, self.tails)
 
     def _statistic(self, scores: Mapping[str, FloatArray], tails: Mapping[str, Tail]) -> FloatArray:

@@ -70,7 +70,7 @@ class QUAMClassifier(
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
         uncertainty of one model drawn at random, compared with each of the other models. "regret":
         logarithm of the sum, over classes, of the probability that the model found for a class
-        gives to this class; it needs search="pointwise" or "quadratic".
+        gives to this class; "regret" needs search="pointwise" or "quadratic".
     n_targets : int, "auto" or None, default="auto"
         Number of classes that are searched: the most probable classes according to the fitted
         model, at the input or on average over the pool. "auto": at most ten classes. None: all

@@ -82,7 +82,7 @@ class Layers:
         return sum(each.numel() for layer in self.layers for each in layer.parameters())
 
     def elements_per_row(self, x: Tensor, *, of_solutions: bool) -> tuple[int, int]:
-        """Count outputs, and tensor elements that a row needs: in `fit`, or `of_solutions`."""
+        """Count outputs, and tensor elements per row: for `fit`, or for solutions."""
         outputs, uses = self.uses(x)
         n, size = outputs.shape[1], 8 * outputs.shape[1]
         for layer, use in zip(self.layers, uses, strict=True):
@@ -95,7 +95,7 @@ class Layers:
         return n, size
 
     def sizes(self) -> list[float]:
-        """Mean square of each layer's weights, without biases."""
+        """Compute the mean square of each layer's weights, without biases."""
         return [float(layer.weight.detach().double().square().mean()) for layer in self.layers]
 
     @torch.enable_grad()
@@ -181,7 +181,7 @@ class Samples(NamedTuple):
     regression: bool
 
     def hessian(self) -> Tensor:
-        """Weighted sum over samples of the loss's expected Hessian with respect to the outputs."""
+        """Sum the loss's expected Hessian with respect to the outputs over weighted samples."""
         if self.regression:
             return torch.diag(self.weight @ self._precisions())
         p = self.outputs.softmax(1)
@@ -199,7 +199,7 @@ class Samples(NamedTuple):
         return jacobian * root[:, :, None, None]
 
     def _precisions(self) -> Tensor:
-        """Precisions of the mean and, if predicted, of the log variance, (n_rows, n_outputs)."""
+        """Compute precisions of mean and, if predicted, log variance, (n_rows, n_outputs)."""
         precision = 1 / gaussians(self.outputs, self.noise_variance).variance
         parts = [precision, torch.full_like(precision, 0.5)]
         return torch.stack(parts[: self.outputs.shape[1]], 1)

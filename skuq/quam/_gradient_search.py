@@ -153,13 +153,13 @@ class GradientSearch(NetworkSearch):
         return 10.0
 
     def precision(self, problem: SearchProblem) -> float:
-        """Precision of the prior on each weight."""
+        """Return the precision of the prior on each weight."""
         return float(self.prior_precision)
 
     def settings(self, problem: SearchProblem, task: Task, device: torch.device) -> SearchSettings:
         """Collect the settings; replace each "auto" by a number that suits the task."""
         n_steps, learning_rate = self.length(problem.module)
-        # On a pool, it grows tenfold; with c0=10, the pool's weight falls from 1/10 to 1/100.
+        # On a pool, the penalty grows tenfold; by default, the pool's weight falls to 1 / 100.
         growth = task.growth if self.pointwise else 10.0
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
@@ -341,13 +341,13 @@ class Attack(ABC):
 
     @abstractmethod
     def inputs(self, step: int) -> Tensor:
-        """Return a step's inputs: (n_rows, ...), or (n_models, n_rows, ...) if models differ."""
+        """Return a step's inputs: (n_rows, ...), or (n_models, n_rows, ...) if separate."""
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
-        """``L_adv`` of all models at inputs `rows`, for outputs (n_models, n_rows, n_outputs)."""
+        """Compute ``L_adv`` of all models at `rows` from outputs (n_models, n_rows, n_outputs)."""
 
-    # Weight of each element of `losses` in the objective; a Tensor is expanded to the losses.
+    # Weight of each element of `losses` in the objective; a Tensor is expanded to that shape.
     weight: float | Tensor = 1.0
 
 
@@ -399,7 +399,7 @@ class Descent:
             yield l_pen
 
     def weights(self) -> dict[str, Tensor]:
-        """Current weights of the models, each (n_models, \\*parameter.shape), as views."""
+        """Return views of the models' current weights, each (n_models, \\*parameter.shape)."""
         parts = torch.split(self._weights, self.sizes, dim=1)
         named = zip(self.searched.scales, parts, strict=True)
         given = ((name, part, self.searched.module.get_parameter(name)) for name, part in named)
@@ -452,18 +452,18 @@ class Descent:
         return max(1, self.n_bytes // (n_models * self.searched.row_bytes))
 
     def outputs(self, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool) -> Tensor:
-        """Outputs of all models, (n_models, n_rows, n_outputs)."""
+        """Compute the outputs of all models, (n_models, n_rows, n_outputs)."""
         # Double precision, because rounding in single precision would hide small divergences.
         return as_double(variants_at(self.searched.module, weights, x, shared_input=shared_input))
 
     def _excess(self, outputs: Tensor, batch: TrainingSet, rows: slice) -> Tensor:
-        """Loss of each model on training samples minus the reference model's loss (Line 3)."""
+        """Compute each model's loss on training samples minus the reference model's (Line 3)."""
         losses = self.objective.training_loss(outputs, batch.y[rows])
         return losses - batch.reference_loss[rows]
 
     @torch.no_grad()
     def excess_of_each(self, weights: dict[str, Tensor], batch: TrainingSet) -> Tensor:
-        """Excess loss on each training sample, without the prior's term, (n_models, n_rows)."""
+        """Compute the excess loss on each sample, without the prior's term, (n_models, n_rows)."""
         parts = []
         for rows in gen_batches(
             len(batch.X), self._rows_per_pass(len(next(iter(weights.values()))))
@@ -474,7 +474,7 @@ class Descent:
 
     @torch.no_grad()
     def prior(self, weights: dict[str, Tensor]) -> Tensor | float:
-        """The prior's term of the excess loss, (n_models,)."""
+        """Compute the prior's term of the excess loss, (n_models,)."""
         if not self.weight_decay:
             return 0.0
         squares = [_by_model(as_double(w)).square().sum(1) for w in weights.values()]
@@ -482,7 +482,7 @@ class Descent:
 
 
 def bytes_of(module: nn.Module, names: Iterable[str]) -> int:
-    """Size of some parameters of a module."""
+    """Return the size of some parameters of a module."""
     return sum(module.get_parameter(name).nbytes for name in names)
 
 
@@ -494,7 +494,7 @@ def _by_model(weights: Tensor) -> Tensor:
 def variants_at(
     module: nn.Module, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Outputs of variants, (n_models, n_rows, n_outputs); a linear layer needs one product."""
+    """Compute outputs, (n_models, n_rows, n_outputs); by one product for a linear layer."""
     layer, prefix = linear_head(module)
     weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
     if not shared_input or weight is None or (bias is None and layer.bias is not None):

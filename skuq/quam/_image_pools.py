@@ -32,7 +32,7 @@ def _of_images(
 
 
 def _background(X: NDArray[Any], random: np.random.RandomState) -> Tensor:
-    """Median of each channel, (channels, 1, 1)."""
+    """Compute the median of each channel, (channels, 1, 1)."""
     some = _pick(X, min(len(X), 500), random)
     return some.transpose(0, 1).flatten(1).median(dim=1).values[:, None, None]
 
@@ -58,7 +58,7 @@ def _moved(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
 
 
 def _smooth(n: int, size: Sequence[int], random: np.random.RandomState) -> Tensor:
-    """Smooth random fields of about unit variance, (n, 1, height, width)."""
+    """Draw smooth random fields of about unit variance, (n, 1, height, width)."""
     coarse = [max(1, side // 4) for side in size]
     field = torch.tensor(random.normal(size=(n, 1, *coarse)), dtype=torch.float32)
     return F.interpolate(field, size=list(size), mode="bicubic", align_corners=False)

@@ -61,7 +61,7 @@ def _as_double(array: Any) -> FloatArray:
 
 
 def _taken(array: Any, at: Any, axis: int) -> Any:
-    """`numpy.take_along_axis` for arrays and Tensors."""
+    """Apply `numpy.take_along_axis` to arrays or Tensors."""
     if isinstance(array, np.ndarray):
         return np.take_along_axis(array, at, axis)
     return array.take_along_dim(at, dim=axis)
@@ -94,7 +94,7 @@ class ImportanceSampling(NamedTuple):
     held_out: bool = False
 
     def weights(self, excess_loss: Any) -> Any:
-        """Weights of the models, (n_points, n_models); the given model is first if `by_search`."""
+        """Weight the models, (n_points, n_models); the given model is first if `by_search`."""
         if self.by_search:
             return pool_weights(excess_loss, self.temperature, held_out=self.held_out)
         return trajectory_weights(excess_loss, self.temperature)
@@ -158,7 +158,7 @@ def importance_weights(log_ratio: Any) -> Any:
 
 
 def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
-    """Weights ``exp(-L_train / T)``, (n_points, n_targets * n_steps), of all models of a point."""
+    """Compute ``exp(-L_train / T)`` of each point's models, (n_points, n_targets * n_steps)."""
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
     # Subtract the loss of the best model before dividing by the temperature. Otherwise, the
@@ -167,7 +167,7 @@ def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
 
 
 def pool_weights(excess_loss: Any, temperature: float, *, held_out: bool = True) -> Any:
-    """Weights, (n_points, 1 + n_searches * n_kept), of the given model and models found on a pool.
+    """Weight the given model and models found on a pool, (n_points, 1 + n_searches * n_kept).
 
     The proposal is a mixture: one half is the given model, the other half is shared equally by
     the searches. The weights ``exp(-L_train / T)`` are normalised within each search. With losses
@@ -288,7 +288,7 @@ def gaussian_loss(outputs: Any, y: Any, noise_variance: float | None) -> Any:
 
 
 def directed_divergence(reference: Gaussians, models: Gaussians, away: Any) -> Any:
-    """KL divergence from the reference model; the term with the means has the sign of `away`."""
+    """Compute KL(reference, models); give the term with the means the sign of `away`."""
     spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
     return spread + away * abs(away) / (2 * models.variance)
 
@@ -391,7 +391,7 @@ class Visited(NamedTuple):
         return Decomposition(_as_double(aleatoric), _as_double(epistemic))
 
     def spread(self, sampling: ImportanceSampling) -> FloatArray:
-        """Weighted standard deviation of the models' means, (n_points,)."""
+        """Compute the weighted standard deviation of the models' means, (n_points,)."""
         models, weights = self.weighted(sampling)
         centre = self.given.mean[:, 0]
         if sampling.setting != "selected":
@@ -436,7 +436,7 @@ def _information(mean: Any, scale: Any, weights: Any) -> Any:
 
 
 def _log_sum_exp(values: Any) -> Any:
-    """Log-sum-exp over the last axis, which must contain a finite value."""
+    """Compute log-sum-exp over the last axis, which must contain a finite value."""
     if not isinstance(values, np.ndarray):
         return values.logsumexp(-1)
     largest = values.max(axis=-1, keepdims=True)

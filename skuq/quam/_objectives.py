@@ -133,7 +133,7 @@ class _TwoSided(Objective):
         return torch.cat([self.reference.new_full((1,), sign) for sign in self.directions])
 
     def away(self, mean: Tensor) -> Tensor:
-        """Displacement of means in the search direction, in units of the target, clipped."""
+        """Compute displacements in the search direction, in units of the target; clip them."""
         return (self.sign * (mean - self.given.mean)).clamp_max(self.limit)
 
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:

@@ -47,7 +47,7 @@ _WEAK = 1e-3  # precision of the prior, relative to the inverse mean square of t
 class PointwiseSearch(GradientSearch):
     """Separate search for each input when its uncertainty is computed: the paper's Algorithm 1.
 
-    For networks and logistic regression. `fit` runs no searches; a prediction runs one per class.
+    For networks and logistic regression. Each input needs one search per class; `fit` needs none.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class PointwiseSearch(GradientSearch):
         As in `PoolSearch`. "auto" is a weak prior, 0.001 divided by the mean square of the searched
         weights: without a prior, only the training loss would constrain the models.
     effort : {"equal", "paper"}, default="paper"
-        As in `QuadraticSearch`. "paper" keeps the objective a negative log posterior (see `eta`).
+        As in `QuadraticSearch`. With "paper", the objective is the negative log posterior.
     train_batch_size : int, default=256
         Number of training samples per step for the penalty.
     batch_size : int, default=8

@@ -239,7 +239,7 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
 
 
 def _keys(X: Any) -> NDArray[Any]:
-    """Hash of each input, (n,)."""
+    """Hash each input, (n,)."""
     if isinstance(X, pd.DataFrame):
         return pd.util.hash_pandas_object(X, index=False).to_numpy()
     if X.dtype == object:
@@ -353,12 +353,12 @@ def _drawn_tokens(special: Any, X: NDArray[Any], n: int, random: Random) -> NDAr
 
 
 def _free_tokens(X: NDArray[Any], special: Sequence[int]) -> BoolArray:
-    """Mask of the tokens that may change: all but special tokens and the padding, (n, length)."""
+    """Mask the tokens that may change, all but special tokens and padding, (n, length)."""
     return _are_tokens(X) & ~np.isin(X[:, 0], special)
 
 
 def _are_tokens(X: NDArray[Any]) -> BoolArray:
-    """Mask of the tokens that are not padding, (n, length)."""
+    """Mask the tokens that are not padding, (n, length)."""
     return X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
 
 
@@ -404,7 +404,7 @@ class Columns:
         return cls(low, high, sorted(known.difference(texts).union(declared)), texts, norm)
 
     def kinds(self) -> list[str]:
-        """Kinds of alteration that apply to these columns."""
+        """List the kinds of alteration that apply to these columns."""
         has_numbers = self.norm is None and not np.isnan(self.low).all()
         needed = {"out_of_range": has_numbers, "unseen": self.categories}
         return [
@@ -415,7 +415,7 @@ class Columns:
 
 
 def _ranges(X: Any) -> tuple[FloatArray, FloatArray]:
-    """Minimum and maximum of columns; NaN if not numeric, or with at most two values."""
+    """Find minimum and maximum of columns; NaN if not numeric or with at most two values."""
     if not isinstance(X, pd.DataFrame):
         columns = np.array(X, dtype=np.float64)
     else:
@@ -442,7 +442,7 @@ def _sparse_ranges(X: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _shared_norm(X: Any, low: FloatArray) -> float | None:
-    """Common norm of all nonzero rows; None if norms differ or all columns are indicators."""
+    """Find the norm of all nonzero rows; None if norms differ or all columns have two values."""
     if X.dtype.kind != "f" or X.shape[0] < 2 or np.isnan(low).all():
         return None
     rows = X.astype(np.float64)

@@ -47,7 +47,7 @@ _ELEMENTS = 2**23  # maximum number of elements of an intermediate result: 64 Mi
 # Largest number of operations for which curvature="auto" is "exact": a second of one core.
 _FEW_OPERATIONS = 10**10
 _SMALL = 5_000_000  # largest cost for which gradient searches at each input are the default
-_LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28  # limits: rows to decompose; 2 GiB
+_LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28  # limits: rows to decompose, elements (2 GiB)
 # A search is solved for the logits of this number of most probable classes only.
 _ACTIVE = 32
 _ROUNDS = 3  # number of times that these classes are chosen
@@ -81,8 +81,8 @@ class QuadraticSearch(NetworkSearch):
         leaves out weights of other layers, such as batch normalisation.
     prior_precision : float, default=0.01
         Precision of the Gaussian prior around the given weights, relative to the inverse mean
-        square of each layer's weights. Therefore, results do not change if inputs are multiplied
-        by a factor and the first layer's weights divided by it (or two layers around a ReLU).
+        square of each layer's weights. Therefore, moving a factor from the inputs to the first
+        layer's weights, or from one layer to the next through a ReLU, does not change results.
     effort : {"equal", "paper"}, default="equal"
         "paper": the same penalty for all inputs. A change of the weights then moves the logits of
         an input in proportion to its activations: predictions change most easily where these are
@@ -433,7 +433,7 @@ def _minimised(
         value += (df * g).sum(2)[..., None] * sizes + (df * d).sum(2)[..., None] * sizes**2 / 2
         decrement = ((residual @ among) * residual).sum(2)
         # Close to a solution, rounding would decide on the step size, so it is 1. Converged
-        # solutions stay; otherwise, they would depend on how many steps other rows need.
+        # solutions stay as they are, or they would depend on how many steps other rows need.
         size = torch.where(decrement < _CLOSE, 1.0, sizes[value.argmin(2)])
         size = torch.where(decrement < _CONVERGED, 0.0, size)[..., None]
         g, f = g + size * d, f + size * df

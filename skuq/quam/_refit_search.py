@@ -258,7 +258,7 @@ def refit_on_pool(
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
-    # Only scikit-learn's histogram-based trees have this attribute; None: no categories.
+    # Only scikit-learn's histogram boosting has this attribute, which is None without categories.
     on_bins = getattr(problem.model.estimator, "is_categorical_", "") is None
     refit = partial(_refit_on_bins if on_bins else LearnerModel.refit, unfitted, seed=problem.seed)
     n_kept = len(pool_targets[0]) * len(shares)
@@ -306,7 +306,7 @@ def _refit_on_bins(
     """Refit boosted trees on bin numbers (faster than on `X`); convert thresholds to values."""
     trees, rows = clone(model.estimator), np.arange(len(y))
     if trees.early_stopping and trees.validation_fraction is not None:
-        # Leave out the rows for early stopping, drawn as in scikit-learn, from the edges.
+        # Compute edges without the rows for early stopping, which are drawn as in scikit-learn.
         random = seed if trees.random_state is None else trees.random_state
         random = check_random_state(random).randint(np.iinfo(np.uint32).max, dtype="u8")
         split = {"test_size": trees.validation_fraction, "random_state": random}
@@ -351,7 +351,7 @@ def _differ(models: Sequence[LearnerModel], X: Any) -> bool:
 
 
 def _pickled_size(model: Any) -> int:
-    """Size of a model's pickle, an estimate of its memory, in bytes; 0 if pickling fails."""
+    """Estimate a model's memory by the size of its pickle, in bytes; 0 if pickling fails."""
     try:
         return len(pickle.dumps(model, protocol=5))
     except (pickle.PicklingError, AttributeError, TypeError):  # such as a lambda

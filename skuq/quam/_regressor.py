@@ -389,7 +389,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
         """Return the best adversarial model with a higher, and with a lower, mean for each input.
 
-        It has the largest KL divergence of all models with an excess training loss up to `gamma`.
+        Both have the largest KL divergence among models with an excess training loss up to `gamma`.
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))

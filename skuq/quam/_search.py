@@ -76,10 +76,10 @@ class Classification:
     classes: NDArray[Any]
     targeted: bool
     n_targets: int | str | None
-    growth: ClassVar[float] = 10.0  # total growth of a penalty with eta="auto"
+    growth: ClassVar[float] = 10.0  # of the penalty, in a pointwise search with eta="auto"
 
     def first_penalty(self, total_weight: float) -> float:
-        """Initial penalty of a pointwise search with c0="auto"."""
+        """Compute the initial penalty of a pointwise search with c0="auto"."""
         # The penalty grows tenfold, up to the number of samples. With this last penalty, the search
         # minimises the negative log posterior for the training set and one further sample, namely
         # the test point with the target class.
@@ -100,7 +100,7 @@ class Classification:
         return np.sort(targets[np.argsort(-proba, kind="stable")[:n]])
 
     def n_searches(self, n_classes: int) -> int:
-        """Number of classes that are searched, at an input or on a pool."""
+        """Return the number of classes that are searched, at an input or on a pool."""
         if self.n_targets is None:
             return n_classes
         most = _MOST_TARGETS if self.n_targets == "auto" else int(self.n_targets)
@@ -128,7 +128,7 @@ class Classification:
         return on_device(np.arange(n_classes), reference.device).expand(n_points, -1)
 
     def loss(self, outputs: Any, y: NDArray[Any]) -> FloatArray:
-        """Loss of a model's outputs, on the CPU, on each sample, in nats."""
+        """Compute the loss of a model's outputs on each sample, in nats, on the CPU."""
         losses: FloatArray = -outputs[np.arange(len(y)), codes_of(y, self.classes, "y")]
         return losses
 
@@ -214,7 +214,7 @@ class Regression:
         return (*self._visited(outputs, sampling).uncertainty(sampling), mean)
 
     def spread(self, outputs: Outputs, sampling: ImportanceSampling) -> tuple[FloatArray]:
-        """Standard deviation of the models' means, in units of the target."""
+        """Compute the standard deviation of the models' means, in units of the target."""
         return (self._visited(outputs, sampling).spread(sampling),)
 
     def _visited(self, outputs: Outputs, sampling: ImportanceSampling) -> Visited:
@@ -285,21 +285,21 @@ class Found(ABC):
     targets: IntArray
     # Mean loss of each model minus that of the reference model, (n_searches, n_kept), in nats.
     excess_loss: FloatArray
-    standard_error: float  # largest one of `excess_loss`
+    standard_error: float  # largest error of `excess_loss`; smaller differences are not significant
     # Whether the losses are computed on samples held out from all models. The loss of a model
     # trained on these samples would be too low to be compared.
     held_out: ClassVar[bool]
 
     @abstractmethod
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
-        """Outputs, (n_points, n_searches, n_kept, n_outputs), on the CPU; an array for learners."""
+        """Compute outputs, (n_points, n_searches, n_kept, n_outputs): Tensor on the CPU, or array."""
 
     def without_training_data(self) -> Self:
         """Return the same models without the training data of their searches."""
         return self
 
     def centre(self, inputs: Any) -> FloatArray | None:
-        """Outputs of a model that replaces the given model in the mixture; None if none does."""
+        """Compute outputs of a model that replaces the given one in the mixture; None if none."""
         return None
 
 
