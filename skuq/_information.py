@@ -35,7 +35,7 @@ def _expectation(log_p: Any, values: Any) -> Any:
 
 def _weighted(weights: Any, values: Any) -> Any:
     """Multiply weights and values, where ``0 * inf`` is 0."""
-    # Masked before the product: gradients would be infinite otherwise.
+    # Mask the values before the product; otherwise, gradients would be infinite.
     return weights * array_namespace(weights).where(weights > 0, values, 0 * weights)
 
 

@@ -263,7 +263,7 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     wrappers are scikit-learn's `Pipeline`, search objects (`GridSearchCV` etc., with ``refit``),
     `FrozenEstimator`, `FixedThresholdClassifier`, `TunedThresholdClassifierCV`,
     `SelfTrainingClassifier`, `RFE`/`RFECV`, `CalibratedClassifierCV` around a single model (the
-    result is that before recalibration), and `TransformedTargetRegressor` if it scales its target
+    result ignores the recalibration), and `TransformedTargetRegressor` if it scales its target
     (the result is in the unit of the original target).
 
     Parameters
@@ -338,7 +338,7 @@ def _of_original_target(model: Any, X: Any, transformer: Any) -> Uncertainty:
     found, factor = model.predict_uncertainty(X), abs(one - zero)
     if unit == "squared target":
         return Uncertainty(*(part * factor**2 for part in found.parts))
-    shift = np.log(factor)  # scaling by a factor shifts a differential entropy
+    shift = np.log(factor)  # scaling a variable shifts its differential entropy
     return Uncertainty(found.total + shift, found.aleatoric + shift, found.epistemic)
 
 

@@ -110,7 +110,7 @@ class TrainingValues:
             found = found.apply(pd.to_numeric, errors="coerce")
         values = np.full(X.shape, np.nan)
         values[:, numbers] = found.to_numpy(dtype=float, na_value=np.nan)
-        # Values may have been stored at a different precision, such as float32.
+        # Allow for values that were stored at a different precision, such as float32.
         beyond = ROUNDING * np.maximum(np.abs(low), np.abs(high))
         out_of_range = (values < low - beyond) | (values > high + beyond)
         beyond += FAR * (high - low)
@@ -146,7 +146,7 @@ def explain_rows(
     X = X.astype(np.result_type(X, typical))  # a type that holds both
     n_at_once = max(1, CELLS_AT_ONCE // max(1, X.size * len(typical)))
     for start in range(0, len(inputs), n_at_once):
-        # Change many columns at once: evaluating few rows takes nearly as long as many.
+        # Change many columns at once: a few rows take nearly as long to evaluate as many.
         batches, shares = [X], []
         for positions in inputs[start : start + n_at_once]:
             values, counts = typical[:, positions], np.ones(len(typical), dtype=np.int64)

@@ -70,7 +70,7 @@ class TableEncoder:
     def transform(self, X: Any) -> FloatArray:
         """Encode rows as numbers, (n_samples, n_features)."""
         table = with_names(self.columns, X)
-        if isinstance(table, pd.DataFrame):  # booleans in columns that had numbers
+        if isinstance(table, pd.DataFrame):  # numeric columns may be booleans here
             names = self.columns.transformers_[0][2]
             kinds = {n: np.float64 for n in table if str(n) in names and is_bool_dtype(table[n])}
             table = table.astype(kinds)
@@ -251,7 +251,7 @@ def fit_whitening(
     weight = np.ones(len(codes)) if weight is None else weight
     present, of_sample = np.unique(codes, return_inverse=True)
     n_samples, n_features = features.shape
-    # Sums over batches, so that only few rows are copied to float64.
+    # Sum over batches, so that only a few rows at a time are converted to float64.
     batches = [*gen_batches(n_samples, BATCH_SIZE // 8)]
     total, square = np.zeros((len(present), n_features)), np.zeros(n_features)
     for rows in batches:

@@ -96,7 +96,7 @@ def atomic_paths(*paths: str | os.PathLike[str]) -> Iterator[tuple[Path, ...]]:
 MARK = "skuq"  # dictionary key that holds the name of the serialised class
 CLASSES: dict[str, type] = {}  # classes by their names in the file format
 _FIELDS: dict[type, tuple[str, Mapping[str, Any] | None]] = {}
-_MODULES: dict[str, str] = {}  # modules of classes, by name; imported when they are needed
+_MODULES: dict[str, str] = {}  # module of each class, by the name of the class; imported on demand
 _Class = TypeVar("_Class", bound=type)
 
 

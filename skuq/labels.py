@@ -34,7 +34,7 @@ def probability_columns(classes: NDArray[Any]) -> list[str]:
 
 
 def true_name(target: str) -> str:
-    """Name of the column of true values in results; `target` may be the name of a result."""
+    """Name the column of true values in results so that it differs from other columns."""
     return f"{target} (true)"
 
 
@@ -336,7 +336,7 @@ def checked_proba(values: ArrayLike) -> NDArray[Any]:
     if proba.ndim != 2 or proba.size == 0:
         raise ValueError(
             "`proba` must have shape (n_samples, n_classes) and not be empty, got "
-            f"{proba.shape}; with two classes pass both columns of `predict_proba`."
+            f"{proba.shape}; with two classes, pass both columns of `predict_proba`."
         )
     total = proba.sum(axis=1, dtype=np.float64)
     if not np.isfinite(total).all():
@@ -353,6 +353,6 @@ def checked_proba(values: ArrayLike) -> NDArray[Any]:
         cure = "convert to float64 and divide each row by its sum"
         raise ValueError(
             f"rows of `proba` must sum to 1 within {tolerance:.6g}, got {total[worst]:.6g} in row "
-            f"{worst}; {cure if proba.shape[1] > 1 else 'with two classes pass both columns'}."
+            f"{worst}; {cure if proba.shape[1] > 1 else 'with two classes, pass both columns'}."
         )
     return proba

@@ -47,7 +47,7 @@ _COMPUTED: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 class ResidualForest:
     """Quantile regression forest of residuals.
 
-    Training rows are sorted by `residuals`. Each has a `weight`, its `leaves` (n_rows, n_trees),
+    Training rows are sorted by `residuals`. Each row has a `weight`, `leaves` (n_rows, n_trees),
     numbered over all trees, and `in_bag`: whether it is in the bag of each tree. `rows` are
     positions in the arguments of `fit`, and `codes` are groups.
     """

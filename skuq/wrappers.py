@@ -145,7 +145,7 @@ def transform_of(steps: list[tuple[str, Any]]) -> Callable[[Any], Any] | None:
     except NotFittedError:
         from sklearn.preprocessing import FunctionTransformer  # slow import
 
-        # A pipeline checks whether its last step is fitted, which fails without fitted attributes.
+        # Pipelines check that the last step is fitted, which fails if it has no fitted attributes.
         steps.append(("_unchanged", FunctionTransformer()))
     from sklearn.pipeline import Pipeline
 

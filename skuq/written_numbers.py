@@ -134,7 +134,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     """Detect the number format of a column of text; None if too few texts are numbers.
 
     `decimal`, the decimal mark of the file, decides ambiguous numbers such as 1,234; it is "" if
-    the file is ambiguous too. Without a file (None), it is ".". Digits alone are codes.
+    the file is ambiguous too. Without a file (None), it is ".". Texts of digits alone are codes.
     """
     values = column.dropna()
     if not may_be_read(values):

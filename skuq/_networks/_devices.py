@@ -106,7 +106,7 @@ def moved(module: Module, device: torch.device | str) -> Module:
 
 
 def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tensor:
-    """Return values as a tensor on a device, arrays as a copy; float64 becomes float32 on MPS."""
+    """Convert values to a tensor on a device; copy arrays; float64 becomes float32 on MPS."""
     if not torch.is_tensor(values):  # torch accepts no negative strides
         values = torch.tensor(np.asarray(values, order="C"), device="cpu")
     tensor = values

@@ -86,7 +86,7 @@ def _chosen(
         names = list(floating)
     if not names:
         raise ValueError(
-            f"`parameters` selects no parameter of the network; it has "
+            f"`parameters` selects no parameter of the network, which has "
             f"{[name for name, _ in module.named_parameters()]}."
         )
     return Cut(body, module, tuple(names))
@@ -169,7 +169,7 @@ class LayerInput(nn.Module):
 
     @classmethod
     def of_first_vectors(cls, network: nn.Module, X: Tensor) -> LayerInput:
-        """Find the first linear layer, or the last layer if the first gets one vector per token."""
+        """Find the first linear layer if it gets one vector per sample, or else the last layer."""
         first, some = cls.of_first_linear(network, X), _some_rows(X)
         with torch.no_grad():
             rows = None if first is None else first(some)

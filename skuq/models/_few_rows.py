@@ -28,7 +28,7 @@ def for_few_rows(estimator: Any) -> Any:
         return estimator
     trees = estimator._predictors
     known, n_trees, joined = _JOINED.get(estimator, (None, 0, None))
-    if known is not trees or n_trees != len(trees):  # fitted again, or further
+    if known is not trees or n_trees != len(trees):  # fitted again, or more trees added
         joined = _joined(estimator)
         _JOINED[estimator] = trees, len(trees), joined
     return joined
@@ -40,7 +40,7 @@ def _joined(estimator: Any) -> Any:
         return estimator
     joined = copy(estimator)
     joined._predictors = [[*map(_Trees, zip(*trees, strict=True), np.ravel(start))]]
-    joined._baseline_prediction = np.zeros_like(start)  # which the joined trees add
+    joined._baseline_prediction = np.zeros_like(start)  # because the joined trees add it
     return joined
 
 
@@ -52,10 +52,10 @@ class _Trees:
         nodes = np.concatenate([tree.nodes for tree in trees])
         self.roots = np.cumsum(sizes) - sizes
         first, is_leaf = np.repeat(self.roots, sizes), nodes["is_leaf"] == 1
-        # Leaves lead to themselves, so that all rows take equally many steps.
+        # A leaf is its own child, so that all rows take the same number of steps.
         next_nodes = nodes["left"] + first, nodes["right"] + first
         children = np.where(is_leaf, np.arange(len(nodes)), next_nodes)
-        self.children = children.ravel("F")  # of node k at 2 k and 2 k + 1
+        self.children = children.ravel("F")  # children of node k are at 2 k and 2 k + 1
         self.column = np.where(is_leaf, 0, nodes["feature_idx"].astype(np.int64))
         self.limit, self.value = nodes["num_threshold"].copy(), nodes["value"].copy()
         self.missing_go_right = nodes["missing_go_to_left"] == 0
@@ -72,5 +72,5 @@ class _Trees:
                 right = np.where(np.isnan(values), self.missing_go_right.take(node), right)
             node = self.children.take(2 * node + right)
         terms = np.insert(self.value.take(node), 0, self.start, axis=1)
-        total: FloatArray = np.cumsum(terms, axis=1)[:, -1]  # in the order of scikit-learn
+        total: FloatArray = np.cumsum(terms, axis=1)[:, -1]  # added in scikit-learn's order
         return total

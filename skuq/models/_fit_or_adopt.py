@@ -360,7 +360,7 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
         )
     if binary:
         module = nn.Sequential(module, BinaryLogits())
-    # For custom criteria, skorch assumes probabilities, although many criteria expect logits.
+    # skorch assumes probabilities for custom criteria, but many expect logits: look at the layers.
     elif isinstance(net.criterion_, nn.NLLLoss) or (
         not isinstance(net.criterion_, _CRITERIA) and _ends_in_softmax(module)
     ):

@@ -47,7 +47,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     model's features, and for tables the number of values that training rows lack. They are combined
     into one statistic, which is compared with the statistic of held-out inputs. If new inputs have
     the distribution of the held-out inputs, the expected fraction of flagged inputs is at most
-    `false_alarm_rate`, for any model: exactly for one score, and by simulation for several.
+    `false_alarm_rate`, for any model. For several scores, this is shown by simulation only.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
             Labels of the held-out inputs, needed for `by_class`.
         groups : array-like of shape (n_samples,), default=None
             Groups of the inputs in `X`, such as persons with several inputs. Whole groups are held
-            out, and each counts as one input: the false alarm rate holds for inputs of new groups.
+            out and count as one input each: the false alarm rate holds for inputs of new groups.
 
         Raises
         ------

@@ -231,7 +231,7 @@ def node_ids(X: Any) -> NDArray[np.int64]:
 
 
 def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
-    """Refuse held-out nodes that are repeated or were trained on; warn if this is unknown."""
+    """Refuse held-out nodes that are repeated or were trained on; warn if it is unknown."""
     distinct, count = np.unique(nodes, return_counts=True)
     repeated = distinct[count > 1]
     if len(repeated):

@@ -238,7 +238,7 @@ def _best_metric(features: FloatArray, y: NDArray[Any] | None, training: Trainin
     for embed in metrics:
         search = NearestNeighbors(n_neighbors=N_NEIGHBORS + 1).fit(embed(features))
         nearest = search.kneighbors(embed(features[some]), return_distance=False)[:, 1:]
-        del search  # one copy of the features at a time
+        del search  # keep one copy of the features only
         if training.codes is not None:
             losses.append((y[nearest] != y[some, None]).mean())
         else:

@@ -531,6 +531,6 @@ def _check_pool(X_pool: Any, search: Search) -> None:
     if _num_samples(X_pool) < 2:
         raise ValueError(
             f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: for a single input, "
-            "models can be found that make any prediction. Use search='pointwise' for single "
+            "a search can find models that predict anything. Use search='pointwise' for single "
             "inputs."
         )

@@ -248,7 +248,7 @@ class SearchProblem(HeldOnDevice):
         """Find the last searched bias whose first element shifts all predicted means equally."""
         module, X = deepcopy(self.module), torch.tensor(self.X[:1024])
         before = module(X.clone())
-        # Large enough for its effect to exceed rounding errors in single precision.
+        # This step is large enough to exceed rounding errors in single precision.
         step = 1 + before[:, 0].abs().max()
         for name in reversed(self.parameters):
             bias = module.get_parameter(name)

@@ -36,7 +36,7 @@ _MAX_LOG_VARIANCE = 100.0
 _N_NODES = 32  # nodes of the quadrature
 # Mixture components below this weight are dropped. Each of them changes the result by < 1e-8.
 _NEGLIGIBLE = 1e-10
-# Number of pairs of mixture components in a batch, summed over the points of the batch.
+# Largest number of pairs of mixture components in a batch, summed over its points.
 _PAIRS_AT_ONCE = 2**18
 
 
@@ -146,8 +146,8 @@ def plausible_range(
     xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
     found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
     fits = _in_rows(trajectories.excess_loss <= gamma)[..., None]
-    # Models with an excess loss above gamma are replaced by a given model. The range contains the
-    # predictions of the given models anyway.
+    # Models with an excess loss above gamma are replaced by a given model, whose
+    # predictions the range contains anyway.
     proba = joined_models(given, xp.where(fits, found, given[:, :1]))
     return _as_double(xp.amin(proba, 1)), _as_double(xp.amax(proba, 1))
 

@@ -570,5 +570,5 @@ TABLE_KINDS: dict[str, TableMaker] = {
 }
 # Kinds of rows that contain only categories of the training rows.
 SEEN = tuple(kind for kind in TABLE_KINDS if kind != "unseen")
-# Kinds of rows that also contain only numbers within the range of the training rows.
+# Kinds of rows that contain only categories, and numbers in the ranges, of the training rows.
 KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")

@@ -145,7 +145,7 @@ class QuadraticSearch(NetworkSearch):
         others = sorted(set(problem.parameters) - set(layers.parameters))
         if others and (self.parameters != "auto" or not layers.names):
             raise TypeError(
-                "search='quadratic' is for all weights of linear and convolutional layers, not for "
+                "search='quadratic' searches all weights of linear and convolutional layers, not "
                 f"{others[:5]}; select such layers by `parameters` of the search, or use "
                 "search='pool' or 'pointwise'."
             )
@@ -387,7 +387,7 @@ def _rows(X: Tensor, rows: slice, device: torch.device) -> Tensor:
 def towards(reference: Tensor, roots: Tensor, targets: Tensor, effort: Tensor) -> Solution:
     """Minimise ``-log p_k(f + S g) + g' S g / (2 m)`` for each target k.
 
-    S is R R', and m the effort. With many classes, only the logits of some classes move; these
+    S is R R', and m the effort. With many classes, only the logits of some classes vary; these
     classes are chosen again after the first solutions.
 
     Shapes: `reference` f (n_rows, n_classes), `roots` R (n_rows, n_classes, n), `targets` (n_rows,
@@ -426,7 +426,7 @@ def _minimised(
         # (1 + Hessian S) d = e_k - p - g. `solve` would check the matrix, and wait for the device.
         d = torch.linalg.solve_ex(step, residual).result
         df = d @ among
-        # The objective along d, for all step sizes.
+        # Evaluate the objective along d for all step sizes.
         tried = f[..., None] + df[..., None] * sizes
         value = torch.logaddexp(tried.logsumexp(2), others)
         value -= tried.take_along_dim(at, 2)[:, :, 0]

@@ -284,7 +284,7 @@ def refit_on_pool(
         warn_user(
             f"`fit` of {type(learner).__name__} has no effect: all refits equal the model, so no "
             "alternative models are known, and the epistemic part is NaN. Pass a model that `fit` "
-            "trains; OODDetector needs only predictions."
+            "trains, or use OODDetector, which needs only predictions."
         )
     counts = problem.weight[held_out]
     if problem.groups is not None:

@@ -191,7 +191,7 @@ class Regression:
         return np.array(DIRECTIONS)
 
     def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
-        return targets  # at least two searches fit into memory
+        return targets  # both searches always fit into memory
 
     def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
         from skuq.quam._objectives import Displacement, Divergence
@@ -292,7 +292,7 @@ class Found(ABC):
 
     @abstractmethod
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
-        """Compute outputs, (n_points, n_searches, n_kept, n_outputs): Tensor on the CPU, or array."""
+        """Compute outputs, (n_points, n_searches, n_kept, n_outputs): CPU Tensor, or array."""
 
     def without_training_data(self) -> Self:
         """Return the same models without the training data of their searches."""
