@@ -169,8 +169,8 @@ def search_batch(
     loss minus the given model's loss on the same mini-batch is unbiased and has little noise.
 
     `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
-    are on the device. `start` contains weights of all models, by point and search; None
-    starts at the given model.
+    are on the device. `start` contains initial weights of all models, by point and search;
+    None starts at the given model.
     """
     device, searched = settings.device, problem.on(settings.device)
     # Copy the network: threads that share the problem would overwrite each other's weights.

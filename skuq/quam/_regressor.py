@@ -108,11 +108,10 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     Quantities are in nats. "selected": aleatoric = differential entropy of the given model,
     epistemic = expected KL divergence between the given model and the models found. "expected":
     aleatoric = expected differential entropy, epistemic = expected KL(single model, average of
-    all models), by quadrature. "pairwise": aleatoric = expected
-    differential entropy, epistemic = expected KL divergence of pairs of models (in closed form).
-    The total is the sum of the aleatoric and the epistemic part. Differential entropies depend on
-    the unit of the target and may be negative; the epistemic part does not depend on the unit and
-    is never negative.
+    all models), by quadrature. "pairwise": aleatoric = expected differential entropy, epistemic =
+    expected KL divergence of pairs of models (in closed form). The total is the sum of the
+    aleatoric and the epistemic part. Differential entropies depend on the unit of the target and
+    may be negative; the epistemic part does not depend on the unit and is never negative.
 
     In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)``, and the last line of Eq. 29 lacks the
     factor 1/2 of the squared distance. This code follows Eq. 23 and 25, from which Eq. 24 and 29
