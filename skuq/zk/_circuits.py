@@ -108,7 +108,7 @@ def edges(n_bins: int, max_bins: int) -> IntArray:
 
 
 def _committed(graph: Graph, circuit: str, constants: Sequence[NDArray[Any]]) -> list[str]:
-    """Committed numbers that a circuit uses, one array per part.
+    """Add the committed numbers that a circuit uses; return one array per part.
 
     The proof system binds a constant to its commitment only if the constant has at least two uses;
     the prover could choose a constant with a single use freely. Therefore, all numbers form a
@@ -156,14 +156,14 @@ def _confidence(graph: Graph, ordered: str, largest: str) -> str:
     # With a unit that is finer by CONFIDENCE_BITS, the proof system divides only once.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + fixed.CONFIDENCE_BITS)
     clipped = graph.op("Relu", graph.op("Add", below, reach))
-    # A number that becomes part of the verifying key, and is not committed to.
+    # This constant is public: it is part of the verifying key instead of the commitment.
     base = graph.constant(np.array([fixed.EXP_BASE], np.float32))
     weight = graph.op("Pow", base, graph.op("Sub", clipped, reach))
     return graph.op("Reciprocal", graph.total(weight, 1))
 
 
 def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: str) -> str:
-    """Confidence of each row, and twice its label minus the sum of all class numbers."""
+    """Return the confidence of each row, and twice its label minus the sum of all class numbers."""
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest))  # (n, n_classes)
     weights = graph.reshape(order, graph.shape.widths[-1], 1)
     label = graph.rescale_unit(graph.op("MatMul", is_largest, weights), fixed.CONFIDENCE_BITS)
@@ -172,7 +172,7 @@ def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: st
 
 
 def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
-    """Sums of 1, confidence and correctness for each edge; rows below it have a minus sign."""
+    """Sum 1, confidence and correctness over rows, for each edge; rows below count negatively."""
     n = graph.n
     labels = graph.public("labels", n, graph.shape.widths[-1])
     counted = graph.public("counted", n, 1)
@@ -229,9 +229,9 @@ def _verdict(graph: Graph, pads: str) -> str:
 
 
 def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:
-    """Twice the sum over each bin: differences of neighbouring signed cumulative sums.
+    """Compute twice the sum over each bin, as differences of neighbouring signed cumulative sums.
 
-    The cumulative sum beyond the last bin is minus the first cumulative sum.
+    Above the last bin, all rows count negatively, so the sum is minus the first cumulative sum.
     """
     first = graph.columns(cumulative, 0, 1)
     none = graph.op("Neg", first)
@@ -301,7 +301,7 @@ class Graph:
         return bytes(model.SerializeToString())
 
     def constant(self, values: NDArray[Any]) -> str:
-        """Add constants; those that are not parameters of operators are private and committed."""
+        """Add constants; constants that are not parameters of operators become committed."""
         name = f"c{len(self._constants)}"
         self._constants.append(self._numpy.from_array(values, name))
         return name

@@ -27,8 +27,8 @@ from skuq.zk._reference_string import check_string, commitment_point
 
 SALT_BITS = 24  # integers of this size are exact in single precision
 REVEALED_BITS = 254  # each proof reveals one evaluation of a polynomial
-# Blocks of columns are added until a proof of an audit covers this number of data rows. The blocks
-# of a proof share its tables, its quotient and its opening.
+# Blocks of columns are added until a proof of an audit covers this number of data rows. This saves
+# time, because the blocks of a proof share its tables, its quotient and its opening.
 MANY_ROWS = 16
 AUDIT_COLUMNS = fixed.MAX_COLUMNS  # with this number, audits prove the most data rows per second
 SINGLE = 2  # rows in the circuit of an attestation; the layout of one row would need more room
@@ -67,14 +67,14 @@ def commit(
     max_error : float, default=0.005
         Maximum difference between a proven confidence and the model's confidence on `X`.
     srs : str or Path, default=None
-        Structured reference string (trusted setup) from the public ceremony, or the auditor's own;
-        an error names the file of the right size. Default: generate a string, for tests only:
-        verifiers reject it by default, because whoever generates a string could forge proofs.
+        Structured reference string (trusted setup) from the public ceremony, or the auditor's own.
+        If its size is wrong, the error names the right file. Default: generate a string for tests.
+        Verifiers reject it by default, because whoever generates a string could forge proofs.
     n_bins : int, default=10
         Maximum number of confidence bins of an audit.
     n_proofs : int, default=96
-        Number of proofs of audits that this commitment allows. Each reveals one linear combination
-        of weights and salt, so the number of salts follows from it.
+        Number of proofs of audits that this commitment allows. Each proof reveals one linear
+        combination of weights and salt, so more proofs need more committed salt.
     n_attestations : int, default=32
         Number of single predictions that can be proven for clients, besides `n_proofs`.
     verdict_samples : int, default=0

@@ -2,8 +2,8 @@
 
 The commitment to the constants of a circuit, which form a separate column ("polycommit"), is the
 first element of every proof. The proof system does not check it: each verifier must compare it with
-the published commitment. It binds the numbers that a circuit uses to this column only if the
-circuit uses them twice: see `check_copy_constraints`.
+the published commitment. The proof system forces a circuit to use the numbers in this column only
+if the circuit uses each of them twice: see `check_copy_constraints`.
 """
 
 import atexit
@@ -30,18 +30,17 @@ from skuq.zk._fixed_point import CONFIDENCE_BITS, REACH, Architecture, digit_bas
 VERSION = "23.0.5"  # the soundness of the circuits was examined for this version
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # size of the curve point at the start of every proof
-# Largest value in the circuit "verdict", which squares sums.
-VERDICT_VALUE = (1 << 108) - 1
+VERDICT_VALUE = (1 << 108) - 1  # largest value in the circuit "verdict", which squares sums
 BLINDING_ROWS = 10
-# Errors of the proof system for proofs that are too short, and for proofs that do not verify.
+# Error messages of the proof system for proofs that are too short, and that do not verify.
 TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
 READ_TO_THE_END = "The constraint system is not satisfied"
 UNUSABLE_ROWS = 6  # number of rows at the end of the column of constants that contain a 1
 # Environment variables: the folder of look-up tables, which the proof system does not check; the
 # number of its threads.
 OWN_FOLDER, THREADS = "EZKL_REPO_PATH", "RAYON_NUM_THREADS"
-# Program of a separate process, which imports only the proof system. A proof of a false statement
-# may never return; the process is then killed.
+# Program of a separate process, which imports only the proof system. The attempt to prove a false
+# statement may never end; the process is then killed.
 WORKER = """
 import json, sys, ezkl
 sys.exit(3 if getattr(ezkl, sys.argv[1])(**json.loads(sys.argv[2])) is False else 0)
@@ -76,8 +75,8 @@ def options(circuit: str, shape: Architecture) -> dict[str, Any]:
         "input_visibility": "public",
         "output_visibility": "public",
         "param_visibility": "polycommit",
-        # Integer inputs keep their scale. Intermediate values are divided only if their own scale
-        # is finer than this one.
+        # Integer inputs are not multiplied by this scale. Intermediate values are divided only if
+        # their scale is finer than this scale.
         "input_scale": CONFIDENCE_BITS,
         "param_scale": 0,
         "scale_rebase_multiplier": 1,
@@ -120,7 +119,7 @@ def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
     """Number of cells that the description of a circuit counts but that its keys do not contain.
 
     These are the digits of the committed numbers, which `compile_circuit` omits, and one copy of
-    the numbers per part: the proof system does not copy a committed list.
+    all numbers per part, which the proof system counts but does not make.
     """
     columns = shape.columns_of(circuit)
     of_a_number = 2 * digits + 4 + columns * -(-digits // columns)
@@ -131,8 +130,8 @@ def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
 def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequence[int]) -> None:
     """Compile an ONNX model to the proof system's format.
 
-    The proof system would split every committed number into digits, which is unnecessary here, and
-    has no option to omit these digits. The flag that requests them is cleared in the file.
+    The proof system would split every committed number into digits. They are unnecessary here, but
+    there is no option to omit them, so this function clears a flag in the compiled file instead.
     """
     _call(_ezkl().compile_circuit, "compile", model, circuit, settings)
     data = circuit.read_bytes()
@@ -174,7 +173,7 @@ def check_copy_constraints(proving: Path, circuit: str, shape: Architecture) -> 
         return _field_bytes(pow(root, row, FIELD) << 256)  # in Montgomery form, as in keys
 
     with proving.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as key:
-        # ezkl does not bind the last row, so its entry is its own name.
+        # Find the list by the entry of the last row, its own name because ezkl does not bind it.
         start = key.find(name(size - 1)) - 32 * (size - 1)
         found = key[start - 4 : start + 32 * shape.n_committed] if start >= 4 else b""
     rows = [row for positions, _ in shape.parts_of(circuit) for row in positions]
@@ -287,7 +286,7 @@ def memory_of_a_proof(proving: Path) -> float:
 
 
 def _ezkl() -> Any:
-    """Import the proof system, with look-up tables that others can neither change nor damage."""
+    """Import the proof system, with a private folder for look-up tables, which it never checks."""
     os.environ[OWN_FOLDER] = _tables()
     return import_optional("ezkl", extra="zk")
 

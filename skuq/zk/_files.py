@@ -110,7 +110,7 @@ def check_unlinked(path: str | Path) -> None:
     """Reject a symbolic link, also inside a folder: writing to it would change a file elsewhere."""
     for entry in _entries(path):
         if os.path.islink(entry):
-            raise OSError(f"{entry} is a symbolic link, which is not written through; remove it.")
+            raise OSError(f"{entry} is a symbolic link, but a file or folder is needed; remove it.")
 
 
 def is_within(path: str | Path, folder: str | Path) -> bool:
@@ -143,7 +143,7 @@ def write_within(folder: Path, name: str, content: bytes) -> None:
 
 
 def check_outside(path: str | Path | None, name: str, *sources: str | Path | None) -> None:
-    """Raise if a path that decides what a verifier accepts is in, or contains, another's files."""
+    """Raise if a file or folder of the verifier is in, or contains, a folder of the other party."""
     for source in sources:
         if path is None or source is None:
             continue
@@ -231,7 +231,7 @@ class PrivateCopy:
                 continue
             if name not in files:
                 raise VerificationError(f"The file {name} is not in the manifest.")
-            if canonical(files[name]) != canonical(present[name]):  # 1.0 equals 1
+            if canonical(files[name]) != canonical(present[name]):  # as texts: 1.0 == 1 in Python
                 raise VerificationError(f"The file {name} was changed: the manifest differs.")
 
     def _copied(self, source: Path) -> dict[str, dict[str, Any] | None]:
@@ -283,7 +283,7 @@ def decoded(text: str) -> bytes:
 
 
 def check_form(value: Any, form: Any, where: str, name: str = "") -> None:
-    """Raise unless JSON of another party, or its entry `name`, has a form.
+    """Raise unless JSON of another party, or its entry `name`, has the required form.
 
     A form is a type or a union of types, a pattern for a whole text, a list with the form of all
     elements, a tuple with the form of each element, or a dict with the forms of all entries.
@@ -306,13 +306,13 @@ def check_form(value: Any, form: Any, where: str, name: str = "") -> None:
     elif isinstance(form, re.Pattern):
         fits = isinstance(value, str) and form.fullmatch(value) is not None
     else:
-        fits = type(value) in (get_args(form) or (form,))  # exactly: neither true nor 1.0 is 1
+        fits = type(value) in (get_args(form) or (form,))  # reject True and 1.0 for an int
     if not fits:
         raise VerificationError(f"The entry {name[:-1]!r} of {where} is not of the right type.")
 
 
 def read_form(path: Path, form: dict[str, Any], limit: int = MAX_JSON) -> dict[str, Any]:
-    """Read a JSON file of another party that has a form."""
+    """Read a JSON file of another party, and check its form."""
     record = read_json(path, limit)
     check_form(record, form, path.name)
     return dict(record)

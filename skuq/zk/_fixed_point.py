@@ -17,9 +17,9 @@ from skuq.base import BoolArray, IntArray
 # one proves the sums of a chunk of rows under a one-time pad, the other proves the verdict on the
 # sums of all chunks.
 CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
-# Maximum number of columns in a block. With four columns, constraints would have a higher degree.
-MAX_COLUMNS = 3
-# Maximum number of blocks of columns. If a block has too few rows, the next block continues it.
+# The cells of a circuit are laid out in blocks of columns. Four columns would raise the degree.
+MAX_COLUMNS = 3  # per block
+# Maximum number of blocks. When all rows of a block are used, the layout continues in the next.
 MAX_BLOCKS = 4
 LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
 MAX_BINS = 1000  # otherwise, a provider could make a verifier build a very large circuit
@@ -33,12 +33,12 @@ LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 befo
 REACH = 12 << LOGIT_BITS  # differences of logits are clipped at minus this value
 WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
 # Maximum number of binary digits of a logit that are rounded off before exp. With more digits, as a
-# network of many layers would need, the quotient would be ambiguous in the field. With still more
-# digits, the unit would be too small for single precision.
+# network of many layers would need, the quotient would be ambiguous in the finite field of the
+# proofs. With still more digits, the unit would be too small for single precision.
 MAX_SHIFT = 60
 LARGEST_EXACT = (1 << 51) - 1  # integers up to this size and their sums are exact doubles
 # The circuit accepts a quotient that is rounded up or down. Thus, a prover may shift each logit by
-# one unit, and a confidence p by p (1 - p) times two units.
+# one unit, which changes a confidence p by up to p (1 - p) <= 1/4 times two units.
 ROUNDING = 0.25 * 2 * 2.0**-LOGIT_BITS
 # The proof system interprets the argument of its table of powers in units of
 # 2 ** -CONFIDENCE_BITS, but the argument is in units of 2 ** -LOGIT_BITS. The base, in single
@@ -75,9 +75,9 @@ class Architecture(NamedTuple):
         return shapes
 
     def parts_of(self, circuit: str) -> list[tuple[range, tuple[int, int]]]:
-        """Positions and shapes of the committed numbers that a circuit uses, one pair per part.
+        """Return positions and shapes of the committed numbers in a circuit, one pair per part.
 
-        The parts are the layers, with biases below the weights, and the pads.
+        A part is a layer (its weights, then a last row with the biases), or all pads.
         """
         layers = list(zip(self.widths[:-1], self.widths[1:], strict=True))
         shapes = [*((a + 1, b) for a, b in layers), (1, self.n_salts)]
@@ -129,7 +129,7 @@ class IntegerPredictions(NamedTuple):
 
 
 def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
-    """Largest absolute value that the circuit splits into digits, over all accepted inputs.
+    """Bound the absolute values that the circuit splits into digits, over all accepted inputs.
 
     These values are the sums of each layer; ``2 x + 1`` for differences x <= 0 of ordered logits;
     divisor and quotient of the logits before exp; errors (and their differences) of the reciprocal
@@ -151,7 +151,7 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 
 
 def digit_base(log_rows: int) -> int:
-    """Base of the digits that determine signs; their table fills a column except the last rows."""
+    """Base of the digits into which circuits split numbers; a column can list all these digits."""
     return (1 << log_rows) - 16
 
 
@@ -163,7 +163,7 @@ def digits_of(largest: int, log_rows: int) -> int:
 
 
 def tie_factor(n_classes: int) -> int:
-    """Power of two >= `n_classes`: ``factor * z_j - j`` orders equal logits by class."""
+    """Power of two >= `n_classes`; ``factor * z_j - j`` is largest for the first class in a tie."""
     return 1 << (n_classes - 1).bit_length()
 
 

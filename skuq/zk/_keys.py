@@ -21,7 +21,7 @@ from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import commitment_point, sample_constants
 
 OUTPUT_BITS = 128  # maximum number of bits of an output
-# Form of a file with a proof, see `check_form`. Each integer has one valid text, and few digits.
+# Form of a proof file, see `check_form`. The pattern allows one text per integer, of <= 100 digits.
 PROOF = {"part": str, "outputs": [re.compile("0|-?[1-9][0-9]{0,99}")], "proof": str}
 
 
@@ -43,7 +43,7 @@ def make_keys(
     model.write_bytes(build(circuit, shape, constants))
     rows = backend.describe(model, settings, circuit, shape)["num_rows"]
     if rows > MAX_BLOCKS * (2**shape.log_rows - backend.BLINDING_ROWS):
-        raise VerificationError(f"The circuit {circuit!r} needs more rows than committed.")
+        raise VerificationError(f"The circuit {circuit!r} has {rows} rows, more than committed.")
     numbers = [int(value) for part in constants for value in part.ravel()]
     backend.compile_circuit(model, settings, compiled, numbers)
     key, proving = folder / f"{circuit}.vk", folder / f"{circuit}.pk"
@@ -61,7 +61,7 @@ def make_keys(
 def verifying_key(
     commitment: Commitment, circuit: str, keys: Path | None, work: Path
 ) -> tuple[Path, Path]:
-    """Settings and verifying key of a circuit, built in `work` from the public architecture alone.
+    """Provide settings and verifying key of a circuit in `work`, from the public architecture only.
 
     The provider's key is never used, since it could belong to a different circuit. `keys` is the
     verifier's own folder of keys, if any.
@@ -95,7 +95,7 @@ def verifying_key(
                     shutil.copyfile(made, partial)
     if files.digest_file(key) != commitment.record["keys"][circuit]:
         raise VerificationError(
-            f"The provider's key of {circuit!r} does not follow from the public architecture."
+            f"The provider's key of {circuit!r} differs from that of the public architecture."
         )
     return settings, key
 
@@ -118,7 +118,7 @@ class ProofChecker:
         present = set((bundle / files.CHUNKS).glob("*"))
         if present != set(paths):
             raise VerificationError(
-                f"The audit has {len(present)} proofs of chunks where {len(paths)} are needed."
+                f"The audit has {len(present)} proofs of chunks, but {len(paths)} are needed."
             )
         found = []
         for k, (path, value) in enumerate(zip(paths, values, strict=True)):
@@ -144,7 +144,7 @@ class ProofChecker:
             raise VerificationError(
                 f"The proof of {part!r} is for different weights, not the committed ones."
             )
-        # The proof system would ignore bytes after a proof, so many files would count as one.
+        # The proof system ignores bytes after a proof, so altered files could pass without a check.
         if circuit not in self._lengths:
             if not backend.reads_whole(len(proof), *tools):
                 raise VerificationError(
@@ -170,7 +170,7 @@ class ProofChecker:
 def read_proof(path: Path, part: str) -> tuple[list[int], str]:
     record = files.read_form(path, PROOF)
     if record["part"] != part:
-        raise VerificationError(f"{path.name} is not about the part {part!r}.")
+        raise VerificationError(f"{path.name} is a proof of {record['part']!r}, not of {part!r}.")
     outputs = [int(text) for text in record["outputs"]]
     if any(abs(number) >= 1 << OUTPUT_BITS for number in outputs):
         raise VerificationError(f"The numbers 'outputs' in {path.name} are out of range.")

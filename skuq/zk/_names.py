@@ -1,8 +1,9 @@
-"""Names of classes and columns, and classes without labels.
+"""Checks of the names of classes and columns, and of classes without labels.
 
-With two classes that look alike, a provider could split one answer into two and so choose whether
-the model is right and how confident it is. No rule for names detects all lookalikes ("O" and "0").
-Therefore `check_present` rejects every class without a label in the auditor's data.
+A provider could commit to two classes whose names look alike. The model could then predict either
+of them, and divide the probability between them, to choose whether an answer counts as correct and
+how confident it is. No rule for names detects all lookalikes ("O" and "0"). Therefore
+`check_present` also rejects every class without a label in the auditor's data.
 """
 
 import unicodedata
@@ -21,15 +22,15 @@ MAX_NAME = 200  # maximum number of characters
 # Default_Ignorable_Code_Point of Unicode, and the blank of Braille.
 INVISIBLE = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
 INVISIBLE |= {*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
-# A script is identified by the first word of the Unicode names of its characters. These scripts
-# may be mixed; the letters of the units micro and ohm may stand next to any script.
+# A script is identified by the first word of the Unicode names of its characters. A name may mix
+# the East Asian scripts, and any script with the letters of the units micro and ohm.
 EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "HANGUL", "BOPOMOFO"}
 EAST_ASIAN |= {"KATAKANA-HIRAGANA"}
 UNITS = "\u03bc\u03a9"
 
 
 def check_classes(labels: Sequence[Any]) -> NDArray[Any]:
-    """Check that classes have one type and differ; return them."""
+    """Check that class labels have a single type and differ; return them as an array."""
     kinds = {type(label) for label in labels}
     if len(kinds) != 1 or not kinds <= {str, int, float, bool}:
         raise ValueError("the classes must be strings, integers, floats or booleans of one type")
@@ -51,7 +52,7 @@ def check_columns(names: Sequence[Any], width: int) -> tuple[str, ...]:
 
 
 def columns_of(X: ArrayLike) -> tuple[str, ...] | None:
-    """Column names of a data frame, stripped of surrounding spaces; None for an array."""
+    """Column names of a data frame, without surrounding spaces; None for an array."""
     names = getattr(X, "columns", None)
     return None if names is None else tuple(str(name).strip() for name in names)
 

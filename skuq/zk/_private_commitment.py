@@ -48,7 +48,7 @@ class Prover:
         self.private = committed.folder.parent / "private"
         if not (self.private / CONSTANTS).exists():
             raise FileNotFoundError(
-                f"{self.private} does not hold the provider's keys, made with the commitment."
+                f"{self.private} does not hold the provider's keys, which `commit` wrote."
             )
         memory = max(map(backend.memory_of_a_proof, self.private.glob("*.pk")))
         self.n_jobs = simultaneous_proofs(n_jobs, memory)
@@ -110,7 +110,7 @@ def simultaneous_proofs(n_jobs: int | None, memory: float) -> int:
 def results_of(
     calls: Sequence[Callable[[], Result]], n_threads: int, bar: Callable[[Iterable[Any]], Any]
 ) -> list[Result]:
-    """Results of the calls, in order; after an error, no further calls are started.
+    """Return the results of calls, in order; after an error, no further calls are started.
 
     Running calls are completed, because their proofs are recorded in the ledger and can be reused
     when the audit is repeated.
@@ -129,7 +129,7 @@ def results_of(
 
 
 class Ledger:
-    """Numbers of proofs and pads that were used, in the private folder of a commitment."""
+    """Counts of the proofs and pads that were used, in the private folder of a commitment."""
 
     def __init__(self, private: Path, budgets: dict[Kind, int]):
         self._private, self._budgets = private, budgets

@@ -82,8 +82,8 @@ def prove(
     timeout : float, default=600.0
         Time limit per proof, in seconds.
     n_jobs : int, default=None
-        Number of simultaneous proofs, which share the cores, reduced to those that fit into the
-        free memory. None means 1, and -1 the number of cores.
+        Number of simultaneous proofs, which share the cores; less if the free memory is too small
+        for so many. None means 1, and -1 the number of cores.
     verbose : int, default=0
         If 1, show progress.
 
@@ -96,7 +96,7 @@ def prove(
     Raises
     ------
     ValueError
-        If arguments or inputs are out of range, labels are unknown, or `out` holds another audit.
+        If a value is out of range, a label is unknown, or `out` holds an audit with other settings.
     OSError
         If `out` is or contains a link.
     RuntimeError
@@ -190,7 +190,7 @@ class _AuditRun:
                 or files.read_bytes(path, files.MAX_BYTES) != made.read_bytes()
             ):
                 raise ValueError(
-                    f"{self.out} holds another audit of different settings; choose a new folder."
+                    f"{self.out} holds another audit, with other settings; choose a new folder."
                 )
 
     def begin(self, n_chunks: int, verdicts: Sequence[str] = ()) -> None:

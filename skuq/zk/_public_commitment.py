@@ -162,7 +162,7 @@ def check_record(record: Any, form: Mapping[str, Any], where: str) -> None:
 
 
 def _architecture(record: dict[str, Any]) -> Architecture:
-    """Architecture in a record, which also has a key for each circuit of it."""
+    """Read and check the architecture in a record, and check that each circuit has a key."""
     shape = Architecture(**record["architecture"])
     shape = shape._replace(widths=tuple(shape.widths))
     of_circuits = dict.fromkeys(shape.circuits, int)
@@ -247,7 +247,7 @@ class Encoding(NamedTuple):
 
 
 def indicators(x: FloatArray, levels: int) -> IntArray:
-    """An indicator of each category code below `levels`, and one of all other values."""
+    """One-hot encode category codes below `levels`; the last column marks all other values."""
     code = x.astype(np.int64)
     place = np.where((code >= 0) & (code < levels), code, levels)
     return (place[:, None] == np.arange(levels + 1)).astype(np.int64)
@@ -263,7 +263,7 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Number of integers: 1, or an indicator per level and an indicator of all other values."""
+        """Number of integers: 1, or for categories an indicator per level and one for the rest."""
         return self.levels + 1 if self.levels else 1
 
 

@@ -31,14 +31,14 @@ PROVABLE = (
 # The largest accepted difference of a feature from its mean is this many standard deviations, or
 # twice the largest difference in the calibration data if that is larger.
 SATURATION = 8.0
-# Maximum error of a probability after layers were merged; rounding errors are smaller.
+# Largest accepted change of a probability when layers are merged; rounding changes it by less.
 MAX_FOLDING_ERROR = 1e-4
 
 
 def fit_fixed_point(
     network: DenseNetwork, X: ArrayLike, max_error: float
 ) -> tuple[Encoding, IntegerNetwork, Agreement]:
-    """Choose the lowest precision with an error, `ROUNDING` included, within `max_error` on `X`."""
+    """Choose the lowest precision whose confidence error on `X` plus `ROUNDING` is accepted."""
     reference = probabilities(network, X)
     best: Agreement | None = None
     # Precisions of inputs and weights, sorted by the resulting size of the logits. Inputs may have
@@ -120,8 +120,8 @@ class Agreement(NamedTuple):
 def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
     """Compare integer predictions with probabilities of shape (n_samples, n_classes)."""
     label = reference.argmax(axis=1)
-    # Probabilities of the class that the integer model predicts: if two classes are equally
-    # probable, rounding may change the predicted class, which is not an error of the confidence.
+    # Compare the confidence with the probability of the class that the integer model predicts.
+    # The models may predict different classes of equal probability; this is not counted as error.
     confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
     difference = np.abs(confidence - found.confidence / 2.0**fixed.CONFIDENCE_BITS)
     return Agreement(
@@ -147,7 +147,7 @@ def probabilities(network: DenseNetwork, X: ArrayLike) -> FloatArray:
 
 def _single(values: FloatArray) -> IntArray:
     """Round to integers that are exact in single precision, as stored in ONNX."""
-    # Clipped weights are refused later, because so many bits do not fit into a circuit.
+    # Clipping prevents overflow. `fit_fixed_point` rejects networks with such large weights.
     return np.clip(np.rint(values), -(2.0**62), 2.0**62).astype(np.float32).astype(np.int64)
 
 
@@ -204,7 +204,7 @@ def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
     found = probabilities(network, X)
     if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
         raise TypeError(
-            "The model's output is not that of its layers, so it cannot be put into a circuit."
+            "The model cannot be put into a circuit: its output differs from that of its layers."
         )
 
 
@@ -218,7 +218,7 @@ class _Folded:
         self._ended = False
 
     def add(self, module: nn.Module) -> tuple[int, ...]:
-        """Append a module; return the levels of its input columns if it has categorical ones."""
+        """Append a module; return its `DenseNetwork.levels`, or () if all columns are numeric."""
         width = self.steps[-1][0].shape[1] if self.steps else 0
         kinds: dict[type[nn.Module], Callable[[Any], Any]] = {
             TabularNet: self._tabular,
@@ -254,7 +254,7 @@ class _Folded:
         self._open = True
 
     def _tabular(self, net: TabularNet) -> tuple[int, ...]:
-        """Append embeddings, as matrices that multiply indicators, and the layers after them."""
+        """Append the embeddings, as weights of one-hot indicators, and the layers after them."""
         n_columns = len(net.numeric) + len(net.categorical)
         levels = [0] * n_columns
         for column, n_levels in zip(net.categorical, net.levels, strict=True):

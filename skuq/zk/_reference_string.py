@@ -152,10 +152,10 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
 
 
 def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
-    """Fixed, distinct constants, with which any circuit can be evaluated at inputs of 0.
+    """Return fixed constants with which any circuit can be evaluated at inputs of 0.
 
-    In any other order, the constants have a different commitment. Negative biases make hidden
-    layers 0, and biases are the smallest numbers, so that no value is large in any architecture.
+    The constants are distinct, so any other order has a different commitment. To keep all values
+    small in any architecture, biases are the smallest constants, and negative in hidden layers.
     """
     last_bias = 2 * len(shape.widths) - 3
     biases = list(range(last_bias, 0, -2))

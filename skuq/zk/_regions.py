@@ -47,7 +47,7 @@ class Regions(NamedTuple):
         return region
 
     def rules(self, names: Sequence[str] | None = None) -> list[str]:
-        """Each region in words, such as "age <= 30 and income > 2" (default names: x0, x1, ...)."""
+        """Describe each region, as "age <= 30 and income > 2" (default names: x0, x1, ...)."""
         return [
             " and ".join(
                 f"{f'x{column}' if names is None else names[column]} {sign} {threshold:.15g}"
@@ -152,7 +152,7 @@ def valid_tree(tree: Any, n_columns: int) -> bool:
 
 
 def rows_of_chunks(size: int, region: IntArray) -> list[IntArray]:
-    """Rows that each proof of sums covers: at most `size` rows of a single region, in order."""
+    """Divide rows into chunks for proofs of sums: at most `size` rows of a single region each."""
     chunks = []
     for k in range(int(region.max(initial=0)) + 1):
         rows = np.flatnonzero(region == k)

@@ -42,8 +42,8 @@ class VerifiedAudit(NamedTuple):
     passed : bool
         Verdict. If there are regions, all samples together and each region must pass.
     robust : bool
-        Whether tolerances that are smaller and larger by the `max_error` of the commitment have the
-        same verdict; it bounds the differences between proven confidences and the model's.
+        Whether the verdict is the same at tolerances smaller and larger by `max_error`, which
+        bounds the differences between proven confidences and the model's.
     level : str
         Disclosure: "verdict", "bins" or "predictions".
     statement : dict
@@ -124,7 +124,7 @@ class Attestation(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Verdict on all samples or on a region: the last entries of `RegionAudit`."""
+    """Verdict on all samples or on a region, with the last entries of `RegionAudit`."""
 
     passed: bool  # at the tolerance
     robust: bool  # whether tolerances smaller and larger by `max_error` give the same verdict
@@ -140,7 +140,7 @@ def judge(sums: BinSums, statement: AuditStatement, max_error: float) -> Judgeme
         for value in (max(0.0, tolerance - max_error), tolerance, min(1.0, tolerance + max_error))
     )
     result = None if level is None else _audited(sums, tolerance, level)
-    # The same confidences, once with all predictions correct, once with all wrong.
+    # The audit could fail if it fails when all predictions are correct, or when all are wrong.
     extremes = [sums._replace(correct=correct) for correct in (sums.count, 0 * sums.count)]
     could_fail = not passed or not all(_passes(each, tolerance, level) for each in extremes)
     return Judgement(passed, lower == passed == upper, could_fail, sums, result)
@@ -182,7 +182,7 @@ def audited(
     absent: list[Any],
     trust: Trust,
 ) -> VerifiedAudit:
-    """Result with notes on what was tested, which contain no text from the provider."""
+    """Return the result, with notes on what was tested; the provider's only text is its names."""
     together, regions = judgements[0], None
     if statement.regions is not None:
         rules = Regions(statement.regions).rules(committed.encoding.names)
@@ -240,8 +240,8 @@ def audited(
 def _region_notes(regions: list[RegionAudit] | None) -> list[str]:
     if regions is None:
         return [
-            "No region was audited: an underconfident group can be balanced in its bins by an "
-            "overconfident one."
+            "No region was audited: an underconfident and an overconfident group can balance in "
+            "every bin, and remain undetected."
         ]
     notes = [
         f"All samples together and each of {len(regions)} regions were judged, at one joint "

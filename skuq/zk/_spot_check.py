@@ -54,7 +54,7 @@ def challenge(
     Raises
     ------
     FileExistsError
-        If `out` exists: a second challenge would be a second chance for false reports.
+        If `out` exists, because a second challenge would give false reports a second chance.
     OSError
         If `out` is a link.
     ValueError
@@ -140,7 +140,7 @@ def read_reports(bundle: Path, statement: SpotCheckStatement, n_classes: int) ->
 
 
 def spot_check_notes(n: int, n_proven: int, k: int, has_regions: bool) -> list[str]:
-    """Power of a spot check that proves `n_proven` of `n` predictions, at least `k` per region."""
+    """State which fractions of false reports a spot check of `n_proven` of `n` reports may miss."""
     if n_proven == n:
         return ["Every reported prediction was proven."]
     missed = ", ".join(

@@ -1,4 +1,4 @@
-"""Statements that are proven at each level, and the public inputs of each proof.
+"""Statements that are proven at each level of disclosure, and the public inputs of each proof.
 
 Both parties share one validator and one encoding of statements, which are JSON objects. `context`
 binds a proof to the canonical text of a statement, and hence to all its entries.
@@ -26,14 +26,14 @@ from skuq.zk._regions import Regions, rows_of_chunks, valid_tree
 Level = Literal["verdict", "bins", "predictions"]
 LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # levels of disclosure
 ATTESTATION = "attestation"  # level of a single prediction
-VERDICT_PART = "verdict"  # part on all samples; a region's number is appended to it
+VERDICT_PART = "verdict"  # name of the part on all samples; parts on regions append a number
 
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """Common entries of all statements."""
 
-    format: int  # format of all files
+    format: int  # version of the format of all files
     versions: Mapping[str, Any]  # software of the provider
     commitment_digest: str  # SHA-256 of commitment.json
     level: str  # level of disclosure, which determines the other entries
@@ -53,7 +53,7 @@ class Statement:
         return canonical(self.record())
 
     def impossible(self, committed: Commitment) -> str | None:
-        """Description of the first impossible value; None if all values are possible."""
+        """Describe the first impossible value; return None if all values are possible."""
         return None
 
 
@@ -75,12 +75,12 @@ class AuditStatement(Statement):
 
     @property
     def n_audits(self) -> int:
-        """Number of verdicts at the joint confidence level: all samples, and each region."""
+        """Number of verdicts: on all samples and, if there are regions, on each region."""
         return 1 if self.regions is None else 1 + self.n_regions
 
     @property
     def single_level(self) -> float | None:
-        """Confidence level of each verdict; overlapping groups are allowed (Bonferroni)."""
+        """Confidence level of each verdict (Bonferroni, as all samples and regions overlap)."""
         if self.confidence_level is None or self.n_audits == 1:
             return self.confidence_level
         # Round the level, so that prover and verifier obtain the same number.
@@ -235,10 +235,10 @@ def public_inputs(
 
 
 def known_outputs(circuit: str, values: Mapping[str, Any]) -> list[int]:
-    """Outputs that are not transmitted because the verifier knows them.
+    """Return the outputs that are not transmitted because the verifier can compute them.
 
-    If the outputs are sums, one of them counts the most probable classes of all counted rows. Each
-    row has exactly one most probable class, so this output equals the number of counted rows.
+    If the outputs are sums, one output is the number of most probable classes, summed over all
+    counted rows. Each row must have one such class, so the sum is the number of counted rows.
     """
     return [int(np.sum(values["counted"]))] if circuit in ("bins", "padded_bins") else []
 
@@ -252,7 +252,7 @@ def n_outputs(circuit: str, shape: Architecture) -> int:
 def bins_inputs(
     shape: Architecture, circuit: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:
-    """Inputs of a chunk of reference data; copies of its last row, not counted, fill it up."""
+    """Return the inputs for a chunk of rows, filled up with copies of the last row, not counted."""
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
     return {
@@ -304,7 +304,7 @@ def verdict_inputs(
 def verdict_chunks(
     shape: Architecture, statement: AuditStatement, data: ReferenceData
 ) -> dict[str, list[int]]:
-    """Chunks of each verdict, by part of the statement: all samples, then each region."""
+    """Return the numbers of the chunks that each verdict covers: all samples, then each region."""
     where = data.region_of_chunks(shape.rows_of("padded_bins"))
     found = {VERDICT_PART: list(range(len(where)))}
     if statement.regions is not None:
@@ -325,12 +325,12 @@ def thresholds(alpha: float, max_error: float) -> list[int]:
 
 
 def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
-    """Margin for sampling error in a bin, in quarters of millionths (Hoeffding, union bound).
+    """Compute the margin for sampling error in a bin, in quarters of millionths (Hoeffding).
 
     If the mean confidence of independent predictions is within alpha of their mean probability of
     being correct in each of B bins, ``max(0, |correct - confidence| - alpha n) ** 2`` is at most
     ``n log(2 B / delta) / 2`` in all bins (n is the size of the bin) with probability at least
-    1 - delta, the confidence level. Without a level, the margin is 0, as in Algorithm 1.
+    1 - delta, the confidence level (union bound). Without a level, the margin is 0.
     """
     if confidence_level is None:
         return 0
@@ -338,17 +338,17 @@ def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
 
 
 def too_few_to_fail(n_samples: int, n_classes: int, statement: AuditStatement) -> str:
-    """Reason why a verdict might pass for all possible labels; empty if it could fail.
+    """Explain why a verdict might pass whatever the labels are; return "" if it could fail.
 
-    The sums are secret, so this function assumes the worst case: each possible bin contains the
-    largest number of samples with which it passes whether all or none of its predictions are
-    correct. With one more sample, the verdict can fail.
+    The sums are secret, so this function assumes the worst case: each possible bin contains as many
+    samples as it can have and still pass both if all its predictions are correct and if all are
+    wrong. With one more sample in total, one of the bins can fail.
     """
     n_bins = statement.n_bins
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins
     reached = upper > 1 / n_classes - fixed.ROUNDING
-    # A bin has one gap if all predictions are correct, and another if none is. The larger one is
-    # computed, for the mean confidence within the bin that makes it smallest.
+    # With mean confidence c, the gap is 1 - c if all predictions in a bin are correct, and c if all
+    # are wrong. Compute the larger of the two, minimised over the values of c in the bin.
     gap = np.maximum(0.5, np.maximum(lower, 1 - upper))[reached] - statement.alpha
     if (gap <= 0).any():
         return "This audit might pass whatever the true labels are: use a smaller tolerance."
@@ -365,7 +365,7 @@ def too_few_to_fail(n_samples: int, n_classes: int, statement: AuditStatement) -
 def reference_chunks(
     shape: Architecture, circuit: str, data: ReferenceData, statement: AuditStatement
 ) -> list[dict[str, Any]]:
-    """Inputs of all chunks of reference data, for the circuits "bins" and "padded_bins"."""
+    """Return the inputs of all chunks of reference data, for circuit "bins" or "padded_bins"."""
     parts, chunks = rows_of_chunks(shape.rows_of(circuit), data.region), []
     pads = statement.pads if isinstance(statement, VerdictStatement) else None
     if pads is not None and len(pads) != len(parts):
@@ -404,7 +404,7 @@ def read_predictions(shape: Architecture, outputs: list[int], n: int) -> Integer
 def signed_sums(
     found: IntegerPredictions, codes: IntArray, n_bins: int, max_bins: int
 ) -> list[int]:
-    """Outputs of the circuit "bins" for known predictions."""
+    """Compute the outputs of the circuit "bins" from known predictions."""
     reaches = np.where(2 * found.confidence[:, None] > edges(n_bins, max_bins), 1, -1)
     correct = np.where(found.label == codes, 1, -1)
     parts = np.stack([np.ones_like(correct), found.confidence, correct])
@@ -412,7 +412,7 @@ def signed_sums(
 
 
 def read_sums(outputs: list[int], n_bins: int, max_bins: int) -> BinSums:
-    """Sums per bin in the outputs, summed over all chunks."""
+    """Convert outputs of the circuit "bins", added over all chunks, to the sums of each bin."""
     parts = np.array(outputs, dtype=object).reshape(3, max_bins)
     following = np.concatenate([parts[:, 1:], -parts[:, :1]], axis=1)
     twice = (parts - following)[:, :n_bins]

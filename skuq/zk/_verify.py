@@ -58,7 +58,7 @@ def verify(
         The classes known to the auditor, which must equal the committed classes in their order.
     absent_classes : sequence, default=()
         Classes for which the auditor expects no labels in `y_ref`. Other classes without labels are
-        rejected: with a lookalike of a class, correct answers could have less confidence.
+        rejected: a model could divide the probability of a class with an invented lookalike.
     challenge : str or Path, default=None
         The auditor's own challenge; required at level "predictions". Like `regions`, `srs` and
         `keys`, it must not be in `bundle` or `commitment`.
