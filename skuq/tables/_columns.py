@@ -1,7 +1,7 @@
-"""Tables of several libraries, and their clean columns: floats or text, however they are stored.
+"""Conversion of tables of several libraries to clean columns of floats or text.
 
-The training table decides which columns hold numbers, dates or text. Only dates and numbers that
-can be read in one way are recognised; a few cells may hold something else.
+The training table determines which columns contain numbers, dates or text. Dates and numbers in
+text are recognised only if they are unambiguous; a few cells of a column may contain other text.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def decimal_mark(table: pd.DataFrame) -> str | None:
     mark: str | None = table.attrs.get("decimal")  # set by `open_table`
     if mark is not None:
         return mark or table.attrs.get("assumed", "")
-    if (table.select_dtypes("float") % 1 > 0).any(axis=None):  # their mark was a point
+    if (table.select_dtypes("float") % 1 > 0).any(axis=None):  # parsed with a decimal point
         return None
     texts = (table[name] for name in table if types.infer_dtype(table[name]) == "string")
     return written_numbers.common_mark(texts) or None
@@ -177,7 +177,7 @@ class DateColumn:
         return [f"{name} ({part})" for part in parts]
 
     def numbers(self, column: pd.Series) -> tuple[dict[str, pd.Series], BoolArray]:
-        """Numeric columns, NaN for missing dates; and a mask of the cells that are not dates."""
+        """Return numeric columns (NaN: missing date), and a mask of cells that are not dates."""
         dates = parsed_dates(column, self.format)
         no_date = (dates.isna() & column.notna() & ~_is_word(column)).to_numpy(dtype=bool)
         days = (dates - pd.Timestamp(self.first)) / pd.Timedelta(days=1)
@@ -225,7 +225,7 @@ def _nearly_all(fits: pd.Series, counts: pd.Series) -> bool:
 
 
 def _is_word(column: pd.Series) -> pd.Series:
-    """Mask of the cells with a word for a missing value, such as NA."""
+    """Return a mask of the cells with a word for a missing value, such as NA."""
     if types.infer_dtype(column, skipna=True) != "string":
         return pd.Series(False, index=column.index)
     return column.astype(object).str.strip().str.lower().isin(WORDS)
@@ -430,7 +430,7 @@ class CleanColumns(BaseEstimator):
         return X.assign(**stored).rename(columns=self.names or {})
 
     def original(self, name: str) -> str:
-        """Column of the training table from which a clean column was made."""
+        """Return the column of the training table from which a clean column was made."""
         made = {part: own for own, dates in self.dates_.items() for part in dates.names(own)}
         return made.get(name, name)
 
@@ -490,7 +490,7 @@ def is_number(column: pd.Series) -> bool:
 
 
 def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False) -> list[Cells]:
-    """List of the marked cells of a column; empty if none is marked."""
+    """Return the marked cells of a column in a list with one element; [] if none is marked."""
     rows = np.flatnonzero(marks)
     found = column.iloc[rows] if len(rows) else ()
     texts = [f"{v:g}" if isinstance(v, float) else as_text(v) for v in found]
@@ -529,14 +529,14 @@ def _numbers_rows(name: str, values: pd.Series) -> bool:
     """Whether a column numbers the rows of this table, or of a larger table that includes them."""
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False
-    # A stored index has no name, and counts even if most of its numbers are missing.
+    # A column without a name is a stored index, which may have gaps of any size.
     width = values.max() - values.min()
     is_dense = width < max(DENSE * len(values), len(values) ** 2 / (2 * REPEATED))
     return name.startswith(UNNAMED) or bool(is_dense)
 
 
 def doubts(name: str, column: pd.Series, *, is_number: bool) -> list[str]:
-    """Warn of texts that differ only by case or blanks, and of numbers that may mark no value."""
+    """Warn of texts that differ only by case or blanks, and of numbers that may mean "missing"."""
     if is_number:
         return _marks_warning(name, column)
     counts = column.dropna().map(as_text).value_counts()
@@ -552,7 +552,7 @@ def doubts(name: str, column: pd.Series, *, is_number: bool) -> list[str]:
 
 
 def _marks_warning(name: str, values: pd.Series) -> list[str]:
-    """Warning of a frequent number that is far from all other numbers, such as -999."""
+    """Warn of a frequent number that is far from all other numbers, such as -999."""
     counts = values.dropna().value_counts()
     ends = {counts.index.min(), counts.index.max()} if len(counts) > FEWEST_OTHERS else set()
     frequent = [end for end in ends if counts[end] >= max(FEWEST_MARKED, MARKED * counts.sum())]

@@ -29,19 +29,19 @@ from skuq.validation import group_codes, independent_counts, repeated_rows, whol
 
 # Columns of a table that hold the groups, time and weight of each row during the training.
 MARKS = {"groups": "(groups)", "time": "(time)", "sample_weight": "(weight)"}
-FEWEST_GROUPS = 25  # about this many are held out, or a third of the groups if that is less
+FEWEST_GROUPS = 25  # about this many groups are held out, or a third of them if that is less
 N_PARTS = 50  # parts of the held-out rows or groups; each is calibrated on the others
 TAIL = 0.025  # probability that the coverage of new rows is below its lower limit
 # Age at which a calibration row counts half: a number of rows, or a share of them if that is more.
 HALF_LIFE, HALF_LIFE_SHARE = 20, 0.1
 MAX_HELD_OUT = 2000  # rows held out for calibration, or a fifth of the table if that is less
 # Equal rows count as duplicates if pairs of them are OFTEN times as frequent as with independent
-# columns. In addition, this share of the rows must be distinct, or, with independent columns, the
-# probability that a row equals another one must be at most RARELY.
+# columns. In addition, the share FEWEST_DIFFERENT of the rows must be distinct, or a row must equal
+# another row with a probability of at most RARELY if columns are independent.
 FEWEST_DIFFERENT, OFTEN, RARELY = 0.25, 3, 0.01
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
-# A model's loss is suspicious up to the share SURE of the loss of guessing. One column then leaks a
-# quantity if its error is at most the model's, or NEARLY_NO_ERROR times the error of guessing.
+# A model is suspicious if its loss is at most SURE times that of guessing. A column then leaks a
+# quantity if it alone has at most the model's error, or NEARLY_NO_ERROR times that of guessing.
 SURE, NEARLY_NO_ERROR = 0.05, 0.01
 MAX_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 MOST_GROUPS, N_TENTHS = 20, 10
@@ -112,8 +112,8 @@ def hold_out_part(
         fit, held, where = latest(marks.time, random_state)
         if not regression and not np.isin(y[held], y[fit]).all():
             raise TableError(
-                "Only the latest rows, which are held out, have some of the classes; remove the "
-                "rows of these classes, or leave out `time`."
+                "Some classes occur only in the latest rows, which are held out; remove the rows "
+                "of these classes, or leave out `time`."
             )
     elif marks.groups is not None:
         n_groups = len(np.unique(marks.groups))
@@ -142,7 +142,7 @@ def hold_out_part(
 
 
 def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, str]:
-    """Positions of earlier rows, and of (a sample of) the latest fifth, with its description."""
+    """Return positions of earlier rows, of (a sample of) the latest fifth, and its description."""
     start = np.sort(time)[-max(1, len(time) // 5)]
     late = time >= start
     from_on = f"{start:.6g}" if time.dtype.kind == "f" else str(pd.Timestamp(start))
@@ -157,7 +157,7 @@ def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, s
 def with_marks(
     table: pd.DataFrame, given: Mapping[str, Any], which: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Add groups, time and weights as columns, drop rows of weight 0, and list non-features."""
+    """Add groups, time and weights as columns, drop rows of weight 0; also return non-features."""
     apart: list[str] = []
     for name, values in given.items():
         column = true_values(table, values, which, f"`{name}`")
@@ -227,7 +227,7 @@ def hold_out(
     copies: NDArray[Any] | None = None,  # hashes or groups, which stay on one side of the split
     fewest: int = 1,
 ) -> list[IntArray]:
-    """Positions of training rows, with at least one of each class, and of held-out rows."""
+    """Return positions of training rows (at least one of each class) and of held-out rows."""
     n_held = max(fewest, min(MAX_HELD_OUT, len(y) // 5))
     if regression:
         split = train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
@@ -279,7 +279,7 @@ def overlapping_rows(
     held_out: pd.DataFrame,
     ids: tuple[pd.Series, pd.Series] | None = None,  # training, held-out
 ) -> BoolArray:  # (n_held_out,)
-    """Mask of held-out rows that are also in the training table; raise an error if all are."""
+    """Return a mask of held-out rows that are also training rows; raise an error if all are."""
     rows = _hashes(train)
     known = np.isin(_hashes(held_out), rows)
     n_different = len(np.unique(rows))
@@ -298,7 +298,7 @@ def overlapping_rows(
 
 
 def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
-    """Mask of rows of the second table whose id occurs in the first; missing ids never match."""
+    """Return a mask of ids in `second` that occur in `first`; missing ids never match."""
     # Compare as text: pandas reads a whole column as text if one id is not a number.
     names = [each.map(as_text, na_action="ignore").astype(object) for each in (first, second)]
     if all(WHOLE.fullmatch(name) for each in names for name in each.dropna()):
@@ -309,7 +309,7 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
 def leaking_columns(
     parts: Parts, losses: tuple[float, float], right: Any, numbers: Sequence[str]
 ) -> list[str]:
-    """Columns that alone predict the target, if the model's loss is suspiciously low."""
+    """Return columns that alone predict the target; [] unless the model's loss is suspicious."""
     loss, guessing = losses
     if len(parts.y_held) < FEWEST_TO_SUSPECT or loss > SURE * guessing:
         return []
@@ -339,7 +339,7 @@ def leaking_columns(
 
 
 def prediction_sets(proba: FloatArray, limit: Any, predicted: IntArray) -> BoolArray:
-    """Mask of the most probable and the predicted class, and of classes with a score up to `limit`.
+    """Return a mask of the most probable, the predicted, and all classes scored up to `limit`.
 
     The score is one minus the probability of the class (Sadinle, Lei, Wasserman, "Least Ambiguous
     Set-Valued Classifiers with Bounded Error Levels", Journal of the American Statistical
@@ -456,7 +456,7 @@ class HeldOutMixin:
         return (np.nan, np.nan) if np.isnan(share) else (float(lower[0]), float(upper[0]))
 
     def unmeasured_classes(self) -> pd.Series:
-        """Number of held-out rows of classes that have too few, if there are enough in total."""
+        """Count the held-out rows of classes with few rows; empty if the total is small, too."""
         counts = self.held_out_["label"].value_counts().reindex(self.classes_, fill_value=0)
         return counts[(counts < FEWEST_OF_CLASS) & (counts.sum() >= ENOUGH_HELD)]
 
@@ -480,7 +480,7 @@ class HeldOutMixin:
         return measured
 
     def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
-        """Return intervals of `held_out_`, calibrated as in `measured_coverage`; NaN if not."""
+        """Return intervals of `held_out_`, calibrated as in `measured_coverage`, or NaN."""
         check_coverage(coverage)
         self._require("regression", "intervals")
         limits = self._limits_of_others(coverage)
@@ -492,7 +492,7 @@ class HeldOutMixin:
             raise ValueError(f"A {self.task_} has no {what}.")
 
     def _limits_of_others(self, coverage: float) -> FloatArray:
-        """Conformal limit for each held-out row from other rows; NaN where it is not measured."""
+        """Compute each held-out row's conformal limit from other rows; NaN if not measured."""
         held, n_rows, scores = self.held_out_, len(self.held_out_), self._conformal_scores(coverage)
         units = held["group"].to_numpy() if "group" in held else np.arange(n_rows)
         order = np.random.default_rng(self.random_state).permutation(np.unique(units))
@@ -506,7 +506,7 @@ class HeldOutMixin:
         return np.full_like(limits, np.nan) if np.isinf(limits).any() else limits
 
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Coverage (0 or 1) and set size or interval width of each held-out row, or NaN."""
+        """Return coverage (0, 1) and set size or interval width of each held-out row, or NaN."""
         check_coverage(coverage)
         labels = self.held_out_["label"].to_numpy()
         if self.quantities_ is not None:

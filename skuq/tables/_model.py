@@ -367,10 +367,10 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
               ``confidence`` (0 if the given model rejects the row);
             - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. For regression, these are
               variances in squared units of the target, and ``std`` is the square root of the total;
-            - ``conformal_p_value``: of the held-out rows and the row itself, the share that is at
-              least as unusual, by the number of columns with an unseen value or a number far out of
-              range, and by epistemic uncertainty, as in `skuq.OODDetector`. A share p of rows from
-              the training distribution is expected to have a p-value of p or less;
+            - ``conformal_p_value``: share of rows that are at least as unusual, among the held-out
+              rows and the row itself. A row is unusual if many columns have an unseen value or a
+              number far out of range, or if its epistemic uncertainty is high (`skuq.OODDetector`).
+              A share p of rows like the training rows is expected to have a p-value up to p;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns with a category that no training row has, or with a missing number
               if the column has a number in every training row;
@@ -525,7 +525,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     # --- training ----------------------------------------------------------------------------
 
     def _tell(self, step: int, text: str) -> None:
-        """Report the start of one of three steps; only "auto" has the first, a comparison."""
+        """Report the start of one of three steps; step 1, the comparison, exists for "auto"."""
         if self.progress is not None:
             skipped = int(not isinstance(self.estimator, str) or self.estimator != "auto")
             self.progress(f"{step - skipped} of {3 - skipped}: {text}")
@@ -590,7 +590,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             rows, typical = map(self.encoder_.transform, (X, self._typical_rows))
             inputs, epistemic = self.encoder_.inputs_of([*X]), self._disagreement
             return explained(X, unsupported, typical, epistemic, rows=rows, inputs=inputs)
-        # The type of a column that an external estimator gets depends on all of its values.
+        # Convert complete tables, because the type of a converted column depends on all its values.
         return explained(
             *(X, unsupported, self._typical_rows),
             lambda table: self._disagreement(self._encoded(table)),
@@ -642,7 +642,7 @@ def _scores(unsupported: BoolArray, disagreement: FloatArray) -> dict[str, Float
 
 
 def _reviews(found: dict[str, Any]) -> list[str]:
-    """Why a person should look at each row; "" for ordinary rows."""
+    """State why a person should look at each row; "" for ordinary rows."""
     parts = [["unusual" if p <= notes.UNUSUAL else "" for p in found["conformal_p_value"]]]
     sets = found.get("prediction_set", ())
     parts += [["undecided" if SEPARATOR in names else "" for names in sets]] if sets else []

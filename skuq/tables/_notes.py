@@ -26,7 +26,7 @@ IDS_ARE_GROUPS = (
 MISTAKEN = 0.05  # probability of at least one false warning about a class
 SHOWN_CLASSES = 5
 PILED_UP = 0.25  # if at least this share of targets is equal, the others' coverage is stated
-# A column is reported if a larger share of at least FEWEST_ROWS rows has a new value in it.
+# A column is reported if more than NEARLY_ALL of at least FEWEST_ROWS rows have a new value in it.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
 UNUSUAL, N_DEVIATIONS = 0.05, 3  # rows with a p-value up to this are called unusual
 # End of the name of a numeric column that was made from a date column.
@@ -68,7 +68,7 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
             if other != name
             and len(pairs) * np.log(agree[other]) < np.log(COINCIDENCE)
             and (c[first] == c[second]).all()
-            and (X[other].to_numpy()[first] != X[name].to_numpy()[first]).any()  # no copy
+            and (X[other].to_numpy()[first] != X[name].to_numpy()[first]).any()  # not its copy
         ]
     name = max(found, key=lambda n: (len(found[n]), codes[n].max()), default="")
     if not found.get(name):
@@ -236,7 +236,7 @@ def guessing_note(model: HeldOutMixin) -> str:
     """Warn of a model that is not better than a constant prediction on folds and held-out rows."""
     loss, guessing = model.measured_loss()
     folds, n_held = model.comparison_, len(model.held_out_)
-    if model.name_ in folds.losses:  # quantities: relative to the variance
+    if model.name_ in folds.losses:  # losses of quantities are relative to the variance
         unit = guessing if model.classes_ is None else 1.0
         weight = folds.n_rows / (folds.n_rows + n_held)
         loss = (1 - weight) * loss + weight * unit * folds.losses[model.name_]
@@ -340,7 +340,7 @@ def coverage_notes(model: HeldOutMixin, coverage: float) -> list[str]:
         ]
     found, (low, high) = model.measured_coverage(coverage)[0], model.coverage_limits(coverage)
     if np.isnan(found):
-        return [f"The coverage is not measured: {units} can only set the limits."]
+        return [f"The coverage is not measured: {units} are only enough to calibrate."]
     what = "Intervals" if model.classes_ is None else "Prediction sets"
     text = (
         f"{what} of {100 * coverage:.4g}% contain the truth for {found:.1%} of {units}; for new "

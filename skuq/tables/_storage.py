@@ -174,7 +174,7 @@ class _NotImported(MetaPathFinder):
 
 
 def _kept(model: Any, *, only_predicts: bool) -> Any:
-    """Copy of the model without its callback, its index, and parts not needed to predict."""
+    """Copy a model without callback, held-out index and, if it `only_predicts`, training data."""
     model = copy(model)
     model.progress, model.held_out_ = None, model.held_out_.reset_index(drop=True)
     if only_predicts:
@@ -211,7 +211,7 @@ def _read_skops(path: Path, *, trust: bool) -> Any:
     skops, content = _skops(), b""
     refused = import_optional("skops.io.exceptions", extra="skops").UntrustedTypesFoundException
     try:
-        content = path.read_bytes()  # only once: what is checked is what is loaded
+        content = path.read_bytes()  # read once, so the checked bytes are the loaded bytes
         if not trust:
             _check_size(path, content)
         return skops.loads(content, trusted=[*TRUSTED, *(_unknown_types(content) if trust else ())])
@@ -244,7 +244,7 @@ def _check_size(path: Path, content: bytes) -> None:
 
 def _read_code(path: Path, *, trust: bool, instead: str = "") -> Any:
     if not trust:
-        path.stat()  # a path that does not exist is the more important error
+        path.stat()  # raises FileNotFoundError, which is more helpful, if there is no file
         raise TableError(untrusted(path, instead))
     try:
         return joblib.load(path)

@@ -72,7 +72,7 @@ def true_values(
 def feature_names(
     train: pd.DataFrame, target: str, drop: Sequence[str], id_column: str | None
 ) -> list[str]:
-    """Columns to learn from; target, dropped columns and the id column must exist."""
+    """Return the feature columns; raise unless target, dropped and id column exist."""
     set_apart = [*drop] if id_column is None else [*drop, id_column]
     for name in (target, *set_apart):
         require(train, name, "training table")
@@ -93,7 +93,7 @@ def is_regression(column: pd.Series, task: str) -> bool:
 
 
 def quantity_notes(y: FloatArray, target: str) -> tuple[list[str], list[str]]:
-    """Notes and warnings on integer targets that task="auto" treats as quantities."""
+    """Return notes and warnings on integer targets that task="auto" treats as quantities."""
     n_values = len(np.unique(y))
     if not (y == np.round(y)).all():
         return [], []
@@ -150,7 +150,7 @@ def rows_with_target(
 
 
 def target_warnings(table: pd.DataFrame, target: str, regression: bool) -> list[str]:
-    """Warnings of marks for missing values, variants of classes, and a last row of totals."""
+    """Warn of numbers that mark missing values, variants of classes, and a last row of totals."""
     warned = doubts(target, table[target], is_number=regression)
     for name, value in table.iloc[-1].items():
         is_total = isinstance(value, str) and TOTAL.fullmatch(value.strip())
@@ -164,7 +164,7 @@ def target_warnings(table: pd.DataFrame, target: str, regression: bool) -> list[
 
 
 def without_lone_rows(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, list[str]]:
-    """Drop classes of one row, which cannot be learnt and measured as well; return a warning."""
+    """Drop classes of one row, which cannot be both learnt and measured; also return a warning."""
     texts = table[target].map(as_text)
     counts = texts.value_counts()
     lone = texts.isin(counts.index[counts == 1]).to_numpy()

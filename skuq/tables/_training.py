@@ -61,7 +61,7 @@ class Learner(BaseEstimator):
     numbers: Sequence[str] = ()
     regression: bool = False
     seed: int = 0
-    # Whether there are no groups: random rows may then stop training, and encode other rows' texts.
+    # Whether there are no groups; early stopping and target encoding, on random rows, need this.
     independent: bool = True
 
     def encoded(self, X: pd.DataFrame, y: NDArray[Any]) -> tuple[Encoder, FloatArray]:
@@ -107,7 +107,7 @@ class Learner(BaseEstimator):
         return self
 
     def predict(self, X: pd.DataFrame) -> FloatArray:
-        """Predicted quantities, (n_rows,), or probabilities of classes, (n_rows, n_classes)."""
+        """Predict quantities, (n_rows,), or probabilities of classes, (n_rows, n_classes)."""
         inputs = self.encoder_.transform(X)
         if self.name == "network":
             outputs = self.model_.outputs(self.model_.inputs(inputs))
@@ -121,7 +121,7 @@ class Learner(BaseEstimator):
 @stored("tables.encoder")
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """Inputs of a learner from clean rows; scikit-learn's transformers are slow for a few rows."""
+    """Encoder of clean rows for a learner, faster for few rows than scikit-learn's transformers."""
 
     numbers: list[str]
     fill: FloatArray  # for missing numbers, (n_numbers,)
@@ -129,7 +129,7 @@ class Encoder:
     mean: FloatArray  # of the numbers and indicators, which are scaled
     scale: FloatArray
     categories: dict[str, list[str]]  # of the text columns
-    # Text columns, with the inputs for each category and, in the last row, for unseen categories.
+    # Name of a text column, and a table of inputs: a row per category, then one for unseen ones.
     tables: list[tuple[str, NDArray[Any]]]
 
     def transform(self, X: pd.DataFrame) -> FloatArray:
@@ -233,7 +233,7 @@ class Folds:
         groups: IntArray | None = None,
         weight: FloatArray | None = None,
     ) -> None:
-        """Sample rows for a learner; there are no `folds` if there are too few of them."""
+        """Sample rows for a learner; `folds` is empty if there are too few rows."""
         rows = np.sort(np.random.default_rng(learner.seed).permutation(len(y))[:MAX_COMPARED])
         n_folds = N_FOLDS
         if not learner.regression:  # without classes that have a single row in the sample
@@ -251,7 +251,7 @@ class Folds:
             self.folds = fold_splits(n_folds, self.y, self.groups, **kind)
 
     def predicted(self, name: str, y: NDArray[Any]) -> FloatArray:
-        """Out-of-fold predictions of a learner; (n_rows,) or (n_rows, n_classes)."""
+        """Predict each row by a learner of other folds; (n_rows,) or (n_rows, n_classes)."""
         learner, regression = clone(self.learner).set_params(name=name), self.learner.regression
         classes = np.empty(0) if regression else np.unique(y)
         found = np.zeros(len(y) if regression else (len(y), len(classes)))
@@ -284,7 +284,7 @@ class Folds:
         return Comparison(losses, float(-(share * np.log(share)).sum()), *size)
 
     def best_scale(self, name: str) -> TargetScale:
-        """Scale of the target with the smallest interval score in cross-validation."""
+        """Choose the scale of the target with the smallest cross-validated interval score."""
         original = TargetScale.of(self.y)
         scales = [original, *original.others(self.y)]
         if len(scales) == 1 or not self.folds:
@@ -446,8 +446,8 @@ def _pool_inputs(
 ) -> FloatArray:
     """Encode a pool like the training rows.
 
-    The target means of a training row are those of other folds. A pool row gets the means of a
-    random training row of its category: by means over all rows, learners could recognise the pool.
+    The target means of a training row come from other folds. A pool row gets the means of a random
+    training row of its category: with means over all rows, the pool would differ from these rows.
     """
     random, found, plain = (
         np.random.default_rng(seed),

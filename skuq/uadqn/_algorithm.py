@@ -115,7 +115,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
         torch.autograd.backward(outputs, slope)
         pull, anchors = self._pull(), getattr(networks, "anchors", [])
         for parameter, anchor in zip(networks.trained(), anchors, strict=False):
-            if parameter.grad is not None:  # it affects an output
+            if parameter.grad is not None:  # None if the parameter affects no output
                 parameter.grad[1:].add_(parameter.detach()[1:], alpha=pull).sub_(anchor, alpha=pull)
         if self.max_grad_norm is not None:
             torch.nn.utils.clip_grad_norm_(networks.trained(), self.max_grad_norm)
@@ -149,7 +149,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
         return bellman_targets(ahead, batch.rewards, batch.dones, discounts)
 
     def _pull(self) -> float:
-        """Factor of the prior's gradient; a value network has no prior."""
+        """Return the factor of the prior's gradient: 0, as a value network has no prior."""
         return 0.0
 
     def _on_step(self) -> None:
@@ -272,7 +272,7 @@ class UADQNAlgorithm(QuantileDQN):
             # Disable epsilon-greedy exploration.
             exploration_initial_eps=0.0,
             exploration_final_eps=0.0,
-            policy_kwargs=dict(**networks, **decision),  # refuses a setting that is in both
+            policy_kwargs=dict(**networks, **decision),  # raises if a key is in both
             **options,
         )
         self.noise_scale = noise_scale
@@ -310,7 +310,7 @@ class UADQNAlgorithm(QuantileDQN):
     def _sample_action(
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
-        # This holds even before the first update: uniformly random actions would ignore risk.
+        # Sample from the posterior even before the first update: random actions would ignore risk.
         assert self._last_obs is not None  # environments were reset
         with torch.no_grad():
             observations = obs_as_tensor(self._last_obs, self.device)
@@ -336,8 +336,8 @@ class UADQNAlgorithm(QuantileDQN):
         return Decision(float(epistemic.mean()), float(aleatoric.mean()), exploratory)
 
     def _pull(self) -> float:
-        # Gradient of noise**2 / (prior**2 * n) * |theta - theta_0|**2, without theta - theta_0. The
-        # prior has the standard deviation of the auxiliary networks' initial weights.
+        # The prior adds the loss noise**2 / (prior**2 * n) * |theta - theta_0|**2, where `prior` is
+        # the standard deviation of initial weights. Divide its gradient by theta - theta_0.
         n_kept = self.replay_buffer.size() * self.n_envs
         return 2 * self.noise_scale**2 / (self.quantile_net.scale_of_anchors**2 * n_kept)
 

@@ -20,11 +20,11 @@ EnvLike = str | Env | Callable[[], Env]
 
 
 class Trusted:
-    """Mixin of what stable-baselines3 saves with pickle, which runs code when it is loaded."""
+    """Mixin for objects that stable-baselines3 saves with pickle; loading them can run code."""
 
     @classmethod
     def load(cls, path: Any, *args: Any, trust: bool = False, **settings: Any) -> Any:
-        """Load what `save` wrote; it must be trusted."""
+        """Load a file that `save` wrote; raise unless you `trust` its origin."""
         if not trust:
             raise ValueError(untrusted(path))
         return super().load(path, *args, **settings)  # type: ignore[misc]
@@ -33,8 +33,8 @@ class Trusted:
 MAX_ENVS = 256  # maximum number of environments that are stepped together
 # Maximum number of steps of an episode if the environment sets no limit: half an hour of Atari.
 MAX_STEPS = 27_000
-# Bound on observations and rewards: the variance of a return, a sum of many rewards, has the square
-# of their unit, and the maximum of float32 is 3e38.
+# Bound on observations and rewards. The variance of a return grows with the square of the rewards,
+# and must stay below the maximum of float32, which is 3e38.
 LARGEST = 1e18
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
@@ -287,7 +287,7 @@ def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # Runs in every step: `vdot` creates no temporary array. NaN fails the test.
+        # This check runs in every step; `vdot` creates no temporary array. NaN is not `<=`.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= LARGEST**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= LARGEST))

@@ -23,7 +23,7 @@ def _orthogonal(shape: tuple[int, ...], gains: Sequence[float]) -> Tensor:
 
 
 class StackedLinear(nn.Module):
-    """The linear layers of several networks, stacked."""
+    """Stack of linear layers, one of each network."""
 
     def __init__(self, in_features: int, out_features: int, gains: Sequence[float]):
         super().__init__()
@@ -111,7 +111,7 @@ class FusedUpdate:
     """Backpropagation and fused Adam for ReLU networks, without autograd."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, anchors: Sequence[Tensor]):
-        # Collected once, because collecting takes longer than evaluating two small layers.
+        # Collect the tensors once: collecting takes longer than evaluating two small layers.
         self.state, self.group = optimizer.state, optimizer.param_groups[0]
         parameters = self.group["params"]
         weights, gradients = [p.detach() for p in parameters], [p.grad for p in parameters]
@@ -127,7 +127,7 @@ class FusedUpdate:
         return self.adam[0][-1].data_ptr() == last.data_ptr() and optimizer.state is self.state
 
     def __call__(self, reached: list[Tensor], slope: Tensor, pull: float) -> None:
-        """Update networks, given inputs of all layers, and the loss's gradient by the outputs."""
+        """Update the networks from the layers' inputs and the loss's gradient at the outputs."""
         layers = zip(reached, self.layers, self.gradients, strict=True)
         for below, (weight, _), (of_weight, of_bias) in reversed(list(layers)):
             slope = slope.view(len(weight), -1, weight.shape[2])

@@ -107,7 +107,7 @@ class _VmappedExtractor(nn.Module):
         self.constants = nn.Module()
         for name, buffer in buffers.items():
             self.constants.register_buffer(self.keys[name], buffer)
-        # A template in a tuple is not a submodule, whose unused parameters would be listed.
+        # In a tuple, the template is not a submodule, so its unused parameters are not listed.
         self.template = (deepcopy(extractors[0]).to("meta"),)
 
     def forward(self, observations: Any) -> Tensor:

@@ -44,10 +44,10 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
 
 
 def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Compute the gradient of `quantile_loss` with respect to the quantiles, of their shape.
+    """Compute the gradient of `quantile_loss` with respect to the quantiles, in their shape.
 
     The loss is convex and piecewise linear. Its slope at a quantile is the share of targets below
-    the quantile, minus the level. It is NaN for samples with a non-finite target.
+    the quantile, minus the level; the slope is NaN for samples with a non-finite target.
     """
     # Store comparisons as floats, because a sum of booleans is slower, and targets on the axis
     # before the last, because a sum over the last axis is slower.

@@ -24,7 +24,7 @@ from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quanti
 from skuq.validation import checked_widths, refuse_ineffective, training_weights, validate_data
 
 # Inputs of the networks are scaled to the standard deviation INPUT_SCALE / (number of varying
-# features): with more features, samples lie further apart and only smoother functions are learned.
+# features). With more features, samples lie further apart; smaller inputs give smoother functions.
 INPUT_SCALE = 2.0
 
 
@@ -64,7 +64,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     learning_rate : float, default=2e-2
         Initial learning rate of Adam, with a cosine schedule to 0.
     device, random_state, verbose
-        As in `EvidentialProbe`; the seed is also that of the order of batches.
+        As in `EvidentialProbe`; the seed also determines the order of batches.
 
     Attributes
     ----------

@@ -216,7 +216,7 @@ def random_states_kept() -> Iterator[None]:
     """
     with _GENERATORS:
         python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-        # Reading CUDA's states would initialise CUDA.
+        # Skip CUDA if it is not in use, because reading its states would initialise it.
         opened = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         cpu, cuda = torch.get_rng_state(), torch.cuda.get_rng_state_all() if opened else []
         cudnn = torch.backends.cudnn
