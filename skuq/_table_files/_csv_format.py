@@ -115,7 +115,7 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
         raise uneven(path, n_above + reader.line_num, len(wide), len(header))
     mark = given.decimal or _decimal(path, rows, sep)
     # If semicolons separate columns, a point in later rows may separate thousands. With a decimal
-    # comma, such a number is read as text, and its column decides on the meaning of the point.
+    # comma, such a number is read as text, and its column shows the meaning of the point.
     usual = "," if sep == ";" else "."
     found = CsvFormat(sep, given.decimal or (usual if sep == "," else mark or usual), encoding)
     note = _note(path, found, mark, text) if found[:3] != given[:3] else ""
@@ -125,7 +125,7 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
 
 
 def _lines_above(text: str, seps: Sequence[str]) -> int:
-    """Number of lines with a title or comments above the line of names; 0 if there is a doubt."""
+    """Count the lines with a title or comments above the header; return 0 in case of doubt."""
     lines = [*islice(io.StringIO(text, newline=""), MOST_ABOVE)]
     found = []
     for sep in seps:
@@ -179,7 +179,7 @@ def not_encoded(path: Path, encoding: str) -> TableFileError:
 
 
 def _rows(text: str, sep: str, is_cut: bool) -> list[list[str]]:
-    """First rows that are not blank, without the last row of a sample, which may be cut off."""
+    """Parse the first rows that are not blank, except a last row that the sample may have cut."""
     options: Any = {"delimiter": sep, "skipinitialspace": sep == " "}
     reader = csv.reader(io.StringIO(text, newline=""), **options)
     filled = (row for row in reader if len(row) > 1 or "".join(row).strip())
@@ -201,13 +201,13 @@ def _separator(path: Path, text: str, is_cut: bool) -> str:
 
 
 def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
-    """Decimal mark of the numeric columns; "" if no number has decimals."""
+    """Detect the decimal mark of the numeric columns; return "" if no number has decimals."""
     if sep == ",":
         quoted = [column for column in _columns(rows) if any("," in value for value in column)]
         for column in _columns(rows) if quoted else []:
             values = [*filter(None, column)]
             if any("." in v for v in values) and all(map(NUMBERS["."].fullmatch, values)):
-                return ""  # some column has points
+                return ""  # some column has decimal points, so commas are not decimal marks
         return common_mark(pd.Series(each, dtype=object) for each in quoted)
     marked: dict[str, list[str]] = {",": [], ".": []}
     for column in _columns(rows):
@@ -248,7 +248,7 @@ def _columns(rows: list[list[str]]) -> list[tuple[str, ...]]:
 
 
 def _note(path: Path, found: CsvFormat, mark: str, text: str) -> str:
-    """Sentence on an unusual format, with an example word that would reveal a wrong encoding."""
+    """Describe an unusual format, with an example word that would reveal a wrong encoding."""
     sep, _, encoding, _ = found
     said = [f"{SEPARATORS.get(str(sep), repr(sep))} as separator"] if sep != "," else []
     said += ["a decimal comma"] if mark == "," else []

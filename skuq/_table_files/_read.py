@@ -35,7 +35,7 @@ DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
 class _Lines(io.RawIOBase):
-    """A stream whose lines are limited: two compressed megabytes may hold a line of gigabytes."""
+    """Stream that refuses very long lines, to which a small compressed file could expand."""
 
     def __init__(self, stream: BinaryIO):
         self._stream, self._length = stream, 0
@@ -49,7 +49,7 @@ class _Lines(io.RawIOBase):
         end = max(data.rfind(b"\n"), data.rfind(b"\r"))
         self._length = len(data) - end - 1 + (self._length if end < 0 else 0)
         if self._length > LONGEST_LINE:
-            raise TableFileError(f"A line has more than {LONGEST_LINE >> 20} MiB; is this a table?")
+            raise TableFileError(f"A line has over {LONGEST_LINE >> 20} MiB; pass a table of rows.")
         return len(data)
 
 
@@ -143,8 +143,8 @@ class TableFile(ABC):
 
         `dtype` names columns to read as ``str`` or ``"category"``; the dtype of other columns of a
         CSV file is inferred from each chunk. In the `text_columns` of a CSV file, words such as
-        "NA" are text instead of missing values, as they are in a Parquet file. Rows are numbered
-        from 0 over the whole table; there is at least one row.
+        "NA" are not missing values but text, as always in a Parquet file. Rows are numbered from 0
+        over the whole table; a table without rows raises an error.
         """
         n_rows = n_rows or max(1, CHUNK_CELLS // len(self.columns))
         return self._checked(self._frames(dtype or {}, text_columns, n_rows))

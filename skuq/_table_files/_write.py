@@ -84,7 +84,7 @@ def rewritten(
 
 
 class WrittenTable(NamedTuple):
-    """Numbers of rows of a written table, and of texts (or column names) that got a prefix."""
+    """Number of rows written, and number of texts (or column names) that got an apostrophe."""
 
     rows: int
     marked: int
@@ -142,9 +142,9 @@ def _write_csv(stream: TextIO, frame: pd.DataFrame, *, is_first: bool) -> int:
     frame, n_cells = rewritten(frame.set_axis(header, axis=1), FORMULA, safe_text)
     options: dict[str, Any] = {"index": False, "header": is_first, "lineterminator": "\n"}
     text = frame.to_csv(**options)
-    if "\r" in text:  # it ends a line, but the csv module does not quote it
+    if "\r" in text:  # readers end a line there, but the csv module does not quote this text
         text = frame.to_csv(quoting=csv.QUOTE_NONNUMERIC, **options)
-    stream.write(text.replace("\0", "\N{REPLACEMENT CHARACTER}"))  # a file of text has no NUL
+    stream.write(text.replace("\0", "\N{REPLACEMENT CHARACTER}"))  # NUL is invalid in CSV
     return n_marked + n_cells
 
 

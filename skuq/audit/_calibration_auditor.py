@@ -258,7 +258,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each sample with the audited classifier, shape (n_samples,)."""
-        best = self.predict_proba(X).argmax(axis=1)  # first: it raises if there was no `fit`
+        best = self.predict_proba(X).argmax(axis=1)  # call this first: it raises without `fit`
         if not hasattr(self.estimator_, "predict"):  # such as a client of a served model
             return self.classes_[best]
         return np.ravel(self.estimator_.predict(_as_rows(self.estimator, X)))
@@ -370,7 +370,7 @@ def _out_of_fold_proba(
     groups: IntArray | None,
     params: dict[str, Any],
 ) -> tuple[FloatArray, IntArray]:
-    """Out-of-fold probabilities and codes of decisions, in the order of the sorted labels."""
+    """Predict out-of-fold probabilities and codes of decisions, ordered as the sorted labels."""
     labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     size = np.maximum(counts, np.bincount(codes, weights=weight))
     if len(labels) == 1:

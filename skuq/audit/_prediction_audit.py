@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MAX_GROUPS = 200  # maximum per column; a column with more values holds names or measurements
-MOST_COUNTED = 20  # mean weight; larger whole numbers are ambiguous
+MOST_COUNTED = 20  # whole-number weights with a larger mean may be survey weights, not counts
 _MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
 FAR = 0.1  # a pass is inconclusive if it could miss gaps that exceed the tolerance by this
 DENSITY_BINS = 20  # bins in plots of the distribution of confidence
@@ -155,10 +155,10 @@ def warn_of_copies(predictions: TopLabelPredictions, groups: Any) -> None:
 
 
 def clustered(weight: Any, codes: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Weights with which a group counts as one sample, and shares of the group's squared weight.
+    """Return weights with which a group counts as one sample, and squared weights of its samples.
 
-    For any dependence within groups, the variance of a weighted sum is at most that of independent
-    samples whose squared weights add up to the sum of these shares.
+    The latter add up to the square of the group's weight. For any dependence within groups, the
+    variance of a weighted sum is at most that of independent samples with these squared weights.
     """
     weight = validation.independent_counts(None if weight is None else weight.astype(float), codes)
     return weight, weight * np.bincount(codes, weights=weight)[codes]
@@ -258,7 +258,7 @@ class PredictionAudit(BaseEstimator):
         return not self.passed_ or not self._misses(self.settings_["tolerance"] + FAR)
 
     def _misses(self, gap: float, times: float = 1.0) -> bool:
-        """Whether `times` as many samples miss this gap in all bins with probability above 0.2."""
+        """Whether `times` as many samples would miss this gap with a probability above 0.2."""
         count, mean = np.rint(times * self.sums_.effective_count), self.sums_.mean_confidence
         most: dict[Direction, float] = {"underconfident": 1 - self.confidence_}
         most["overconfident"] = self.confidence_
@@ -332,7 +332,7 @@ class PredictionAudit(BaseEstimator):
         """
         audit = cls._without_model(params)
         if (X is not None) != audit._searches():
-            raise ValueError("`search_regions` searches the columns of `X`: pass both, or none.")
+            raise ValueError("`search_regions` searches the columns of `X`: pass both, or neither.")
         grouping = named_groups(sensitive_features)
         known = labels_of_proba(y, proba, classes)
         codes = None if predicted is None else positions_of(np.asarray(predicted), known)
@@ -454,7 +454,7 @@ class PredictionAudit(BaseEstimator):
         weight: NDArray[Any] | None,
         groups: Any = None,
     ) -> None:
-        """Audit predictions, and discard earlier ones; `X` is a table, its conditions or None."""
+        """Audit predictions in place of earlier ones; `X`: a table, conditions of one, or None."""
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
         n_samples = len(predictions.confidence)

@@ -103,7 +103,7 @@ def recorded_predictions(
 
 
 def _label_in(columns: Iterable[str], label: str) -> str:
-    """Column of true labels; in results of `skuq quantify`, its name says so."""
+    """Return the column of true labels, which results of `skuq quantify` call "LABEL (true)"."""
     named, true = {*columns}, labels.true_name(label)
     return true if label not in named and true in named else label
 
@@ -111,7 +111,7 @@ def _label_in(columns: Iterable[str], label: str) -> str:
 def named_columns(
     names: Iterable[str], classes: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Probability columns by their names, and their labels."""
+    """Find columns of probabilities by names such as p(yes); return them and their labels."""
     found = classes_of_columns(map(str, names))
     if len(found) < 2 or classes is not None:
         raise ValueError(
@@ -154,7 +154,7 @@ def check_labels_known(column: Any, name: Any, start: int = 0) -> None:
 
 
 def _codes(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
-    """Integer code of each row's label, and the texts of all labels, sorted by value."""
+    """Encode labels as integers; also return the texts of all labels, sorted by value."""
     import pandas as pd
 
     check_labels_known(column, column.name)
@@ -168,7 +168,7 @@ def _codes(column: pd.Series) -> tuple[NDArray[np.int64], list[str]]:
 def order_of_columns(
     proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 ) -> list[str]:
-    """Labels in column order; for a single column, both labels, with the column's label last."""
+    """Return labels in column order; for a single column, both labels, the column's label last."""
     if classes is not None and len(set(classes)) < len(classes):
         raise ValueError(f"The classes must differ, got {_brief(classes)}.")
     order = _order(proba, known, classes) if len(proba) else []
@@ -183,7 +183,7 @@ def order_of_columns(
 
 
 def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
-    """Labels from the column names; if the names have no labels, `classes` or the sorted labels."""
+    """Return the labels in column names; if names have none, `classes` or the sorted labels."""
     stated = known if classes is None else list(classes)
     named = labels.labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
     if named is None:
@@ -200,7 +200,7 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 
 
 def _order_of_one(name: str, known: list[str]) -> list[str]:
-    """Both labels; the label of the only column, known by name or by convention, is last."""
+    """Return both labels; raise unless name or convention show that the column's label is last."""
     first, second = known
     named = labels.label_in_name(name, second, known)
     is_usual = not named and (first.casefold(), second.casefold()) in CONVENTIONS
@@ -227,7 +227,7 @@ def _sorted(proba: Sequence[str], order: list[str]) -> list[str]:
 
 
 def probabilities_of(table: pd.DataFrame, names: Sequence[str], start: int = 0) -> FloatArray:
-    """Probabilities of all classes, shape (n_samples, n_classes)."""
+    """Return the probabilities of all classes, shape (n_samples, n_classes)."""
     largest, meant = 1 + labels.ROW_SUM_TOLERANCE, "probabilities in [0, 1]"
     values = np.column_stack([_numbers(table[name], largest, meant, start) for name in names])
     if len(names) > 1:
@@ -257,7 +257,7 @@ def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> Float
 
 
 def note_on_sums(values: FloatArray, start: int = 0) -> str:
-    """Remark on row sums that differ from 1, which only rounding may explain."""
+    """Note that sums of rounded probabilities differ from 1; raise if by more than rounding."""
     decimals = labels.decimals_of(values)
     tolerance = labels.rounded_sum_tolerance(values.shape[1], decimals)
     totals = values.sum(axis=1)
@@ -303,7 +303,7 @@ class _Chunk(NamedTuple):
     best: NDArray[np.int32]  # most probable column
     confidence: NDArray[np.int32]
     label: pd.Categorical
-    decided: pd.Categorical | None  # decisions beside the probabilities
+    decided: pd.Categorical | None  # recorded decisions, if there is a column of decisions
     groups: list[pd.Categorical]
     weight: FloatArray | None
     cluster: pd.Series | None
@@ -383,14 +383,14 @@ def audit_files(
     label = _label_in(tables[0].columns, label)
     if proba is None:
         proba, classes = named_columns(tables[0].columns, classes)
-        classes = [*map(str.strip, classes)]  # as in cells
+        classes = [*map(str.strip, classes)]  # cells are stripped, too
     check_columns(label, proba)
     if not len(proba):
         order_of_columns(proba, [], classes)  # raises an error
     marks = [name for name in (weight, cluster) if name is not None]
     for table in tables:
         table.require([label, *proba, *groups, *features, *marks])
-    # Read as text, so that 01 stays 01, except for labels without given classes.
+    # Read groups and labels as text, so that 01 stays 01. Without `classes`, convert labels later.
     kinds = dict.fromkeys(groups, str) | {label: "category" if classes is None else str}
     columns = label, [*proba], [*groups], [*dict.fromkeys(features)], weight, cluster
     files: list[list[_Chunk]] = Parallel(n_jobs=n_jobs)(
@@ -468,7 +468,7 @@ def _read(
 
 
 def _labels(pairs: list[tuple[TableFile, _Chunk]], label: str, enough: int) -> list[str]:
-    """Labels of the files, sorted by value; of the first chunks only, if `enough` are found."""
+    """Return the labels in the files, sorted by value; stop as soon as `enough` are found."""
     texts: dict[Any, None] = {}
     values: set[Any] = set()
     for file, chunk in pairs:
@@ -487,7 +487,7 @@ def _labels(pairs: list[tuple[TableFile, _Chunk]], label: str, enough: int) -> l
 def _label_codes(
     table: TableFile, label: str, chunk: _Chunk, classes: list[str]
 ) -> NDArray[np.int64]:
-    """Position of each label in the list of classes, shape (n_rows,); 01 means 1 unless listed."""
+    """Return each label's position in `classes`, (n_rows,); "01" means 1 unless "01" is a class."""
     texts = chunk.label.categories.tolist()
     read = dict(zip(texts, table.values_of(texts), strict=True))
     missing = [text for text, value in read.items() if value != value and text not in classes]
@@ -502,7 +502,7 @@ def _label_codes(
 
 
 def _note_on_decisions(chunk: _Chunk, classes: list[str]) -> str:
-    """Remark on decisions that differ from the probabilities; a sender could choose them freely."""
+    """Note that recorded decisions differ from the probabilities; the audit ignores decisions."""
     if chunk.decided is None or (chunk.decided.codes < 0).any():
         return ""
     texts, known = list(map(as_text, chunk.decided.categories)), np.array(classes)
@@ -510,15 +510,15 @@ def _note_on_decisions(chunk: _Chunk, classes: list[str]) -> str:
     if not other.any() or not {*texts} <= {*classes}:
         return ""
     return (
-        "Audited is the confidence of the most probable class, from which column "
-        f"{PREDICTION!r} differs, first in {_row(chunk.start + int(other.argmax()))}."
+        f"The confidence of the most probable class was audited; column {PREDICTION!r} has a "
+        f"different class, first in {_row(chunk.start + int(other.argmax()))}."
     )
 
 
 def _weights(
     parts: list[Any], name: str, weights_are: str | None, is_clustered: bool
 ) -> NDArray[Any]:
-    """Weights of all rows, as integers if they count samples."""
+    """Return the weights of all rows, as integers if they count samples."""
     weight = np.concatenate(parts)
     n_weighed = int(np.count_nonzero(weight))
     if not n_weighed:
@@ -541,9 +541,9 @@ def _weights(
 
 
 def _features(tables: Sequence[TableFile], chunks: list[_Chunk], texts: list[str]) -> pd.DataFrame:
-    """Columns of all rows; a column that is text in one file is text in all of them.
+    """Return columns of all rows; a column that is text in one file is text in all of them.
 
-    Such a column is read again, as text. If `texts` are among the columns, all are read again.
+    Such a column is read again as text. All are read again if one was read as text (`texts`).
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype
@@ -563,7 +563,7 @@ def _features(tables: Sequence[TableFile], chunks: list[_Chunk], texts: list[str
 
 
 def _grouping(table: TableFile, column: str, parts: list[Any]) -> Grouping:
-    """Groups of all rows, named by value and sorted; "01" is "1" if all values are numbers."""
+    """Divide rows into groups, sorted and named by value; "01" is "1" in a column of numbers."""
     from pandas.api.types import union_categoricals
 
     as_objects = [part.rename_categories(part.categories.astype(object)) for part in parts]
@@ -586,7 +586,7 @@ def _grouping(table: TableFile, column: str, parts: list[Any]) -> Grouping:
 
 
 def _sort_key(text: str) -> tuple[float, str]:
-    """Numbers in increasing order, followed by text."""
+    """Sort numbers in increasing order, and texts after them."""
     try:
         return float(text), text
     except ValueError:

@@ -97,7 +97,7 @@ def say(*lines: str, err: bool = False, **style: Any) -> None:
         except BrokenPipeError:  # the reader has seen enough, as in `skuq audit | head -1`
             raise
         except OSError as error:
-            if not err:  # or Python would fail again when it exits
+            if not err:  # otherwise, Python would fail again when it flushes stdout at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise InputError(f"Cannot write to the terminal or pipe: {one_line(error)}") from error
 
@@ -131,7 +131,7 @@ quiet_option = option("--quiet", "Print nothing but errors.", is_flag=True)
 
 
 def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorator with the options of the CSV format, passed to the command as `csv_format`."""
+    """Add the options of the CSV format to a command, which receives them as `csv_format`."""
 
     @wraps(command)
     def with_format(*args: Any, sep: str | None, **options: Any) -> Any:

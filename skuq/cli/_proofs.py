@@ -42,7 +42,7 @@ class _ConfidenceLevel(click.ParamType):  # type: ignore[type-arg]  # click < 8.
 
 
 def _command(*options: Any, **files: click.Path) -> Callable[[Any], click.Command]:
-    """A command with these files as positional arguments, and these options, in this order."""
+    """Create a decorator for a command with these files as arguments, and these options."""
 
     def decorate(function: Any) -> click.Command:
         for each in reversed(options):
@@ -453,7 +453,7 @@ class VerificationFailed(click.ClickException):
 
 @contextmanager
 def proofs(json_path: Path | None = None) -> Iterator[Any]:
-    """Yield `skuq.zk`; errors of files, arguments or the installation become one line.
+    """Yield `skuq.zk`; convert errors of files, arguments or the installation to `InputError`.
 
     An existing result is removed first, so that nobody mistakes it for the result of this call.
     """
@@ -620,5 +620,5 @@ def _one_row(row: str, committed: Commitment) -> list[float]:
     except ValueError as error:
         raise InputError(f"--input: no such file, and {_io.one_line(error)}") from error
     if len(numbers) != width or not all(map(math.isfinite, numbers)):
-        raise InputError(f"--input must have {width} finite numbers, as the committed model.")
+        raise InputError(f"--input must have {width} finite numbers, one for each feature.")
     return numbers

@@ -262,7 +262,7 @@ def make_node_classes(
     -------
     GraphData
         A graph with one split. A fifth of all nodes are test nodes. Of the others, 20 per class (or
-        half of the class if that is less) are training nodes. "OS-1" leaves out the last class.
+        half, if that is less) are for training, the rest for validation. "OS-1": the last class.
 
     Examples
     --------

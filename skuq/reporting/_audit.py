@@ -24,13 +24,13 @@ from skuq.reporting._report import MISSING, Report, cells, picture, template
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-# Gap for which the sample size is stated if no gap is tolerated; otherwise, twice the tolerance.
+# Reports state the sample size that finds a gap of twice the tolerance, or of this size if it is 0.
 SMALLEST_AIM = 0.05
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of a `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
 REGION_SHARES, REGION_CONFIDENCE = (0.02, 0.05, 0.1, 0.2), 0.6
-MOST_LINES, MOST_PICTURES = 6, 3  # maximum number of groups in one plot, and of their plots
+MOST_LINES, MOST_PICTURES = 6, 3  # maximum number of groups in one plot, and of plots of one group
 MOST_BINS = 3  # maximum number of findings in bins that are described in full
 MOST_GROUPS = 5  # the same for findings in groups
 PICTURES = ("diagram", "group_diagrams", "density", "group_density")
@@ -44,7 +44,7 @@ Row = Mapping[str, Any]  # one of its bins
 class AuditReport(Report):
     """Report on an audit; the attribute ``data`` holds its numbers as plain Python objects.
 
-    `audit_report` adds plots; the class alone makes a report without. Added sections come last.
+    The class creates a report without plots, which `audit_report` adds. Added sections come last.
     """
 
     def __init__(
@@ -67,8 +67,8 @@ class AuditReport(Report):
     ) -> Path:
         """Write the page and its data atomically, and return the path of the page.
 
-        By default, the data are written to `path` with the suffix ``.json``. They name the SHA-256
-        of the page, so that a page and data of different audits are noticed.
+        By default, the data are written to `path` with the suffix ``.json``. They contain the
+        SHA-256 of the page, so a page next to the data of a different audit can be detected.
         """
         path = Path(path)
         twin = path.with_suffix(".json") if json_path is None else Path(json_path)
@@ -125,7 +125,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
             for name, sums in auditor.group_sums_.items()
             if sums.count.any()
         ],
-        # A gap of all bins, and the number of samples that finds it; None if this audit finds it.
+        # A gap common to all bins, and the samples needed to find it; None if there are enough.
         "aim": {"gap": aim, "n_samples": None if enough else _number(auditor._required_size(aim))},
         "regions": _regions(auditor),
     }
@@ -160,7 +160,7 @@ def _summary(sums: BinSums, bins: BinAudit) -> dict[str, Any]:
 
 
 def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
-    """Regions found, and detectable gaps by size; None if no regions were searched."""
+    """Describe the regions found and gaps detectable by region size; None without a search."""
     search = auditor.result_.regions
     if search is None:
         return None
@@ -401,7 +401,7 @@ def _unbroken(text: str) -> str:
 
 
 def _both(row: Row, names: Iterable[str]) -> str:
-    """Detectable accuracy minus confidence, for confidence that is too low or too high."""
+    """Format the detectable accuracy minus confidence, if confidence is too low or too high."""
     low, high = (row[name] for name in names)
     return _unbroken(f"{_or_missing(low, 1)} or {_or_missing(high, -1)}")
 
@@ -415,7 +415,7 @@ def _signed(value: float) -> str:
 
 
 def bin_range(row: Row) -> str:
-    """Range of a confidence bin in percent, with enough digits to distinguish the edges."""
+    """Format the range of a confidence bin in percent, with digits that distinguish the edges."""
     low, high = 100 * row["lower"], 100 * row["upper"]
     digits = next((n for n in (4, 6) if f"{low:.{n}g}" != f"{high:.{n}g}" or low == high), 10)
     return f"{low:.{digits}g}% to {high:.{digits}g}%"
@@ -552,7 +552,7 @@ def _merged(rows: Iterable[Row]) -> list[str]:
 
 
 def _deviations(gaps: Mapping[str, Iterable[float | None]]) -> str:
-    """Deviations of the accuracy that are detected; "" if none are."""
+    """Describe which deviations of the accuracy are detectable; return "" if none is."""
     texts = []
     for verb, name in zip(("exceeds", "falls short of"), WAYS.values(), strict=True):
         texts_of_gaps = {f"{100 * gap:.1f}" for gap in gaps.get(name, ()) if gap is not None}
@@ -576,7 +576,7 @@ def _would_find(data: Figures) -> str:
 
 
 def _undetectable(filled: list[Row]) -> dict[str, list[str]]:
-    """Bins without a detectable deviation in each direction; "wrong": the same in both."""
+    """List bins without a detectable deviation by direction; as "wrong" if both lists are equal."""
     unseen = {
         way: [f"{bin_range(r)} ({amount(r['count'])})" for r in filled if r[name] is None]
         for way, name in WAYS.items()
@@ -587,7 +587,7 @@ def _undetectable(filled: list[Row]) -> dict[str, list[str]]:
 
 
 def _limits(region: Row) -> str:
-    """Accuracies at which a region is found, such as "at least 71.2% or at most 47.0%"."""
+    """State the accuracies at which a region is found: "at least 71.2% or at most 47.0%"."""
     low, high = (region[name] for name in WAYS.values())
     limits = [] if low is None else [f"at least {region['confidence'] + low:.1%}"]
     limits += [] if high is None else [f"at most {region['confidence'] - high:.1%}"]
@@ -595,7 +595,7 @@ def _limits(region: Row) -> str:
 
 
 def _where_searched(data: Figures) -> str:
-    """In which samples regions were searched; "" if in all samples or not at all."""
+    """State in which samples regions were searched; "" if in all samples or not at all."""
     if data["regions"] is None:
         return ""
     searched, every = amount(data["regions"]["n_samples"]), amount(data["n_samples"])

@@ -116,7 +116,7 @@ class Report:
 
 @cache
 def template(name: str) -> Template:
-    """A page, or a template of plain text, which the pages escape later."""
+    """Load the template of a page, or of plain text, which is escaped when a page shows it."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     is_page = name.endswith(".html")

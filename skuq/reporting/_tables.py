@@ -152,7 +152,7 @@ def _measured(value: float, shown: Callable[[float], str]) -> str:
 
 
 def _audited(model: TableModel) -> str:
-    """Verdict of an audit on the held-out rows; "" if there are too few."""
+    """Return the verdict of an audit on the held-out rows; "" if there are too few."""
     if model.classes_ is None or model.n_effective_ < FEWEST_FOR_AUDIT:
         return ""
     from skuq.audit import CalibrationAuditor

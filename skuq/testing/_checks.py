@@ -94,12 +94,12 @@ def fit_on_copies(estimator: Any, data: Data, **fit_params: Any) -> Any:
 
 
 def predicted(fitted: Any, data: Data) -> Any:
-    """Uncertainty of the few rows to predict in most checks."""
+    """Predict the uncertainty of the few rows that most checks use."""
     return fitted.predict_uncertainty(data.few())
 
 
 def fit_once() -> Fit:
-    """Function that fits a clone at the first call and returns the same clone afterwards."""
+    """Return a function that fits a clone at the first call and returns this clone afterwards."""
     last: tuple[Any, Any] = (None, None)
 
     def fit(estimator_orig: Any, data: Data) -> Any:
@@ -330,7 +330,7 @@ def check_global_random_state(estimator_orig: Any, data: Data) -> None:
 
     try:
         for stream in streams:
-            # Reseeding would leave a freshly seeded state as it is, and thus remain unnoticed.
+            # Advance the generator: reseeding would not change a state that was just seeded.
             stream.draw()
         before = [content(stream.get()) for stream in streams]
         estimator = fit_clone(estimator_orig, data)
