@@ -68,13 +68,13 @@ def input_names(circuit: str, shape: Architecture) -> dict[str, tuple[int, ...]]
 def _inputs(
     circuit: str, widths: tuple[int, ...], n_pads: int, n_bins: int, rows: int
 ) -> dict[str, tuple[int, ...]]:
-    """Input names and shapes, cached by the parts of the architecture that they depend on."""
+    """Cache input names and shapes by the parts of the architecture on which they depend."""
     shape = Architecture(widths, fixed.LOGIT_BITS, 1, 1, n_pads, n_bins, 0, {circuit: rows})
     return _graph(circuit, shape, [np.broadcast_to(0, size) for size in shape.shapes]).inputs
 
 
 def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
-    """Inputs for a run whose outputs are ignored: the fixed inputs, and 0 for all other inputs."""
+    """Return inputs for a run whose outputs are ignored: the fixed inputs, and 0 for all others."""
     known = fixed_inputs(shape)
     return [
         [int(v) for v in known.get(name, np.zeros(size, np.int64)).ravel()]
@@ -153,7 +153,7 @@ def _confidence(graph: Graph, ordered: str, largest: str) -> str:
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
     shift = fixed.logit_shift(graph.shape.logit_bits, graph.shape.widths[-1])
     reach = graph.rescale_unit(graph.public("reach", 1, 1), fixed.CONFIDENCE_BITS)
-    # With a unit that is finer by CONFIDENCE_BITS, the proof system divides only once.
+    # At the scale CONFIDENCE_BITS + shift, the proof system divides only once, by 2 ** shift.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + fixed.CONFIDENCE_BITS)
     clipped = graph.op("Relu", graph.op("Add", below, reach))
     # This constant is public: it is part of the verifying key instead of the commitment.
@@ -200,7 +200,7 @@ def _pad(graph: Graph, pads: str, chunks: str) -> str:
 
 
 def _verdict(graph: Graph, pads: str) -> str:
-    """Evaluate step 3 of Algorithm 1, with a margin for sampling error, as 1 or -1 per alpha.
+    """Output 1 if the audit passes, else -1, for each alpha (Algorithm 1, step 3, with a margin).
 
     Let n be the number of predictions in a bin, c the sum of their confidences, and r the number of
     correct predictions. The test is ``max(0, |r - c| - alpha n) ** 2 <= chance n``, where

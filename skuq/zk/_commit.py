@@ -132,7 +132,7 @@ def commit(
     try:
         public.mkdir(parents=True, exist_ok=True)
         private.mkdir(mode=0o700)
-        string = private / REFERENCE_STRING  # published after its use
+        string = private / REFERENCE_STRING  # moved to the public folder after its use
         if srs is None:
             backend.make_reference_string(string, shape.log_rows)
         else:
@@ -160,7 +160,7 @@ def commit(
         }
         write_json(private / LEDGER, dict.fromkeys(KINDS, 0))
         shutil.move(string, public)
-        for path in private.iterdir():  # a copy of the folder could have a wider mode
+        for path in private.iterdir():  # protect files, too: a copied folder may be open to all
             path.chmod(0o600)
         write_json(public / COMMITMENT, record)
         files.write_manifest(public)
@@ -258,7 +258,7 @@ def _room(shape: Architecture) -> int:
 
 
 def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
-    """Number of data rows in a proof of each audit circuit; 0 if not even two rows fit."""
+    """Compute the number of data rows per proof of each audit circuit; 0 if not even two fit."""
     fitting = {}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in shape.circuits:
@@ -272,7 +272,7 @@ def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
 
 
 def _fitting(rows: Callable[[int], int], room: int) -> int:
-    """Largest number of data rows whose circuit has at most `room` rows; 0 if not even two fit."""
+    """Find the largest number of data rows with a circuit of at most `room` rows; 0 if below 2."""
     few, more = rows(4), rows(8)
     n = max(SINGLE, 4 + 4 * (room - few) // (more - few))
     while n >= SINGLE and rows(n) > room:

@@ -111,12 +111,12 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
     if committed != [shape.n_committed]:
         raise ProofSystemError(f"The proof system committed to {committed} numbers.")
     if found["einsum_params"]["total_einsum_col_size"]:
-        raise ProofSystemError("The proof system checks matrix products with an unsound method.")
+        raise ProofSystemError("The proof system checks matrix products by an unsound method.")
     return found
 
 
 def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
-    """Number of cells that the description of a circuit counts but that its keys do not contain.
+    """Count the cells that the description of a circuit includes but its keys do not.
 
     These are the digits of the committed numbers, which `compile_circuit` omits, and one copy of
     all numbers per part, which the proof system counts but does not make.
@@ -181,7 +181,7 @@ def check_copy_constraints(proving: Path, circuit: str, shape: Architecture) -> 
         found[4 + 32 * row : 36 + 32 * row] != name(row) for row in rows
     )
     if not tied:
-        raise ProofSystemError(f"The circuit {circuit!r} does not bind its numbers.")
+        raise ProofSystemError(f"The key of circuit {circuit!r} does not bind its numbers.")
 
 
 def witness(
@@ -264,7 +264,7 @@ def _verdict(
 
 
 def commitment_point(proof: bytes) -> str:
-    """Commitment to the constants in a proof: its first point, in compressed form."""
+    """Extract the commitment to the constants from a proof: its first point, compressed."""
     if len(proof) < COMMITMENT_BYTES:
         return ""
     return compressed((int.from_bytes(proof[:32]), int.from_bytes(proof[32:COMMITMENT_BYTES])))

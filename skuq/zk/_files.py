@@ -22,7 +22,7 @@ from typing import Any, NoReturn, get_args
 from skuq.files import write_atomically
 from skuq.imports import shown
 
-FORMAT = 6  # of all files
+FORMAT = 6  # version of the format of all files
 MANIFEST = "manifest.json"  # in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # files of a commitment
 STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
@@ -40,7 +40,7 @@ BUNDLES = {
 }
 MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # bytes of a file, and of a file in `LARGE`
 LARGE = (REFERENCE_STRING, REPORTED)
-MAX_CHUNKS = 8000  # of an audit; the manifest would be too large with more entries
+MAX_CHUNKS = 8000  # per audit; the manifest would be too large with more entries
 MAX_FILES, MAX_FOLDER = 2 * MAX_CHUNKS, 1 << 30  # entries and bytes of a folder
 MAX_MESSAGE = 500  # characters of an error message, which may quote another party's text
 

@@ -173,7 +173,7 @@ def logit_shift(logit_bits: int, n_classes: int) -> int:
 
 
 def integer_logits(network: IntegerNetwork, X: IntArray) -> IntArray:
-    """Logits of encoded rows, shape (n_samples, n_classes), in units of 2 ** -logit_bits."""
+    """Compute logits of encoded rows, (n_samples, n_classes), in units of 2 ** -logit_bits."""
     values = X
     for k, (weight, bias) in enumerate(zip(network.weights, network.biases, strict=True)):
         # Doubles are faster than integers, and exact below 2 ** 53.

@@ -151,8 +151,8 @@ class Ledger:
         """Raise if the number in an existing file exceeds the number recorded here."""
         if seen > self._counts()[kind]:
             raise RuntimeError(
-                "The ledger is older than a proof, so more proofs would disclose weights: restore "
-                "the newest private folder, or commit again."
+                "The ledger has not counted an existing proof, so more proofs could disclose the "
+                "weights; restore the newest private folder, or commit again."
             )
 
     def _check_budget(self, kind: Kind, used: int, n: int) -> None:

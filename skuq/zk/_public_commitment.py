@@ -125,13 +125,13 @@ def load_commitment(folder: str | Path | Commitment) -> Commitment:
         classes = check_classes(record["classes"])
     except (ValueError, OverflowError) as error:
         raise VerificationError(f"{COMMITMENT}: {error}") from error
-    # Other precisions could make a quotient ambiguous in the field.
+    # With other precisions, a quotient could be ambiguous in the finite field of the proofs.
     per_layer, rest = divmod(shape.logit_bits + 1 - encoding.bits, len(shape.widths) - 1)
     if rest or per_layer - 1 not in WEIGHT_BITS or encoding.bits not in WEIGHT_BITS:
         raise VerificationError(f"{COMMITMENT}: `commit` does not produce this precision.")
     if len(classes) != shape.widths[-1] or encoding.width != shape.widths[0]:
         raise VerificationError(f"{COMMITMENT}: numbers of classes and inputs are inconsistent.")
-    # Numbers that the provider states about the commitment without proof.
+    # Check the ranges of numbers that the provider states without proof.
     limits = [(name, value, 0.0, 1.0) for name, value in record["agreement"].items()]
     limits += [(name, record[name], 1, MAX_PROOFS) for name in ("n_proofs", "n_attestations")]
     limits.append(("tolerance", record["tolerance"], fixed.ROUNDING, float(np.nextafter(1, 0))))
@@ -268,7 +268,7 @@ class Column(NamedTuple):
 
 
 def encoding_of(record: dict[str, Any]) -> Encoding:
-    """Read an encoding of the form above; raise ValueError if its values are impossible."""
+    """Read an encoding from JSON; raise ValueError if its values are impossible."""
     columns, names = tuple(Column(*column) for column in record["columns"]), record["names"]
     if names is not None:
         names = check_columns(names, len(columns))

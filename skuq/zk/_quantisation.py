@@ -38,7 +38,7 @@ MAX_FOLDING_ERROR = 1e-4
 def fit_fixed_point(
     network: DenseNetwork, X: ArrayLike, max_error: float
 ) -> tuple[Encoding, IntegerNetwork, Agreement]:
-    """Choose the lowest precision whose confidence error on `X` plus `ROUNDING` is accepted."""
+    """Choose the lowest precision whose error on `X`, plus `ROUNDING`, is at most `max_error`."""
     reference = probabilities(network, X)
     best: Agreement | None = None
     # Precisions of inputs and weights, sorted by the resulting size of the logits. Inputs may have
@@ -130,7 +130,7 @@ def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
 
 
 def probabilities(network: DenseNetwork, X: ArrayLike) -> FloatArray:
-    """Softmax output of the folded network in floating point, shape (n_samples, n_classes)."""
+    """Compute the softmax output of the folded network in doubles, (n_samples, n_classes)."""
     values = np.asarray(X, np.float64)
     blocks = [
         indicators(x, levels) if levels else x[:, None]

@@ -105,7 +105,7 @@ def check_string(path: Path, log_rows: int) -> None:
     scalars, evaluations = [1], _evaluations(z, log_rows)
     for _ in range(n - 1):
         scalars.append(scalars[-1] * z % ORDER)
-    total = curve.combination(scalars, powers)  # of the polynomial with coefficients z ** i
+    total = curve.combination(scalars, powers)  # commits to the polynomial with coefficients z ** i
     by_values = curve.combination(evaluations, lagrange)
     but_first = curve.add(total, curve.negative(curve.jacobian(powers[0])))
     shifted = curve.multiply(pow(z, -1, ORDER), but_first)
@@ -191,6 +191,6 @@ def _g2_points(data: bytes) -> tuple[G2, G2]:
 
 
 def _numbers(data: bytes) -> list[int]:
-    """Decode coordinates; a value that is not reduced stays too large to pass the curve check."""
+    """Decode coordinates; values >= P remain as they are, and later fail the curve check."""
     stored = [int.from_bytes(data[i : i + 32], "little") for i in range(0, len(data), 32)]
     return [v * MONTGOMERY % P if v < P else v for v in stored]

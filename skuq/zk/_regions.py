@@ -35,7 +35,7 @@ class Regions(NamedTuple):
         return list(_paths(self.tree, ()))
 
     def assign(self, X: ArrayLike) -> IntArray:
-        """Number of the region of each row, shape (n_samples,)."""
+        """Return the number of each row's region, shape (n_samples,)."""
         values = np.asarray(X, dtype=np.float64)
         region = np.zeros(len(values), np.int64)
         for k, path in enumerate(self.paths):
@@ -181,7 +181,7 @@ def _tree(fitted: Any, node: int, values: FloatArray) -> Any:
 
 
 def _short(threshold: float, values: FloatArray) -> float:
-    """Shortest decimal threshold that splits the values as `threshold` does, for readability."""
+    """Find the shortest decimal number that splits the values as `threshold` does."""
     below = values <= threshold
     rounded = (float(f"{threshold:.{digits}g}") for digits in range(1, MOST_DIGITS))
     return next((short for short in rounded if ((values <= short) == below).all()), threshold)

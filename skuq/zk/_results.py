@@ -182,7 +182,7 @@ def audited(
     absent: list[Any],
     trust: Trust,
 ) -> VerifiedAudit:
-    """Return the result, with notes on what was tested; the provider's only text is its names."""
+    """Combine verdicts with notes, whose only text from the provider is checked names."""
     together, regions = judgements[0], None
     if statement.regions is not None:
         rules = Regions(statement.regions).rules(committed.encoding.names)

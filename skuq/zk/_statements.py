@@ -211,7 +211,7 @@ def check_asked(name: str, stated: Any, asked: Any) -> None:
 
 
 def context(statement: bytes, part: str) -> int:
-    """Hash that binds a proof to a statement and to the name of one of its parts.
+    """Compute the hash that binds a proof to a statement and to the name of one of its parts.
 
     The hash is a public input. Public inputs are part of the transcript from which the challenges
     of a proof are derived (Fiat-Shamir).
@@ -223,7 +223,7 @@ def context(statement: bytes, part: str) -> int:
 def public_inputs(
     circuit: str, shape: Architecture, values: Mapping[str, Any], context_hash: int
 ) -> list[list[int]]:
-    """Public inputs of a proof in the order of its circuit."""
+    """Return the public inputs of a proof in the order of its circuit."""
     known = {**fixed_inputs(shape), **values, "context": [context_hash]}
     inputs = []
     for name, size in input_names(circuit, shape).items():
@@ -280,7 +280,7 @@ class ReferenceData(NamedTuple):
         return int(np.bincount(self.region).max())
 
     def region_of_chunks(self, size: int) -> IntArray:
-        """Region number of each chunk of at most `size` rows."""
+        """Return the region number of each chunk of at most `size` rows."""
         return np.array([self.region[rows[0]] for rows in rows_of_chunks(size, self.region)])
 
 
@@ -319,7 +319,7 @@ def verdict_file(part: str) -> str:
 
 
 def thresholds(alpha: float, max_error: float) -> list[int]:
-    """Thresholds of a verdict in thousandths: alpha - max_error, alpha, alpha + max_error."""
+    """Compute thresholds in thousandths: alpha - max_error, alpha, alpha + max_error."""
     middle, step = round(1000 * alpha), math.ceil(round(1000 * max_error, 6))
     return [max(0, middle - step), middle, min(1000, middle + step)]
 
