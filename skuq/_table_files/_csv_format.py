@@ -33,7 +33,7 @@ WESTERN = "cp1252"
 MARKS = {*"€£“”«»…§°²³\u2018\u2019\u2013\u2014"}
 NOT_WESTERN = {*"ªºƒˆÐÞðþ"}
 OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")
-SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)  # Excel's, above the header
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)  # for Excel, above the header
 NUMBERS = {mark: re.compile(rf"[+-]?(\d*[{mark}])?\d+([eE][+-]?\d+)?") for mark in ",."}
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}
 
@@ -95,7 +95,7 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
     seps = [*SEPARATORS] if stated is None else [stated]
     n_above = _lines_above(text, seps) if given.skip is None else given.skip
     text = "".join(islice(io.StringIO(text, newline=""), n_above, None))
-    if given.sep == " ":  # as in columns of fixed width
+    if given.sep == " ":  # lines may begin with blanks, as in columns of fixed width
         text = "\n".join(map(str.strip, text.splitlines()))
     sep = stated or _separator(path, text, is_cut)
     try:

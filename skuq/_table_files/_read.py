@@ -49,7 +49,7 @@ class _Lines(io.RawIOBase):
         end = max(data.rfind(b"\n"), data.rfind(b"\r"))
         self._length = len(data) - end - 1 + (self._length if end < 0 else 0)
         if self._length > LONGEST_LINE:
-            raise TableFileError(f"A line has over {LONGEST_LINE >> 20} MiB; pass a table of rows.")
+            raise TableFileError(f"A line has more than {LONGEST_LINE >> 20} MiB; is this a table?")
         return len(data)
 
 
@@ -259,7 +259,7 @@ class ParquetFile(TableFile):
     @contextmanager
     def _file(path: Path) -> Iterator[Any]:
         parquet = import_optional("pyarrow.parquet", extra="parquet")
-        # pyarrow encodes names of files by the locale, so it gets an open file.
+        # Pass an open file, because pyarrow encodes file names by the locale.
         with _errors(path), path.open("rb") as stream, parquet.ParquetFile(stream) as file:
             yield file
 

@@ -113,7 +113,7 @@ def check_writable(path: str | PathLike[str]) -> None:
 
 
 def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> WrittenTable:
-    """Write a table atomically, one chunk of rows at a time; its computation may fail.
+    """Write a table chunk by chunk; if the computation of a chunk fails, no file is written.
 
     ``.parquet`` and ``.pq`` mean Parquet, other extensions CSV in UTF-8, which is compressed for
     ``.gz``, ``.bz2`` and ``.xz``. In a CSV file, text that a spreadsheet would evaluate as a
@@ -124,7 +124,7 @@ def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> Wr
     n_rows = n_marked = 0
     with atomic_path(path) as partial:
         if ending in PARQUET:
-            with partial.open("wb") as file:  # pyarrow encodes names of files by the locale
+            with partial.open("wb") as file:  # pass a file: pyarrow encodes names by the locale
                 n_rows = _write_parquet(file, chunks)
         else:
             opened = COMPRESSED.get(ending, open)

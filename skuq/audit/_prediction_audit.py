@@ -200,7 +200,7 @@ class PredictionAudit(BaseEstimator):
     classes_: NDArray[Any]
     result_: calibration.AuditResult
     settings_: dict[str, Any]
-    _predictions: TopLabelPredictions  # missing if the audit was made from sums
+    _predictions: TopLabelPredictions  # not set if the audit was made from sums
 
     passed_: bool = _result_attribute("passed")
     within_tolerance_: bool = _result_attribute("within_tolerance")
@@ -258,7 +258,7 @@ class PredictionAudit(BaseEstimator):
         return not self.passed_ or not self._misses(self.settings_["tolerance"] + FAR)
 
     def _misses(self, gap: float, times: float = 1.0) -> bool:
-        """Whether `times` as many samples would miss this gap with a probability above 0.2."""
+        """Whether `times` as many samples miss this gap of all bins with probability above 0.2."""
         count, mean = np.rint(times * self.sums_.effective_count), self.sums_.mean_confidence
         most: dict[Direction, float] = {"underconfident": 1 - self.confidence_}
         most["overconfident"] = self.confidence_
@@ -380,8 +380,8 @@ class PredictionAudit(BaseEstimator):
         audit = cls._without_model(dict(**params, n_bins=len(sums.count)))
         if audit._searches():
             raise ValueError(
-                "`search_regions` needs all samples at once, but parts keep only sums; use `fit` "
-                "or `from_predictions`, or audit parts with search_regions=False."
+                "`search_regions` needs all samples, but only their sums were passed; use `fit` "
+                "or `from_predictions`, or set search_regions=False."
             )
         audit._audit_parts(Parts(sums, dict(group_sums or {})))
         if classes is not None:

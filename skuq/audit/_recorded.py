@@ -431,7 +431,7 @@ def audit_files(
     auditor.classes_ = np.asarray(classes)
     if clusters is not None:
         n_clusters = clusters.nunique() + int(clusters.isna().sum())
-        notes.append(f"The rows of each of {n_clusters} values of {cluster} count as one.")
+        notes.append(f"The rows of each of {n_clusters} values of {cluster} count as one row.")
     return AuditedFiles(auditor, note_on_columns(proba, classes), notes)
 
 

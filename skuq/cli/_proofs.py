@@ -30,7 +30,7 @@ FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 # --- options and arguments -------------------------------------------------------------------
 
 
-class _ConfidenceLevel(click.ParamType):  # type: ignore[type-arg]  # click < 8.4 has no argument
+class _ConfidenceLevel(click.ParamType):  # type: ignore[type-arg]  # not generic in click < 8.4
     """A probability, or 'none'."""
 
     name = "float range"

@@ -278,7 +278,7 @@ def make_node_classes(
     source = rng.randint(n_nodes, size=round(n_nodes * mean_degree / 2))
     target = rng.randint(n_nodes, size=len(source))
     within = rng.uniform(size=len(source)) < homophily
-    # A random node of the same class, from a list of nodes that is sorted by class.
+    # Draw a random node of the same class from a list of nodes that is sorted by class.
     by_class, count = np.argsort(labels, kind="stable"), np.bincount(labels)
     own = labels[source[within]]
     place = (rng.uniform(size=len(own)) * count[own]).astype(np.int64)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # Reports state the sample size that finds a gap of twice the tolerance, or of this size if it is 0.
 SMALLEST_AIM = 0.05
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
-SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of a `BinAudit`
+SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # in a `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
 REGION_SHARES, REGION_CONFIDENCE = (0.02, 0.05, 0.1, 0.2), 0.6
 MOST_LINES, MOST_PICTURES = 6, 3  # maximum number of groups in one plot, and of plots of one group
@@ -38,7 +38,7 @@ PICTURES = ("diagram", "group_diagrams", "density", "group_density")
 WAYS = {"too low": "detectable_underconfidence", "too high": "detectable_overconfidence"}
 
 Figures = Mapping[str, Any]  # result of `audit_data`
-Row = Mapping[str, Any]  # one of its bins
+Row = Mapping[str, Any]  # a bin in `Figures`
 
 
 class AuditReport(Report):
@@ -140,7 +140,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
 
 def _rows(sums: BinSums, bins: BinAudit) -> list[dict[str, Any]]:
     columns: dict[str, Any] = bins._asdict()
-    for name in ("threshold", "threshold_overconfident", *SHIFTS):  # not one value per bin
+    for name in ("threshold", "threshold_overconfident", *SHIFTS):  # common to all bins
         columns.pop(name)
     columns["correct"], columns["confidence_sum"] = sums.correct, sums.confidence
     rows = zip(*columns.values(), strict=True)

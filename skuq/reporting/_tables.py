@@ -49,7 +49,7 @@ def table_report(
         )
     parts = rows["review"].str.split(SEPARATOR).explode()
     reviews = {mark: parts[parts.str.startswith(mark)].index.nunique() for mark in REVIEWS}
-    reviewed = scored[scored["review"] != ""]  # those that are only undecided come last
+    reviewed = scored[scored["review"] != ""]  # rows that are only undecided come last
     undecided = reviewed["review"] == "undecided"
     keys = -reviewed["epistemic"], reviewed["conformal_p_value"], undecided
     reviewed = reviewed.iloc[np.lexsort(keys)]
@@ -185,7 +185,7 @@ def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
 
 
 def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:
-    known = ~np.isnan(model.measured_intervals(coverage).lower)  # with `time`, half of the rows
+    known = ~np.isnan(model.measured_intervals(coverage).lower)  # with `time`, the later half
     if not known.any():
         return {}
     lower, upper = (ends[known] for ends in model.measured_intervals(coverage))

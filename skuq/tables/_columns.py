@@ -44,8 +44,8 @@ BOOLEANS = {"True": True, "False": False}
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEAN_TEXTS |= {"1": "True", "0": "False"}
 INTEGER, DATE = "integer", "date"
-# A number may mark missing values if at least this share and this number of the cells contain it,
-# and if the other cells have at least this many distinct values.
+# A number may mark missing values if at least FEWEST_MARKED cells, and a share of at least MARKED,
+# contain it, and if there are at least FEWEST_OTHERS other distinct values.
 MARKED, FEWEST_MARKED, FEWEST_OTHERS = 0.01, 3, 5
 
 stored("tables.number-format")(NumberFormat)
@@ -118,7 +118,7 @@ def place(table: pd.DataFrame, position: int) -> str:
 
 
 def decimal_mark(table: pd.DataFrame) -> str | None:
-    """Decimal mark for ambiguous numbers in text, inferred from other columns of the table."""
+    """Infer the decimal mark of ambiguous numbers in text from other columns of the table."""
     mark: str | None = table.attrs.get("decimal")  # set by `open_table`
     if mark is not None:
         return mark or table.attrs.get("assumed", "")
@@ -157,7 +157,7 @@ FORMS = {ISO_FORM: (ISO,)} | {
     for day, formats in DAYS.items()
     for time, clock in TIMES.items()
 }
-# Dates with two-digit years, times of day, and durations.
+# Dates with two-digit years, times of day, and durations, which are not converted.
 UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d(,? \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
 ORDERS = {"%d": " with the day first", "%m": " with the month first"}
 
@@ -407,7 +407,7 @@ class CleanColumns(BaseEstimator):
         cells: list[Cells] = []
         rows = X[[*self.feature_names_in_]]
         if set(rows.dtypes) == {np.dtype(float)} and {*rows} <= {*self.numbers_}:
-            values = rows.to_numpy()  # together, which is faster for a few rows
+            values = rows.to_numpy()  # convert all columns together: faster for a few rows
             if not (np.abs(values) > TOO_LARGE).any():
                 return Cleaned(pd.DataFrame(values, columns=rows.columns), cells)
         for name in self.feature_names_in_:
@@ -470,7 +470,7 @@ def _plain(column: pd.Series) -> pd.Series:
     """Convert a categorical column to its values; refuse lists and other containers in cells."""
     if isinstance(column.dtype, pd.CategoricalDtype):
         kind = column.cat.categories.dtype
-        # numpy's integers cannot represent missing values.
+        # Use object instead of numpy's integers, which cannot represent missing values.
         return column.astype(object if types.is_integer_dtype(kind) else kind)
     if types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) == "mixed":
         for value in column:
@@ -583,7 +583,7 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
 
 
 def _unread_note(values: pd.Series) -> str:
-    """Warning that most texts of a column look like numbers, dates or times; "" if not."""
+    """Warn that most texts of a column look like numbers, dates or times; return "" if not."""
     texts, looks = written_numbers.texts_of(values)[0], set()
     for text in texts:
         each = written_numbers.parts_of(text)

@@ -41,7 +41,7 @@ MAX_HELD_OUT = 2000  # rows held out for calibration, or a fifth of the table if
 FEWEST_DIFFERENT, OFTEN, RARELY = 0.25, 3, 0.01
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
 # A model is suspicious if its loss is at most SURE times that of guessing. A column then leaks a
-# quantity if it alone has at most the model's error, or NEARLY_NO_ERROR times that of guessing.
+# quantity if a model of it alone has at most the same error, or NEARLY_NO_ERROR that of guessing.
 SURE, NEARLY_NO_ERROR = 0.05, 0.01
 MAX_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 MOST_GROUPS, N_TENTHS = 20, 10
@@ -76,7 +76,7 @@ class Marks(NamedTuple):
         return np.searchsorted(np.sort(self.time), self.time) * N_TENTHS // len(self.time)
 
     def of_results(self) -> dict[str, Any]:
-        """Columns of the held-out results, for calibration and measurement."""
+        """Return columns to add to the held-out results: group, rank by time, and weight."""
         time = None if self.time is None else np.searchsorted(np.sort(self.time), self.time)
         found: dict[str, Any] = {"group": self.groups, "time": time, "counts": None}
         if self.groups is not None or self.weight is not None:
@@ -265,7 +265,7 @@ def _hashes(frame: pd.DataFrame | pd.Series) -> Hashes:
 
 
 def _coincidence(frame: pd.DataFrame, rows: Hashes) -> float:
-    """Probability that two distinct rows would be equal if the columns were independent."""
+    """Estimate the probability that distinct rows would be equal if columns were independent."""
     different = frame[~pd.Series(rows).duplicated().to_numpy()]
     n_pairs, probability = max(1, len(different) * (len(different) - 1)), 1.0
     for name in different.columns:
@@ -525,7 +525,7 @@ class HeldOutMixin:
         return conformal_limit(scores, coverage, self._calibration_counts())
 
     def _calibration_counts(self, rows: Any = slice(None)) -> FloatArray:
-        """Counts for limits; with time, recent rows count more (Barber et al., 2023)."""
+        """Weigh rows for conformal limits; with time, recent rows more (Barber et al., 2023)."""
         counts, held = self._counts[rows], self.held_out_.iloc[rows]
         if "time" not in held:
             return counts
@@ -535,7 +535,7 @@ class HeldOutMixin:
         return counts * (of_unit.sum() / (of_unit**2).sum())
 
     def _conformal_scores(self, coverage: float) -> FloatArray:
-        """One minus the probability of the true class, or the interval score; (n_held_out,)."""
+        """Compute one minus the true class's probability, or the interval score; (n_held_out,)."""
         label = self.held_out_["label"].to_numpy()
         if self.quantities_ is not None:
             return interval_scores(

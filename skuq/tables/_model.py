@@ -255,8 +255,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             train, told = _target.without_lone_rows(train, target)
             warned += told
         y = _target.target_values(train[target], regression, TRAINING)
-        # Clean rows.
-        given = not (known or hasattr(self.estimator, "predict_uncertainty"))  # uses raw columns
+        # Clean rows. A given estimator uses raw columns.
+        given = not (known or hasattr(self.estimator, "predict_uncertainty"))
         wanted = _training.trained_columns(self.estimator, features)
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
         if not len(columns.feature_names_in_):
@@ -597,8 +597,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         )
 
     def _disagreement(self, inputs: Any) -> FloatArray:
-        """Uncertainty that `reasons` explain: the spread of regressors, or the epistemic part."""
-        # The epistemic part increases with the spread, but would need a quadrature for each row.
+        """Compute what `reasons` explain: the spread of regressors, or the epistemic part."""
+        # The spread replaces the epistemic part of regressors, which needs a quadrature per row.
         if hasattr(self.estimator_, "predict_model_std"):
             return self.estimator_.predict_model_std(inputs)
         return predict_uncertainty(self.estimator_, inputs).part_or_total("epistemic")
@@ -637,7 +637,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
 
 
 def _scores(unsupported: BoolArray, disagreement: FloatArray) -> dict[str, FloatArray]:
-    """Scores of each row by name, larger for more unusual rows; (n_rows,) each."""
+    """Return scores of each row by name, larger for more unusual rows; (n_rows,) each."""
     return {"support": unsupported.sum(axis=1).astype(np.float64), "epistemic": disagreement}
 
 

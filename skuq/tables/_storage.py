@@ -156,7 +156,7 @@ def _skops() -> Any:
 class _NotImported(MetaPathFinder):
     """Context manager that makes the import of certain packages fail in this thread.
 
-    skops would otherwise import scikit-learn's adapters of these packages, which takes seconds.
+    skops would otherwise import modules of scikit-learn that need these packages; it takes seconds.
     """
 
     def __init__(self, *packages: str) -> None:

@@ -105,7 +105,7 @@ def quantity_notes(y: FloatArray, target: str) -> tuple[list[str], list[str]]:
 
 
 def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFormat | None:
-    """Number format of a quantity stored as text; None if the target is numeric or a class."""
+    """Detect the number format of a quantity stored as text; None if it is numeric or a class."""
     if task == "classification" or is_number(column):
         return None
     format = number_format(column, decimal)
@@ -266,7 +266,7 @@ class TargetScale:
         return cls(1.0, low, high, bool((y == np.round(y)).all()), smallest, largest)
 
     def others(self, y: FloatArray) -> list[TargetScale]:
-        """Candidate scales for a skewed, non-negative target; else an empty list."""
+        """Return candidate scales for a skewed, non-negative target, and [] for other targets."""
         if self.smallest < 0 or skew(y) < SKEWED:
             return []
         powers = [0.5] if self.smallest == 0 else [0.5, 0.0]
@@ -322,7 +322,7 @@ class Forecast(NamedTuple):
 @stored("tables.quantities")
 @dataclass(frozen=True, eq=False)
 class Quantities:
-    """Distributions of the target from the outputs of a regressor that was fitted on `scale`."""
+    """Converter of outputs of a regressor, fitted on `scale`, to distributions of the target."""
 
     scale: TargetScale
     noise: RowNoise | None = None  # from held-out rows; None if the regressor predicts quantiles

@@ -34,14 +34,14 @@ from skuq.tables._target import SMALLEST_GAIN, TargetScale, is_regression
 
 N_FOLDS = 3
 MAX_COMPARED = 3000  # maximum number of rows on which learners are compared
-MAX_CATEGORIES = 50  # indicators of a text column; the rarest categories share one indicator
-MANY_LEVELS = 20  # a text column with more values is encoded by means of the target
-# If fewer values of a numeric column are present, every leaf of boosted trees contains rows in
-# which the value is missing.
+MAX_CATEGORIES = 50  # maximum number of indicators of a text column; rare categories share one
+MANY_LEVELS = 20  # in a text column with more values, the mean target of a value encodes it
+# Numeric columns with fewer values are imputed for trees: every leaf of boosted trees would contain
+# rows in which the value is missing.
 FEW_NUMBERS = 20
 ENOUGH_TO_STOP = 500  # minimum number of rows for early stopping of boosting
 LEAF = 3
-KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of inputs without new categories
+KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # pools of these have no new categories
 COVERAGE = 0.9  # nominal coverage of the intervals used to compare scales of a target
 FROZEN = " Inside a FrozenEstimator it stays fitted when it is cloned, as in cross-validation."
 GIVEN = "the given "  # prefix of the name of a given estimator
@@ -198,7 +198,7 @@ def encoded(
         for name in names:
             column = np.array(filled_texts(X[name]), dtype=object)
             known = sorted({*column})
-            # A text that is longer than all others is an unseen category.
+            # The last row represents unseen categories by a text longer than all others.
             rows = np.array([*known, max(known, key=len) + "?"], dtype=object)[:, None]
             inputs.append(transformer.fit_transform(column[:, None], y))
             encoder.categories[name] = known
@@ -212,7 +212,7 @@ class Comparison:
     """Cross-validation losses: log loss in nats, or mean squared error divided by the variance."""
 
     losses: dict[str, float] = field(default_factory=dict)  # of each learner
-    guessing: float = float("nan")  # log loss of predicting the class frequencies; or 1
+    guessing: float = float("nan")  # log loss of the class frequencies, or 1 for regression
     n_rows: int = 0
     n_folds: int = 0
 
@@ -428,7 +428,7 @@ def trained(
         raise TableError(f"{name} does not accept `sample_weight`; choose another model.")
     if isinstance(estimator, QUAMClassifier | QUAMRegressor):
         search = estimator.search
-        # QUAM would generate a candidate pool from encoded instead of raw rows.
+        # Generate the candidate pool from raw rows; QUAM itself would do so from encoded rows.
         if search in (None, "pool", "refit") or getattr(search, "pool", None) == "auto":
             options["X_pool"] = (
                 _pool_of_stored(given, known, seed)

@@ -122,7 +122,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
         optimizer.step()
 
     def _loss_gradient(self, outputs: Tensor, batch: Any) -> Tensor:
-        """Gradient of the mean loss (Eq. 1) with respect to the outputs of all networks."""
+        """Compute the gradient of the mean loss (Eq. 1) with respect to all networks' outputs."""
         quantiles = outputs.view(*outputs.shape[:2], -1, self.n_quantiles)
         taken = torch.arange(len(outputs[0]), device=outputs.device), batch.actions[:, 0].long()
         given = quantiles[:, *taken], self._targets(batch), self.quantile_net.levels
@@ -187,7 +187,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
     if "aleatoric" in settings:
         check_estimate(settings["aleatoric"])
     for name in {"epistemic_factor", "aleatoric_factor", "noise_scale"} & set(settings):
-        if not 0 <= settings[name] < np.inf:  # true for NaN, too
+        if not 0 <= settings[name] < np.inf:  # also raise for NaN
             raise ValueError(f"{name} must be non-negative and finite, got {settings[name]}.")
     if refused := EPSILON & set(settings):
         raise TypeError(

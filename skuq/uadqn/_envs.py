@@ -168,7 +168,7 @@ def ensure_registered(env: Any) -> None:
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Wrapper that resets episodes with given seeds, one after the other."""
 
-    # In later rounds, the seed is derived from the i-th seed and the number of the round.
+    # After a round through all seeds, new seeds are derived from the seed and the round's number.
     # Otherwise, random events would repeat, and the agent would learn that they are certain.
 
     def __init__(self, env: Env, seeds: Sequence[int]):

@@ -297,7 +297,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         return levels
 
     def _all_quantiles(self, X: Any) -> FloatArray:
-        """Quantiles (n_members, n_samples, n_actions, n_quantiles), value network first."""
+        """Predict quantiles (n_members, n_samples, n_actions, n_quantiles), value network first."""
         check_is_fitted(self)  # raises before `algorithm_` is read
         quantiles: FloatArray = self._in_batches(self.algorithm_.predict_quantiles, X, axis=1)
         return quantiles.astype(np.float64)

@@ -40,7 +40,7 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
 
     @staticmethod
     def _wrap_env(env: Any, verbose: int = 0, monitor_wrapper: bool = True) -> VecEnv:
-        # Checked first, because the wrapper of stable-baselines3 fails for spaces without a shape.
+        # Check spaces first: the wrapper of stable-baselines3 fails for spaces without a shape.
         check_spaces(env.observation_space, env.action_space)
         return OffPolicyAlgorithm._wrap_env(env, verbose, monitor_wrapper)
 

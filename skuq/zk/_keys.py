@@ -43,7 +43,7 @@ def make_keys(
     model.write_bytes(build(circuit, shape, constants))
     rows = backend.describe(model, settings, circuit, shape)["num_rows"]
     if rows > MAX_BLOCKS * (2**shape.log_rows - backend.BLINDING_ROWS):
-        raise VerificationError(f"The circuit {circuit!r} has {rows} rows, more than committed.")
+        raise VerificationError(f"The circuit {circuit!r} needs more rows than committed.")
     numbers = [int(value) for part in constants for value in part.ravel()]
     backend.compile_circuit(model, settings, compiled, numbers)
     key, proving = folder / f"{circuit}.vk", folder / f"{circuit}.pk"
@@ -118,7 +118,7 @@ class ProofChecker:
         present = set((bundle / files.CHUNKS).glob("*"))
         if present != set(paths):
             raise VerificationError(
-                f"The audit has {len(present)} proofs of chunks, but {len(paths)} are needed."
+                f"The audit has {len(present)} proofs of chunks where {len(paths)} are needed."
             )
         found = []
         for k, (path, value) in enumerate(zip(paths, values, strict=True)):
