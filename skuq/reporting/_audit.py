@@ -160,7 +160,7 @@ def _summary(sums: BinSums, bins: BinAudit) -> dict[str, Any]:
 
 
 def _regions(auditor: CalibrationAuditor) -> dict[str, Any] | None:
-    """Describe the regions found and gaps detectable by region size; None without a search."""
+    """Describe the regions found, and the gaps detectable in regions; None without a search."""
     search = auditor.result_.regions
     if search is None:
         return None

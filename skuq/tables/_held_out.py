@@ -65,7 +65,7 @@ class Marks(NamedTuple):
     weight: FloatArray | None = None
 
     def at(self, rows: Any) -> Marks:
-        """Marks at these positions, or where a mask is True."""
+        """Return the marks of the rows at these positions, or where a mask is True."""
         return Marks(*(None if each is None else each[rows] for each in self))
 
     @property
@@ -309,7 +309,7 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
 def leaking_columns(
     parts: Parts, losses: tuple[float, float], right: Any, numbers: Sequence[str]
 ) -> list[str]:
-    """Return columns that alone predict the target; [] unless the model's loss is suspicious."""
+    """Return columns that alone predict the target, if the model's loss is suspiciously low."""
     loss, guessing = losses
     if len(parts.y_held) < FEWEST_TO_SUSPECT or loss > SURE * guessing:
         return []

@@ -322,7 +322,7 @@ class Forecast(NamedTuple):
 @stored("tables.quantities")
 @dataclass(frozen=True, eq=False)
 class Quantities:
-    """Converter of outputs of a regressor, fitted on `scale`, to distributions of the target."""
+    """Converts outputs of a regressor, fitted on `scale`, to distributions of the target."""
 
     scale: TargetScale
     noise: RowNoise | None = None  # from held-out rows; None if the regressor predicts quantiles

@@ -166,7 +166,7 @@ def ensure_registered(env: Any) -> None:
 
 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that resets episodes with given seeds, one after the other."""
+    """Wrapper that starts each episode with the next of the given seeds."""
 
     # After a round through all seeds, new seeds are derived from the seed and the round's number.
     # Otherwise, random events would repeat, and the agent would learn that they are certain.

@@ -33,8 +33,8 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
     """Compute the quantile regression loss, summed over quantiles and averaged over targets.
 
     The loss is ``sum_i mean_j rho_{tau_i}(z_j - q_i)`` with ``rho_tau(u) = u (tau - 1[u < 0])``
-    (Eq. 1). Shapes: `quantiles` (n_members, n_samples, n_quantiles), `targets` (n_samples,
-    n_targets), shared by all networks and without gradient, result (n_members, n_samples).
+    (Eq. 1). All networks share the `targets` (n_samples, n_targets), which get no gradient.
+    `quantiles` have shape (n_members, n_samples, n_quantiles), the result (n_members, n_samples).
     """
     fixed, targets = quantiles.detach(), targets.detach()
     u = targets[..., None] - fixed[:, :, None]

@@ -235,7 +235,7 @@ class PrivateCopy:
                 raise VerificationError(f"The file {name} was changed: the manifest differs.")
 
     def _copied(self, source: Path) -> dict[str, dict[str, Any] | None]:
-        """Copy all files; return the manifest's entry of each, and None for each folder."""
+        """Copy all files; map each name to its entry in the manifest, or to None for a folder."""
         present: dict[str, dict[str, Any] | None] = {}
         room = MAX_FOLDER
         for path in map(Path, _entries(source)):

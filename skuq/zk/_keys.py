@@ -170,7 +170,7 @@ class ProofChecker:
 def read_proof(path: Path, part: str) -> tuple[list[int], str]:
     record = files.read_form(path, PROOF)
     if record["part"] != part:
-        raise VerificationError(f"{path.name} is a proof of {record['part']!r}, not of {part!r}.")
+        raise VerificationError(f"{path.name} is not a proof of the part {part!r}.")
     outputs = [int(text) for text in record["outputs"]]
     if any(abs(number) >= 1 << OUTPUT_BITS for number in outputs):
         raise VerificationError(f"The numbers 'outputs' in {path.name} are out of range.")
