@@ -50,7 +50,7 @@ class CsvFormat(NamedTuple):
 
     sep: str | None = None
     decimal: str | None = None  # "." or ","
-    encoding: str | None = None  # by its name in Python
+    encoding: str | None = None  # Python's name of the encoding
     skip: int | None = None  # number of lines above the header
 
 
@@ -60,7 +60,7 @@ class Sniffed(NamedTuple):
     format: CsvFormat  # with every attribute set
     mark: str  # decimal mark; empty if it was neither passed nor detected
     header: list[str]
-    note: str  # about an unusual format, or empty
+    note: str  # sentence on an unusual format, or empty
     codes: list[int]  # positions of the columns with values such as 007, which may be codes
     n_skipped: int  # number of lines above the header
 

@@ -24,7 +24,7 @@ from skuq._table_files._write import COMPRESSED, MARKED, PARQUET, plain_text, re
 from skuq.imports import import_optional
 from skuq.written_numbers import MISSING_WORDS
 
-LONGEST_LINE = 2**26  # bytes
+LONGEST_LINE = 2**26  # maximum number of bytes of a line
 CHUNK_CELLS = 2**21  # values per chunk: 16 MiB as float64
 UNNAMED = "Unnamed: "  # prefix of the names of unnamed columns, as in pandas
 UNKNOWN = CsvFormat()

@@ -386,7 +386,7 @@ def audit_files(
         classes = [*map(str.strip, classes)]  # cells are stripped, too
     check_columns(label, proba)
     if not len(proba):
-        order_of_columns(proba, [], classes)  # raises an error
+        order_of_columns(proba, [], classes)  # raises an error, because there are no columns
     marks = [name for name in (weight, cluster) if name is not None]
     for table in tables:
         table.require([label, *proba, *groups, *features, *marks])

@@ -24,7 +24,7 @@ _HELD_OUT = 300  # number of inputs excluded from training, with which detectors
 class DigitsDemoResult(NamedTuple):
     data: DigitsWithOOD
     classifier: QUAMClassifier
-    detector: OODDetector  # around the classifier
+    detector: OODDetector  # uses the uncertainty of the classifier
     uncertainty: dict[str, Uncertainty]  # of "test" digits and each kind of OOD input, in nats
     detection: pd.DataFrame  # AUROC of each kind of OOD input against test digits
     accuracy: float  # on the test digits

@@ -30,7 +30,7 @@ from skuq.labels import as_text
 from skuq.validation import as_pandas
 from skuq.written_numbers import FEW, OTHER, RANGE, WORDS, NumberFormat, number_format, read_column
 
-TOO_LARGE = 1e38  # trees compute in single precision
+TOO_LARGE = 1e38  # limit of numbers, because trees compute in single precision
 # Reasons for dropping a column.
 EMPTY = "Columns without values were dropped"
 NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
@@ -236,7 +236,7 @@ def parsed_dates(column: pd.Series, format: str) -> pd.Series:
     texts = column
     if not types.is_datetime64_any_dtype(column):
         if types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) != "string":
-            format = ISO  # Python's date objects
+            format = ISO  # for Python's date objects
         texts = column.astype("str").str.strip()
         # pandas needs month names of three letters, AM or PM after a space, and no comma.
         if "%b" in format:
@@ -255,8 +255,8 @@ class Cells(NamedTuple):
     """Cells of one column whose values do not have the column's type."""
 
     column: str
-    rows: IntArray  # positions
-    texts: list[str]  # contents
+    rows: IntArray  # positions of the cells
+    texts: list[str]  # contents of the cells
     held: str  # description of the contents, such as "a range" or "not a number"
     read: bool  # whether they are replaced by a value, such as the midpoint of a range
 
@@ -322,7 +322,7 @@ class CleanColumns(BaseEstimator):
         self.booleans_: list[str] = []  # boolean columns, which are text in the result
         self.none_columns_: list[str] = []  # object columns that mark missing values by None
         self.kinds_: dict[str, str] = {}  # columns of integers, Python dates, or a datetime type
-        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # values, and whether ordered
+        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # values; whether they are ordered
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
         left_out: dict[str, list[str]] = {}

@@ -45,7 +45,7 @@ FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leaka
 SURE, NEARLY_NO_ERROR = 0.05, 0.01
 MAX_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 MOST_GROUPS, N_TENTHS = 20, 10
-FEWEST_OF_CLASS, ENOUGH_HELD = 3, 20  # held-out rows
+FEWEST_OF_CLASS, ENOUGH_HELD = 3, 20  # minimum numbers of held-out rows: of a class, and in total
 PREDICTION, TARGET = "prediction", "(target)"
 SMALLEST = "The smallest possible p-value is {:.2g}."
 # A whole number. It may end in ".0", because pandas stores integers as floats if some are missing.
@@ -364,9 +364,9 @@ class HeldOutMixin:
     """Mixin for `TableModel`: quality on held-out rows, and conformal limits from these rows."""
 
     task_: str
-    classes_: Any  # None for regression, as held_out_proba_
+    classes_: Any  # None for regression, and so is held_out_proba_
     held_out_proba_: Any
-    quantities_: Any  # None for classification, as _held_out_quantiles
+    quantities_: Any  # None for classification, and so is _held_out_quantiles
     _held_out_quantiles: Any
     _held_out_groups: pd.DataFrame
     held_out_: pd.DataFrame

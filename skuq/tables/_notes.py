@@ -68,7 +68,7 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
             if other != name
             and len(pairs) * np.log(agree[other]) < np.log(COINCIDENCE)
             and (c[first] == c[second]).all()
-            and (X[other].to_numpy()[first] != X[name].to_numpy()[first]).any()  # not its copy
+            and (X[other].to_numpy()[first] != X[name].to_numpy()[first]).any()  # not a copy
         ]
     name = max(found, key=lambda n: (len(found[n]), codes[n].max()), default="")
     if not found.get(name):

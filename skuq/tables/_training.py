@@ -35,7 +35,7 @@ from skuq.tables._target import SMALLEST_GAIN, TargetScale, is_regression
 N_FOLDS = 3
 MAX_COMPARED = 3000  # maximum number of rows on which learners are compared
 MAX_CATEGORIES = 50  # maximum number of indicators of a text column; rare categories share one
-MANY_LEVELS = 20  # in a text column with more values, the mean target of a value encodes it
+MANY_LEVELS = 20  # a text column with more values is encoded by the mean target of each value
 # Numeric columns with fewer values are imputed for trees: every leaf of boosted trees would contain
 # rows in which the value is missing.
 FEW_NUMBERS = 20
@@ -61,7 +61,7 @@ class Learner(BaseEstimator):
     numbers: Sequence[str] = ()
     regression: bool = False
     seed: int = 0
-    # Whether there are no groups; early stopping and target encoding, on random rows, need this.
+    # Whether there are no groups, as early stopping and target encoding on random rows require.
     independent: bool = True
 
     def encoded(self, X: pd.DataFrame, y: NDArray[Any]) -> tuple[Encoder, FloatArray]:
@@ -236,7 +236,7 @@ class Folds:
         """Sample rows for a learner; `folds` is empty if there are too few rows."""
         rows = np.sort(np.random.default_rng(learner.seed).permutation(len(y))[:MAX_COMPARED])
         n_folds = N_FOLDS
-        if not learner.regression:  # without classes that have a single row in the sample
+        if not learner.regression:  # drop classes that have a single row in the sample
             _, codes, counts = np.unique(y[rows], return_inverse=True, return_counts=True)
             if groups is not None:
                 counts = np.asarray(pd.Series(groups[rows]).groupby(codes).nunique())
@@ -261,7 +261,7 @@ class Folds:
             predicted = fitted.predict(self.X.iloc[test])
             if regression:
                 found[test] = predicted
-            else:  # with groups, a fold may lack a class
+            else:  # with groups, the training rows of a fold may lack a class
                 found[np.ix_(test, codes_of(fitted.classes_, classes, "classes"))] = predicted
         return found
 

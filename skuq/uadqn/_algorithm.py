@@ -337,7 +337,7 @@ class UADQNAlgorithm(QuantileDQN):
 
     def _pull(self) -> float:
         # The prior adds the loss noise**2 / (prior**2 * n) * |theta - theta_0|**2, where `prior` is
-        # the standard deviation of initial weights. Divide its gradient by theta - theta_0.
+        # the standard deviation of initial weights. Its gradient is a factor of theta - theta_0.
         n_kept = self.replay_buffer.size() * self.n_envs
         return 2 * self.noise_scale**2 / (self.quantile_net.scale_of_anchors**2 * n_kept)
 

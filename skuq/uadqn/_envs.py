@@ -287,7 +287,7 @@ def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # This check runs in every step; `vdot` creates no temporary array. NaN is not `<=`.
+        # This check runs in every step; `vdot` creates no temporary array. NaN is not <= a bound.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= LARGEST**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= LARGEST))

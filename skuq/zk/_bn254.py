@@ -233,7 +233,7 @@ def _miller(point: G1, twisted: G2) -> Fp12:
 
     for bit in bin(ATE_LOOP)[3:]:
         slope = _slope(running, running)
-        assert slope is not None  # because the order is prime and larger than `ATE_LOOP`
+        assert slope is not None  # not vertical: the order is prime and exceeds `ATE_LOOP`
         value = _mul12(_mul12(value, value), line(running, slope))
         running = _chord(running, running, slope)
         if bit == "1":

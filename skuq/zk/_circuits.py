@@ -252,7 +252,7 @@ class Graph:
         self._constants: list[Any] = []
         self._inputs: list[Any] = []
         self._output: Any = None
-        self.shape, self.n = shape, n  # n: rows of data
+        self.shape, self.n = shape, n  # n: number of data rows
         self.inputs: dict[str, tuple[int, ...]] = {}  # shapes of the public inputs, in their order
         self.one = self.public("one", 1, 1)
 

@@ -26,12 +26,12 @@ from skuq.zk._public_commitment import Commitment, Encoding, load_commitment
 from skuq.zk._reference_string import check_string, commitment_point
 
 SALT_BITS = 24  # integers of this size are exact in single precision
-REVEALED_BITS = 254  # each proof reveals one evaluation of a polynomial
+REVEALED_BITS = 254  # bits that a proof reveals: one evaluation of a polynomial
 # Blocks of columns are added until a proof of an audit covers this number of data rows. This saves
 # time, because the blocks of a proof share its tables, its quotient and its opening.
 MANY_ROWS = 16
 AUDIT_COLUMNS = fixed.MAX_COLUMNS  # with this number, audits prove the most data rows per second
-SINGLE = 2  # rows in the circuit of an attestation; the layout of one row would need more room
+SINGLE = 2  # rows in the circuit of an attestation; a layout for one row would need more cells
 
 
 def commit(
@@ -296,7 +296,7 @@ def _with_few_columns(shape: Architecture) -> Architecture:
 def _circuit_rows(folder: Path, circuit: str, shape: Architecture, n: int) -> int:
     shape = shape._replace(rows_per_proof={circuit: n})
     model = folder / "size.onnx"
-    rng = np.random.default_rng(0)  # the proof system would merge equal constants
+    rng = np.random.default_rng(0)  # random, because the proof system would merge equal constants
     constants = [rng.integers(-99, 100, size=size) for size in shape.shapes]
     model.write_bytes(build(circuit, shape, constants))
     return int(backend.describe(model, folder / "size.settings", circuit, shape)["num_rows"])

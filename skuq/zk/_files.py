@@ -38,11 +38,11 @@ BUNDLES = {
     "verdict": {STATEMENT, CHUNKS, VERDICT, VERDICTS},
     "predictions": {STATEMENT, CHUNKS, REPORTED},
 }
-MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # bytes of a file, and of a file in `LARGE`
+MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # maximum bytes of a file, and of a file in `LARGE`
 LARGE = (REFERENCE_STRING, REPORTED)
 MAX_CHUNKS = 8000  # per audit; the manifest would be too large with more entries
-MAX_FILES, MAX_FOLDER = 2 * MAX_CHUNKS, 1 << 30  # entries and bytes of a folder
-MAX_MESSAGE = 500  # characters of an error message, which may quote another party's text
+MAX_FILES, MAX_FOLDER = 2 * MAX_CHUNKS, 1 << 30  # maximum entries and bytes of a folder
+MAX_MESSAGE = 500  # maximum characters of an error message, which may quote another party's text
 
 
 def chunk_file(k: int) -> str:

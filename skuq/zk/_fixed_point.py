@@ -21,7 +21,7 @@ CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
 MAX_COLUMNS = 3  # per block
 # Maximum number of blocks. When all rows of a block are used, the layout continues in the next.
 MAX_BLOCKS = 4
-LOG_ROWS = range(13, 19)  # logarithms of the sizes of circuits
+LOG_ROWS = range(13, 19)  # possible base-2 logarithms of the number of rows of the circuits
 MAX_BINS = 1000  # otherwise, a provider could make a verifier build a very large circuit
 CONTEXT_BITS = 248  # number of bits used from the SHA-256 that binds a proof to its statement
 PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
