@@ -151,7 +151,7 @@ class Ledger:
         """Raise if the number in an existing file exceeds the number recorded here."""
         if seen > self._counts()[kind]:
             raise RuntimeError(
-                "The ledger has not counted an existing proof, so more proofs could disclose the "
+                "The ledger is older than an existing proof, so more proofs could disclose the "
                 "weights; restore the newest private folder, or commit again."
             )
 
