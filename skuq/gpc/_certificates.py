@@ -1,4 +1,4 @@
-"""Decisions and bounds over regions, and their results: probabilities, means, attacks, effects."""
+"""Bounds, certificates, attacks and feature effects over regions, and the types of results."""
 
 from typing import Any, NamedTuple
 
@@ -19,16 +19,16 @@ from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._posterior import TIE, UNSURE, most_probable
 
 _STEPS = 40  # number of steps of the attack "pgd"
-_DECAY = 0.9  # factor on the step length after each step
-_REGRESSION_TIE = 1e-9  # margins below this, relative to the tolerance, are undecided
-_ROUNDING = 4 * UNIT  # bound on the relative rounding error of one product and one sum
+_DECAY = 0.9  # the step length is multiplied by this factor after each step
+_REGRESSION_TIE = 1e-9  # absolute margins below this, in units of the tolerance, are undecided
+_ROUNDING = 4 * UNIT  # bound on the relative rounding error of a product followed by a sum
 
 
 class Bounds(NamedTuple):
     """Proven bounds on predictions over a region around each of n points.
 
     Predictions are probabilities of k classes or, for a regressor, the mean or standard deviation
-    (in the target's unit; arrays then lack axis k).
+    (in the unit of the target; the arrays then have no axis of length k).
 
     Attributes
     ----------
@@ -40,7 +40,7 @@ class Bounds(NamedTuple):
         Points of the region that attain `min_upper` and `max_lower`, up to the numerical error of
         the prediction: rounding, or 1e-5 for the likelihood "softmax".
     n_regions : ndarray of shape (n,), int64
-        Number of boxes that were bounded.
+        Number of boxes (parts of the region) for which the search computed a bound.
     converged : ndarray of shape (n,), bool
         Whether all gaps between lower and upper bounds of the point are within `tol`. If not,
         `max_time` or `max_regions` was reached; the bounds are valid, but wider.
@@ -67,7 +67,7 @@ class Bounds(NamedTuple):
 
 
 class RegressionBounds(NamedTuple):
-    """Bounds on the predicted mean, and on the standard deviation of ``predict``."""
+    """Bounds on the mean and on the standard deviation that ``predict`` returns."""
 
     mean: Bounds
     std: Bounds
@@ -85,12 +85,12 @@ class Certificate(NamedTuple):
         "safe" (proven), "unsafe" (a counterexample was found) or "undecided".
     margin_lower, margin_upper : ndarray of shape (n,), float64
         Bounds on the smallest margin in the region, refined only until the decision was certain.
-        The margin is the probability of the class minus the probability of the most probable other
-        class; with `delta` or `tolerance`, it is the allowed change minus the actual change.
+        The margin is the probability of the predicted class (or of `y`) minus the largest other
+        probability; with `delta` or `tolerance`, it is the allowed change minus the actual change.
     counterexample : ndarray of shape (n, n_features), float64
         Point of the region with a different prediction if "unsafe", otherwise NaN.
     n_regions : ndarray of shape (n,), int64
-        Number of boxes that were bounded.
+        Number of boxes (parts of the region) for which the search computed a bound.
     """
 
     status: NDArray[np.str_]
@@ -127,8 +127,8 @@ class FeatureEffects(NamedTuple):
     Attributes
     ----------
     local : ndarray of shape (n, n_features), float64
-        Effect at each point, positive if the probability increases with the feature (Blaas et al.,
-        AISTATS 2020, Eq. 23-25); a difference of probabilities between -2 and 2.
+        Effect at each point, in [-2, 2]; positive if the probability increases with the feature
+        (Blaas et al., AISTATS 2020, Eq. 23-25).
     overall : ndarray of shape (n_features,), float64
         Mean of `local` over the points (Eq. 26).
     error : ndarray of shape (n, n_features), float64
@@ -178,7 +178,7 @@ def probability_bounds(
 
 
 def _ranges(found: Minima, least: Any, most: Any, whole: Any) -> Bounds:
-    """Bound q from the minima of q (columns `least`) and of ``whole - q`` (`most`)."""
+    """Bound q by the minima of q (columns `least`) and of ``whole - q`` (columns `most`)."""
     both = np.union1d(least, most)
     return Bounds(
         found.lower[:, least],
@@ -195,14 +195,14 @@ def _ranges(found: Minima, least: Any, most: Any, whole: Any) -> Bounds:
 def safety(
     model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> Certificate:
-    """Decide for each region whether one class is most probable everywhere (Definition 2)."""
+    """Decide for each region whether its label is the predicted class everywhere (Definition 2)."""
     if not model.jointly:
         return _safety_of_many(model, regions, labels, limits)
     units = np.eye(model.n_classes)
     others = np.stack([np.delete(units, label, axis=0) for label in labels])
     objectives = units[labels][:, None] - others
     zero = np.zeros(objectives.shape[:2])
-    # Computed probabilities may count as equal if the exact ones differ by less than 2 * TIE.
+    # If two exact probabilities differ by less than 2 * TIE, the computed ones may count as equal.
     return certificate(model, regions, objectives, zero, zero, 2 * TIE, limits)
 
 
@@ -237,12 +237,12 @@ def _invariance(
     tie: float,
     limits: Limits,
 ) -> Certificate:
-    """Decide for each region whether no objective falls by more than `change` from its center.
+    """Decide for each region if no objective falls more than `change` below its center value.
 
     Each objective in the first half and its counterpart in the second half add up to `total`.
     """
     k = objectives.shape[1]
-    # Proven bounds on the objectives at the points themselves.
+    # `most` and `least` are proven bounds on the objectives at the centers of the regions.
     most = np.stack([model.values(regions.center, objectives[:, i]) for i in range(k)], axis=1)
     least = total - np.roll(most, k // 2, axis=1)
     middle, error = (most + least) / 2, (most - least) / 2
@@ -273,7 +273,7 @@ def _safety_of_many(
 def _predicted_margins(
     model: ProbabilityModel, points: FloatArray, labels: NDArray[np.intp]
 ) -> FloatArray:
-    """Margin of each label; above 0 if and only if the label is the predicted class."""
+    """Return the margin of each label; above 0 if and only if the label is the predicted class."""
     proba, rows = model.probabilities(points), np.arange(len(points))
     others = proba.copy()
     others[rows, labels] = -np.inf
@@ -285,7 +285,7 @@ def _predicted_margins(
 def _bounds_of_many(
     model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], limits: Limits
 ) -> Bounds:
-    """Bound probabilities of more than three classes; lower and upper bounds need not converge."""
+    """Bound probabilities of more than three classes; gaps may remain larger than `limits.tol`."""
     share = limits._replace(max_time=limits.max_time / (2 * len(classes)), progress=None)
     low, least, argmin, n_low = _extremes_of_many(model, regions, classes, "smallest", share)
     high, most, argmax, n_high = _extremes_of_many(model, regions, classes, "largest", share)
@@ -300,7 +300,7 @@ def _bounds_of_many(
 def _extremes_of_many(
     model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], kind: str, limits: Limits
 ) -> list[NDArray[Any]]:
-    """Extremes of class probabilities, (n, k): bounds, attained values, points and box counts."""
+    """Return bounds on extreme probabilities, attained values, points and box counts, (n, k)."""
     columns = []
     for own in classes:
         found = model.minima_of_class(regions, np.full(len(regions), own), kind, limits)
@@ -341,7 +341,7 @@ def certificate(
 
 
 def moment_bounds(model: MomentModel, regions: Region, limits: Limits) -> tuple[Any, ...]:
-    """Fields of `Bounds` for the mean, followed by the fields for the standard deviation."""
+    """Compute the fields of `Bounds` for the mean, followed by those for the standard deviation."""
     n = len(regions)
     objectives = np.concatenate([model.of_mean(np.ones(n)), model.of_deviation(n)], axis=1)
     found = model.minima(regions, objectives, limits.per_point(4))
@@ -411,7 +411,7 @@ def feature_effects(
         lower[n:, feature] = regions.lower[:, feature]
         found = model.minima(Region(center, lower, upper), objectives, share)
         middle, half = (found.lower + found.upper) / 2, (found.upper - found.lower) / 2
-        above, below = np.split(middle[:, 0] - middle[:, 1], 2)  # each is maximum plus minimum
+        above, below = np.split(middle[:, 0] - middle[:, 1], 2)  # maximum plus minimum
         local[:, feature] = above - below
         error[:, feature] = half.sum(axis=1).reshape(2, -1).sum(axis=0)
     if limits.progress is not None:
@@ -424,7 +424,7 @@ class Bisection:
         self._points, self._order, self._precision = points, order, precision
         self._lower, self._upper = np.zeros(len(points)), np.full(len(points), np.inf)
         self._nearest = np.full_like(points, np.nan)
-        self._ceiling = np.full(len(points), float(max_radius))  # largest radius left to prove
+        self._ceiling = np.full(len(points), float(max_radius))  # largest radius to try
         self._undecided = np.zeros(len(points))  # largest undecided radius
         self.trial, self.open = self._ceiling.copy(), np.arange(len(points))
 
@@ -432,7 +432,7 @@ class Bisection:
         """Update the brackets with the certificates at the trial radii."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
-        # Points that are proven safe at a larger radius than one that was undecided.
+        # These points are proven safe at a radius above one that was undecided.
         above = safe[self.trial[safe] > self._ceiling[safe]]
         self._ceiling[above] = self._upper[above]
         examples = found.counterexample[found.status == "unsafe"]

@@ -1,4 +1,4 @@
-"""Base class of `RobustGPC` and `RobustGPRegressor`: fitting, and searches over users' regions."""
+"""Base class of `RobustGPC` and `RobustGPRegressor`: fitting, and searches over regions."""
 
 import time
 from abc import ABC, abstractmethod
@@ -51,7 +51,7 @@ class Around(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Regions around points, as the keyword arguments of an estimator's method describe them."""
+    """Description of regions around points: keyword arguments of an estimator's method."""
 
     radius: Any = None
     region: Any = None
@@ -68,12 +68,12 @@ class Neighbourhood:
         return _ORDERS[self.norm]
 
     def around(self, X: FloatArray, names: NDArray[Any] | None = None) -> Region:
-        """Build the regions around points; `names` (n_features,) are accepted in `features`."""
+        """Build the regions around points; `features` may contain the column names `names`."""
         has_region = self.region is not None
         if (self.radius is not None) == has_region or (has_region and self.norm != "linf"):
             raise ValueError(
-                "Pass exactly one of `radius` (a ball, in the norm `norm`) and `region` (a box, on "
-                "which `norm` has no effect)."
+                "Pass either `radius` (a ball in the norm `norm`) or `region` (a box, on which "
+                "`norm` has no effect; omit `norm`)."
             )
         radii = None
         if has_region:
@@ -93,7 +93,7 @@ class Neighbourhood:
         return Region(center, low, high, torch.tensor(radii, device="cpu"), int(self.order))
 
     def free(self, n_features: int, names: NDArray[Any] | None) -> NDArray[np.intp]:
-        """Indices of the features that vary, from indices, names, a mask, or None for all."""
+        """Return indices of the features that vary: all, or those listed in `self.features`."""
         if self.features is None:
             return np.arange(n_features)
         indices = np.asarray(self.features)
@@ -110,8 +110,8 @@ class Neighbourhood:
         a_list = indices.ndim == 1 and len(indices) and np.issubdtype(indices.dtype, np.integer)
         if not a_list or indices.min() < -n_features or indices.max() >= n_features:
             raise ValueError(
-                f"`features` must be a list of at least one of the {n_features} features by index, "
-                f"from 0 to {n_features - 1}, got {self.features!r}."
+                "`features` must be a list of one or more indices of features, from 0 to "
+                f"{n_features - 1}, got {self.features!r}."
             )
         return np.unique(indices % n_features)
 
@@ -123,9 +123,9 @@ class Neighbourhood:
 
 
 def refuse_shape(around: Mapping[str, Any], *names: str) -> None:
-    """Refuse keyword arguments of other methods."""
+    """Raise if `around` contains keyword arguments that have no effect on a method."""
     if given := [name for name in names if name in around]:
-        raise TypeError(f"No effect on this method: {', '.join(given)}.")
+        raise TypeError(f"Arguments without effect on this method: {', '.join(given)}. Omit them.")
 
 
 def one_per_point(value: Any, n: int, name: str, positive: bool = False) -> FloatArray:
@@ -141,7 +141,7 @@ def one_per_point(value: Any, n: int, name: str, positive: bool = False) -> Floa
 
 
 def _ends(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper limits of a box, broadcast to the shape of the points."""
+    """Return the lower and upper limits of a box, broadcast to the shape of the points."""
     try:
         lower, upper = (
             np.broadcast_to(_with_open_end(limits, end), X.shape)
@@ -230,7 +230,7 @@ class RobustGaussianProcess(ABC):
         spread = np.sqrt(np.average((X - np.average(X, 0, weight)) ** 2, 0, weight))
         self._deviations = np.where(np.ptp(X, axis=0) > 0, spread, 0.0)  # 0 for constant features
         length, size = float(np.sqrt((self._deviations**2).sum())), float(np.abs(X).max())
-        # Norm of the deviations; never 0.
+        # Norm of the vector of standard deviations, or a different positive length if it is 0.
         self._length = length if length > _SAME * size else size or 1.0
 
     def _prior(
@@ -321,7 +321,7 @@ class RobustGaussianProcess(ABC):
         max_regions: int | None = None,
         **shape: Any,
     ) -> tuple[Region, Limits]:
-        """Regions around points, and limits of the search; `shape` describes the regions."""
+        """Build the regions that `radius` and `shape` describe, and the limits of the search."""
         names = getattr(self, "feature_names_in_", None)
         regions = Neighbourhood(radius, **shape).around(points, names)
         return regions, read_limits(tol, max_time, max_regions)
@@ -330,7 +330,7 @@ class RobustGaussianProcess(ABC):
     def _in_batches(
         self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:
-        """Concatenate results of `answer` for batches of rows; processes share the time limit."""
+        """Run `answer` on batches of rows; concatenate results. Processes share the time limit."""
         model, n = self._region_model(), len(of_points[0])
         model.prepare()  # once in this process, not in every worker
         batches = list(gen_batches(n, _BATCH))
@@ -338,7 +338,7 @@ class RobustGaussianProcess(ABC):
         share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
         parts = []
         with self._bar(n, quiet) as bar:
-            if n_workers == 1:  # a progress bar cannot be pickled
+            if n_workers == 1:  # workers in other processes cannot receive the bar (no pickling)
                 share = share._replace(progress=bar.update)
             jobs = (
                 delayed(answer)(model, *(part[rows] for part in of_points), limits=share)
@@ -367,7 +367,8 @@ class RobustGaussianProcess(ABC):
     ) -> SafeRadius:
         """Find for each point, by bisection, the largest radius that `decide` certifies.
 
-        `of_points` are labels or tolerances; `decide` receives those of the points still open.
+        `of_points` holds the label or tolerance of each point; `decide` receives the values of
+        the points that are not yet finished.
         """
         refuse_shape(shape, "region")
         near, limits = Neighbourhood(**shape), read_limits(tol, max_time, max_regions)

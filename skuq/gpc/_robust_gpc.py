@@ -237,7 +237,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         -----
         For more than three classes, `min_lower` and `max_upper` are proven, but do not converge to
         the extremes (Eq. 36 of the proofs page of the user guide); `min_upper` and `max_lower` are
-        predicted probabilities widened by 0.0125, their tolerance, unless a proven bound is closer.
+        predicted probabilities widened by their error, 0.0125, unless a proven bound is closer.
         """
         regions, limits = self._asked(self._points(X), radius, tol, **around)
         bound = partial(_certificates.probability_bounds, classes=self._class_indices(class_))

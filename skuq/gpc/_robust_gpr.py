@@ -169,7 +169,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         Returns
         -------
         mean, std : Bounds
-            As a named tuple. The standard deviation is that of `predict`.
+            A named tuple; `std` bounds the standard deviation that `predict` returns.
         """
         around.setdefault("max_regions", _MAX_REGIONS)
         points = self._points(X)
@@ -249,7 +249,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
     def _initial_kernel(
         self, X: FloatArray, y: FloatArray, weight: FloatArray, alpha: FloatArray
     ) -> Kernel:
-        """Build the initial kernel; also sets shift and scale of the target."""
+        """Build the initial kernel; also set the shift and the scale of the target."""
         center = np.average(y, weights=weight)
         spread = float(np.sqrt(np.average((y - center) ** 2, weights=weight)))
         if np.ptp(y) == 0 or not spread:

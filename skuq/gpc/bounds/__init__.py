@@ -1,6 +1,6 @@
 """Proven bounds on class probabilities and regression predictions over regions.
 
-Numbers of equations, and their symbols, are those of `docs/guide/robust_gpc_proofs.rst`.
+Equation numbers and symbols are those of `docs/guide/robust_gpc_proofs.rst`.
 """
 
 from skuq.gpc.bounds._latent_model import Profile as Profile

@@ -18,10 +18,10 @@ from skuq.gpc.bounds._latent_bounds import Evaluation, Expander, Expansion
 from skuq.gpc.bounds._links import Link, Slopes
 from skuq.gpc.bounds._regions import Region
 
-_ENTRIES = 6_000_000  # size of the largest temporary array
+_ENTRIES = 6_000_000  # maximum number of entries in a temporary array
 _BATCH = 64  # boxes per batch, enough for efficient matrix products
 _PER_ROUND = 32  # boxes per problem and round, few enough to approximate best-first search
-_NARROW = 1e-13  # boxes of at most this width, relative to their position, are not split
+_NARROW = 1e-13  # boxes of at most this width, relative to their coordinates, are not split
 _STEPS = 6  # gradient descent steps before the first bound
 
 
@@ -31,7 +31,7 @@ class Problems:
 
     owner: Tensor  # (q,), index of the point that each problem belongs to
     objective: Tensor  # (q, n_classes), weights of the class probabilities
-    region: Region  # region of each problem in the free features
+    region: Region  # region of each problem, in the features that vary
     # (q,): a problem is decided once its minimum is proven to differ from the threshold by more
     # than the band. If the minimum is below the threshold, all problems of the same point are
     # decided, because one counterexample suffices.
@@ -44,8 +44,8 @@ class Problems:
 
 
 class Solutions(NamedTuple):
-    lower: Tensor  # (q,), proven lower bound
-    upper: Tensor  # (q,), upper bound
+    lower: Tensor  # (q,), proven lower bound on the minimum
+    upper: Tensor  # (q,), upper bound on the minimum
     point: Tensor  # (q, f), point that attains `upper`, up to rounding
     n_regions: Tensor  # (q,), number of boxes that were bounded
     converged: Tensor  # (q,), whether the search ended because of `tol` or the threshold
@@ -67,8 +67,8 @@ class _Pool(NamedTuple):
 class Search:
     """Branch and bound for many problems at once; each round bounds boxes of all open problems.
 
-    The state of problems and boxes is kept on the CPU; selecting boxes thus does not wait for the
-    device. Bounds of boxes and values at points are computed on the device of the posterior.
+    The state of problems and boxes is kept on the CPU, where boxes are selected without waiting for
+    the device. Bounds of boxes and values at points are computed on the device of the posterior.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Search:
         return points[owner]
 
     def _lower(self) -> Tensor:
-        """Smallest bound of each problem over all of its boxes, including discarded boxes."""
+        """Return the smallest bound of each problem over all its boxes, also discarded boxes."""
         return self.floor.scatter_reduce(0, self.pool.problem, self.pool.bound, "amin")
 
     def _round(self, deadline: float) -> None:
@@ -195,7 +195,7 @@ class Search:
     def _batch_size(self) -> int:
         model = self.expander.model
         features = max(1, self.problems.region.lower.shape[1])
-        # The larger of the kernel's values and the Hessians, of which several exist at a time.
+        # Entries per box of the larger arrays: values of the kernel, or several Hessians.
         share = max(len(model.reduction) * len(model.inputs), 6 * features) * features
         return max(1, min(_BATCH, _ENTRIES // share))
 
@@ -255,8 +255,8 @@ class Search:
         # slack of the bound. The bisected feature is the most influential one. Boxes are not
         # bisected if the fixed features contributed most of the slack.
         region = self._region(boxes)
-        # Features are fixed only in boxes that no ball cuts: with a ball, the face of the box to
-        # which a fixed feature restricts it may lie outside the ball.
+        # Fixing a feature restricts a box to one of its faces. If a ball cuts the box, this face
+        # may lie outside the ball; features are therefore fixed only in boxes within balls.
         whole_box = region.is_box()[:, None]
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
@@ -296,7 +296,7 @@ def _split_columns(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
-    """Centre and radius of the range of derivatives over each box, up to a factor (Eq. 26)."""
+    """Return centre and radius of the derivatives' range over each box, up to a factor (Eq. 26)."""
     total, spread = [], []
     for moments, center, radius in (
         (expansion.mean, slopes.mean, slopes.mean_radius),
@@ -323,9 +323,9 @@ def _ranks(pool: _Pool) -> Tensor:
 
 
 def objective_at(link: Link, objective: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-    """Objective at points plus a bound on its numerical error, and gradients (b, f)."""
-    # Errors of the moments propagate through the first derivatives, and through the second
-    # derivatives, which are at most 1 for all likelihoods.
+    """Compute upper bounds on the objective at points, and its gradients (b, f)."""
+    # The bound is the computed value plus its error. Errors of the moments propagate through first
+    # derivatives, and through second derivatives, which are at most 1 for all likelihoods.
     outputs = link.evaluate(objective, evaluation.mean, evaluation.covariance)
     value = outputs.value + outputs.error
     gradient = torch.zeros_like(evaluation.mean_gradient[:, 0])

@@ -2,8 +2,8 @@
 
 Over a box ``c + t``, the mean is the inner product of a fixed function with ``k(c + t, .)``, and
 the covariance is a positive semi-definite form of ``k(c + t, .)``. The norm of the Taylor remainder
-of ``k(c + t, .)`` in the kernel's Hilbert space therefore bounds both remainders, regardless of
-cancellation between training points.
+of ``k(c + t, .)`` in the kernel's Hilbert space therefore bounds the remainders of both, however
+much the terms of different training points cancel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from skuq.gpc.bounds._latent_model import UNIT, LatentModel, StationaryKernel, TaylorNorms, Term
 from skuq.gpc.bounds._regions import BallParts, Moments, Region
 
-_ENTRIES = 6_000_000  # size of the largest temporary array
+_ENTRIES = 6_000_000  # maximum number of entries in a temporary array
 
 
 class Evaluation(NamedTuple):
@@ -34,8 +34,8 @@ class Evaluation(NamedTuple):
 class Expansion(NamedTuple):
     mean: Moments  # one per latent function: k = L
     covariance: Moments  # one per pair: k = n_pairs, in the order of ``np.triu_indices(L)``
-    # (b,), bound on the spectral norm of the error of the covariance matrix, modulo shifts
-    # ``a_j + a_k``; None if unknown
+    # (b,), bound on the spectral norm of the error of the covariance matrix, apart from a shift of
+    # its entries by ``a_j + a_k``; None if unknown
     contrast_rest: Tensor | None = None
 
     def select(self, rows: Tensor) -> Expansion:
@@ -43,9 +43,9 @@ class Expansion(NamedTuple):
         return Expansion(self.mean.select(rows), self.covariance.select(rows), rest)
 
     def covariances(self, weights: Tensor) -> Moments:
-        """Weighted sums of the covariances, with weights of shape (b, o, n_pairs)."""
-        # The remainder is also bounded jointly (Eq. 11): by the nuclear norm of the centred weights
-        # times `contrast_rest`, plus a term for the shift. The smaller bound is used.
+        """Compute weighted sums of the covariances, with weights of shape (b, o, n_pairs)."""
+        # A second bound on the remainder is the nuclear norm of the centred weights times
+        # `contrast_rest`, plus a term for the shift (Eq. 11). The smaller bound is used.
         combined = self.covariance.combine(weights)
         if self.contrast_rest is None:
             return combined
@@ -63,13 +63,13 @@ class _Rows(NamedTuple):
 
     value: Tensor  # (b, m)
     jacobian: Tensor  # (b, m, f)
-    # (b, m), sum of the absolute values of the polynomial's terms, times its condition number
+    # (b, m), sum of the absolute values of the polynomial's terms, times the condition number
     magnitude: Tensor
-    curvature: list[tuple[Tensor, Tensor, Tensor]]  # of the Hessian: coefficient * left right'
-    diagonal: list[tuple[Tensor, Tensor]]  # coefficient * diag(squared half-widths)
+    curvature: list[tuple[Tensor, Tensor, Tensor]]  # in the Hessian: coefficient * left right'
+    diagonal: list[tuple[Tensor, Tensor]]  # in the Hessian: coefficient * diag(half_widths**2)
 
     def hessian(self, weights: Tensor) -> Tensor:
-        """Hessian of ``weights @ r(x)`` for weights of shape (b, k, m)."""
+        """Compute the Hessian of ``weights @ r(x)`` for weights of shape (b, k, m)."""
         shape = (*weights.shape[:2], self.jacobian.shape[-1], self.jacobian.shape[-1])
         total = weights.new_zeros(shape)
         for coefficient, left, right in self.curvature:
@@ -82,7 +82,7 @@ class _Rows(NamedTuple):
 
 
 class Expander:
-    """Expansion of latent moments in free features (f,); all others are fixed at `base` (n, d)."""
+    """Expands latent moments in the features `free` (f,); others are fixed at `base` (n, d)."""
 
     def __init__(self, model: LatentModel, base: Tensor, free: Tensor):
         self.model = model
@@ -112,7 +112,7 @@ class Expander:
         jacobian_R = torch.einsum("bmf,pmn->bpfn", rows.jacobian, self.model.reduction)
         bilinear = jacobian_R @ rows.jacobian[:, None]
         hessian = -2 * (bilinear + rows.hessian(self.model.unwhiten(r_R)))
-        if self.kernel.order == 1:  # the prior term does not cancel
+        if self.kernel.order == 1:  # the prior's part of the Hessian is 0 only at order 2
             hessian = hessian + 2 * slopes * self._same[:, None, None]
         left = slopes * self._same[:, None, None] - bilinear
         parts = CovarianceParts(covariance, left, bilinear, norms, errors[1], self.model, ball)
@@ -185,7 +185,7 @@ class Expander:
         return _Rows(*whitened, magnitude, curvature, diagonal)
 
     def _first_order(self, rows: _Rows) -> tuple[Tensor, ...]:
-        """Values and gradients of means and covariances, and ``r(x)' R`` for each pair."""
+        """Compute values and gradients of means and covariances, and ``r(x)' R`` for each pair."""
         r_R = (rows.value @ self.model.reduction).transpose(0, 1)
         prior = self.model.kernel.variance * self._same
         return (  # Eq. 1
@@ -197,10 +197,10 @@ class Expander:
         )
 
     def _rounding(self, magnitude: Tensor, norm: Tensor | float) -> tuple[Tensor, Tensor]:
-        """Bounds on rounding errors of the means (b, L) and covariances (b, n_pairs)."""
+        """Bound the rounding errors of the means (b, L) and covariances (b, n_pairs)."""
         # Each polynomial is a sum of m products. The factors have errors of a few units in the last
-        # place, amplified by condition numbers that are included in `magnitude`. `norm` bounds the
-        # norm of the polynomial of ``k(c + t, .)`` minus its constant term.
+        # place, times condition numbers, which `magnitude` includes. `norm` bounds the norm of the
+        # Taylor polynomial of ``k(c + t, .)`` without its constant term.
         # Eq. 27
         unit = 1.1 * (len(self.model.inputs) + self.model.inputs.shape[1] + 32) * UNIT
         variance, whitening = self.model.kernel.variance, self.model.whitening
@@ -218,7 +218,7 @@ class Expander:
 
 
 def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:
-    """Squared distances (n, n_profiles, m), computed from differences in batches of points."""
+    """Compute squared distances (n, n_profiles, m) from differences, in batches of points."""
     size = max(1, _ENTRIES // max(1, inputs.numel()))
     parts = [
         torch.einsum("bmf,pf->bpm", (part[:, None] - inputs) ** 2, precisions)
@@ -228,7 +228,7 @@ def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:
 
 
 def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tensor:
-    """Product of all profiles; profile p is differentiated ``raised.count(p)`` times."""
+    """Multiply all profiles; profile p is first differentiated ``raised.count(p)`` times."""
     total = variance
     for p, derivatives in enumerate(table):
         total = total * derivatives[raised.count(p)]
@@ -247,14 +247,14 @@ class CovarianceParts(NamedTuple):
     ball: BallParts | None  # balls with which the boxes are intersected
 
     def rests(self, b1: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-        """Remainders of the second-order polynomials, and of the gradients' linear polynomials.
+        """Bound remainders of second-order polynomials, and of linear ones of the gradients.
 
         Shapes: (b, n_pairs) and (b, n_pairs, f). `b1` and `beta` are norms of Eq. 12.
         """
-        # s denotes the posterior standard deviation, and t the square root of the difference
-        # between prior and posterior variance; the digit 0 stands for a0, and 1 for a1 anywhere in
-        # the box. For a2 and rho, the prior standard deviations s2 and r (`_prior_deviation`) are
-        # upper bounds on both s and t.
+        # For each Taylor term, s is the posterior standard deviation, and t the square root of the
+        # difference between prior and posterior variance; s0 and t0 belong to a0, s1 and t1 to a1
+        # anywhere in the box. For a2 and rho, the prior standard deviations s2 and r
+        # (`_prior_deviation`) are upper bounds on both s and t.
         model, norms = self.model, self.norms
         own, _ = model.own_and_crossed
         left, error = self.left[:, own], self.error[:, own]
@@ -280,7 +280,7 @@ class CovarianceParts(NamedTuple):
         return rest, total + 2 * model.varsigma * norm * gradient_norm
 
     def contrast_rest(self) -> Tensor | None:
-        """Remainder of the variance of unit-length contrasts, (b,) (Eq. 11)."""
+        """Bound the remainder of the variance of ``w @ f`` for |w| = 1, sum(w) = 0 (Eq. 11)."""
         model = self.model
         count, own = model.n_latent, model.pairs[0] == model.pairs[1]
         if count == 1:
@@ -291,8 +291,8 @@ class CovarianceParts(NamedTuple):
             for part in (self.covariance, model.kernel.variance * own - self.covariance)
         )
         slopes = (
-            # A shift is subtracted: it makes the off-diagonal entries small, but does not change
-            # the contrasts.
+            # Subtracting the mean of the off-diagonal entries makes them small, but does not change
+            # the variances of differences.
             unfold(_form_reach(form - form[:, crossed].mean(1, keepdim=True), self.ball), count)
             for form in (self.left, self.taken)
         )
@@ -310,7 +310,7 @@ def _roots(
     error: Tensor,
     model: LatentModel,
 ) -> list[Tensor]:
-    """Standard deviations (b, k): s0, t0 of a0 and s1, t1 of a1; `error` bounds variance errors."""
+    """Return s0, t0, s1, t1 (b, k), defined in `rests`; `error` bounds the variances' errors."""
     a1 = norms.a1[:, None] ** 2
     of_a0, of_a1 = (error + model.varsigma * part for part in (model.kernel.variance, 2 * a1))
     return [(part.clamp(min=0) + of_a0).sqrt() for part in values] + [
@@ -319,7 +319,7 @@ def _roots(
 
 
 def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentModel) -> Tensor:
-    """Remainder of covariances (b, k), given s0, t0, s1, t1 summed over both functions (Eq. 11)."""
+    """Bound remainders of covariances (b, k); `sums` adds s0 to t1 of both functions (Eq. 11)."""
     s0, t0, s1, t1 = sums
     s2, r = (_prior_deviation(model, part)[:, None] for part in (norms.a2, norms.rho))
     if model.kernel.order == 1:  # at first order, the prior's part of the polynomial varies
@@ -331,7 +331,7 @@ def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentMo
 
 
 def _form_reach(form: Tensor, ball: BallParts | None) -> Tensor:
-    """Bound on ``|t' F t|`` over the boxes, for forms F of shape (b, k, f, f)."""
+    """Bound ``|t' F t|`` over the boxes, for forms F of shape (b, k, f, f)."""
     sums = form.abs().sum(-1)
     reach = sums.sum(-1)
     if ball is not None:
@@ -340,7 +340,7 @@ def _form_reach(form: Tensor, ball: BallParts | None) -> Tensor:
 
 
 def unfold(pairs: Tensor, count: int) -> Tensor:
-    """Symmetric matrices (..., count, count) from their entries at pairs ``j <= k``."""
+    """Build symmetric matrices (..., count, count) from their entries at pairs ``j <= k``."""
     j, k = torch.triu_indices(count, count, device=pairs.device)
     full = pairs.new_zeros(*pairs.shape[:-1], count, count)
     full[..., j, k] = full[..., k, j] = pairs
@@ -348,20 +348,20 @@ def unfold(pairs: Tensor, count: int) -> Tensor:
 
 
 def pair_weights(first: Tensor, second: Tensor) -> Tensor:
-    """Weights of all pairs in the covariance of two linear combinations, (..., n_pairs)."""
+    """Return weights (..., n_pairs) of all pairs in the covariance of two linear combinations."""
     j, k = torch.triu_indices(first.shape[-1], first.shape[-1], device=first.device)
     total = first[..., j] * second[..., k] + first[..., k] * second[..., j]
     return total * torch.where(j == k, 0.5, 1.0)
 
 
 def leads_of_classes(n_classes: int) -> Tensor:
-    """Weights of the differences ``f_c - f_j`` for all j != c, (C, C - 1, C)."""
+    """Return the weights (C, C - 1, C) of the differences ``f_c - f_j`` for all j != c."""
     eye = torch.eye(n_classes, dtype=torch.float64)
     return torch.stack([row - torch.cat([eye[:c], eye[c + 1 :]]) for c, row in enumerate(eye)])
 
 
 def contrasts(matrix: Tensor) -> Tensor:
-    """Subtract row and column means. Sums with weights that add up to 0 do not change."""
+    """Subtract row and column means; ``w' M w`` does not change for weights w with sum 0."""
     matrix = matrix - matrix.mean(-1, keepdim=True)
     return matrix - matrix.mean(-2, keepdim=True)
 

@@ -32,7 +32,7 @@ class TaylorNorms(NamedTuple):
     rho: Tensor  # bound on the norm of the remainder
 
 
-# A profile is a correlation as a convex, decreasing function of the squared distance s. `order` is
+# A profile maps the squared distance s to a correlation; it is convex and decreasing. `order` is
 # the highest degree, at most 2, for which the Taylor polynomial exists in the profile's Hilbert
 # space.
 
@@ -143,7 +143,7 @@ class Term:
     precisions: Tensor
 
     def norms(self, half_widths: Tensor, order: int, distance: Tensor | None = None) -> TaylorNorms:
-        """Taylor norms over boxes with half-widths of shape (..., n_features).
+        """Compute Taylor norms over boxes with half-widths of shape (..., n_features).
 
         `distance` bounds the distance of points from the centres of the boxes.
         """
@@ -166,7 +166,7 @@ class Term:
         return TaylorNorms(scale * a1, scale * a2, scale * rho)
 
     def sixth(self, half_widths: Tensor) -> Tensor:
-        """Sixth root of the sixth moment of the spectral measure along the half-widths."""
+        """Compute the sixth root of the spectral measure's sixth moment along the half-widths."""
         roots = torch.zeros_like(half_widths[..., 0])
         for profile, precision in zip(self.profiles, self.precisions, strict=True):
             roots = roots + profile.sixth((half_widths**2 * precision).sum(-1))
@@ -191,13 +191,13 @@ class StationaryKernel:
         return min((p.order for term in self.terms for p in term.profiles), default=2)
 
     def norms(self, half_widths: Tensor, distance: Tensor | None = None) -> TaylorNorms:
-        """Taylor norms over boxes, from the orthogonal sum of the terms' Hilbert spaces (Eq. 8)."""
+        """Compute Taylor norms in the orthogonal sum of the terms' Hilbert spaces (Eq. 8)."""
         norms = (term.norms(half_widths, self.order, distance) for term in self.terms)
         pieces = zip(*norms, strict=True)
         return TaylorNorms(*(torch.stack(piece).square().sum(0).sqrt() for piece in pieces))
 
     def gradient_norms(self, half_widths: Tensor) -> tuple[Tensor, Tensor]:
-        """Norms b1 and beta of terms of the partial derivatives of ``k(c + t, .)`` (Eq. 12).
+        """Bound Taylor terms of partial derivatives of ``k(c + t, .)`` by norms b1, beta (Eq. 12).
 
         Shapes: `half_widths` (b, f), the units of the derivatives; returns (b, f) each. The norms
         follow from Hoelder's inequality, and are infinite if the kernel is not smooth enough.
@@ -213,7 +213,7 @@ class StationaryKernel:
         return linear.sqrt(), rest.sqrt() / 2
 
     def slopes(self) -> Tensor:
-        """Prior variances of the partial derivatives of a latent function, (n_features,)."""
+        """Return the prior variances (n_features,) of a latent function's partial derivatives."""
         total = torch.zeros_like(self.terms[0].precisions.sum(0))
         for term in self.terms:
             for profile, precision in zip(term.profiles, term.precisions, strict=True):
@@ -222,7 +222,7 @@ class StationaryKernel:
         return total
 
     def __call__(self, X: Tensor, Z: Tensor, sensitivity: bool = False) -> Tensor:
-        """Covariances; for the sensitivity, each is multiplied by its condition ``1 + s``."""
+        """Compute covariances; with `sensitivity`, times their condition numbers ``1 + s``."""
         total = X.new_zeros(len(X), len(Z))
         for term in self.terms:
             values, condition = torch.full_like(total, term.variance), torch.ones_like(total)
@@ -232,7 +232,7 @@ class StationaryKernel:
         return total
 
     def reach(self, X: Tensor) -> float:
-        """Bound on the squared distances of all terms, both from the origin and between rows."""
+        """Bound the squared distances of all terms, both from the origin and between rows."""
         distances = [(X**2 @ t.precisions.T).sum(-1).max() for t in self.terms if t.profiles]
         return 4 * max((float(distance) for distance in distances), default=0.0)
 
@@ -286,8 +286,8 @@ def _product(a: Term, b: Term) -> Term:
 @dataclass(frozen=True)
 class Whitening:
     matrix: Tensor  # (m, m), T
-    # Bound c on the largest eigenvalue of ``T K T'`` (Eq. 30): the length of a whitened row is at
-    # most sqrt(c) times the norm in the kernel's Hilbert space
+    # Bound c on the largest eigenvalue of ``T K T'`` (Eq. 30): the whitened row of a function is at
+    # most as long as sqrt(c) times the function's norm in the kernel's Hilbert space
     excess: float
     coefficients: Tensor  # (L,), norms of the coefficients of the means
     spectral: Tensor  # (n_pairs,), spectral norms of the matrices R
@@ -388,7 +388,7 @@ class LatentModel:
 
 
 def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
-    """Bound varsigma on the relative excess of the reduction over the prior covariance (Eq. 2)."""
+    """Compute varsigma, which bounds how far the reduction exceeds the prior covariance (Eq. 2)."""
     # With ``R = F F'``, varsigma is ``lambda_max(F' K F) - 1``, at least 0, plus two terms: one for
     # negative eigenvalues of R, the other for rounding errors of relative size `unit`.
     m = len(gram)
@@ -410,7 +410,7 @@ def _joint(reduction: Tensor, n_latent: int) -> Tensor:
 
 
 def _largest_of_whitened(kernel: StationaryKernel, inputs: Tensor, T: Tensor) -> float:
-    """Bound on the largest eigenvalue of ``T K T'`` (Eq. 30)."""
+    """Bound the largest eigenvalue of ``T K T'`` (Eq. 30)."""
     # L is the inverse of T up to rounding: ``K <= L L' + eta`` and ``T L = I + E``.
     m, d = inputs.shape
     inputs = inputs - inputs.mean(0)  # minimises rounding errors of distances

@@ -30,7 +30,7 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Ranges over a box, as centres and radii, of derivatives by moments, up to a factor."""
+    """Centres and radii of the ranges of derivatives by moments over a box, up to a factor."""
 
     mean: Tensor  # (b, L)
     mean_radius: Tensor  # (b, L)
@@ -51,12 +51,12 @@ class Minimum(NamedTuple):
 
 
 class Link(Protocol):
-    """A likelihood as branch and bound uses it; `objective`, (b, C), weights the classes."""
+    """Interface of a likelihood for branch and bound; `objective` (b, C) weights the classes."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
-        """Lower bounds over boxes, tightest if the minimum is near `target`, shape (b,)."""
+        """Compute lower bounds over boxes, tightest if the minimum is near `target` (b,)."""
 
 
 class _BinaryLink(ABC):
@@ -70,21 +70,21 @@ class _BinaryLink(ABC):
 
     @abstractmethod
     def _value(self, mean: Tensor, variance: Tensor) -> Tensor:
-        """Probability of the second class."""
+        """Return the probability of the second class."""
 
     @abstractmethod
     def _curve(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
-        """Probability, its error, and its derivatives with respect to mean and variance."""
+        """Return the probability, its error, and its derivatives by mean and variance."""
 
     @abstractmethod
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimum over ``mean = start + tilt * variance`` for variances from `least` to `most`."""
+        """Minimise on ``mean = start + tilt * variance`` for variances from `least` to `most`."""
 
     @abstractmethod
     def _tilts(
         self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Range of the slopes of level lines, for means within `reach` of the centre."""
+        """Return the range of slopes of level lines, for means within `reach` of the centre."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         sign, low, span = _affine(objective)
@@ -113,7 +113,7 @@ class _BinaryLink(ABC):
         best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
         curvature = hessian.abs().sum(-1)
         lowest, highest = self._tilts(center, reach, least, most)
-        # The probability does not depend on variances that are clipped to 0.
+        # Where variances are clipped to 0, the derivative by the variance may be 0.
         lowest = torch.where(missing > 0, lowest.clamp(max=0), lowest)
         highest = torch.where(missing > 0, highest.clamp(min=0), highest)
         middle, radius = (lowest + highest) / 2, (highest - lowest) / 2
@@ -136,7 +136,7 @@ class ProbitLink(_BinaryLink):
         return value, torch.zeros_like(value), density / width, -density * z / (2 * width**2)
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimum over both endpoints and the only stationary point of the quotient (Eq. 19)."""
+        """Minimise over both endpoints and the only stationary point of the quotient (Eq. 19)."""
         inner = start / torch.where(tilt == 0, 1.0, tilt) - 2
         ends = torch.stack([least, most, torch.clamp(inner, least, most)])
         return self._value(start + tilt * ends, ends).amin(0)
@@ -150,7 +150,7 @@ class ProbitLink(_BinaryLink):
 
 
 class LogitLink(_BinaryLink):
-    widening = 8 / math.pi  # variance of the probit approximation with the same slope at 0
+    widening = 8 / math.pi  # variance of the normal distribution function with equal slope at 0
     accuracy = 1e-11
 
     def _value(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -161,9 +161,9 @@ class LogitLink(_BinaryLink):
         return value, torch.full_like(value, self.accuracy), first, second / 2
 
     def leads(self, expansion: Expansion, weights: Tensor, squares: Tensor) -> Minimum:
-        """Minima of averages of ``sigmoid(weights @ f)``, for weights (b, o, L): b * o boxes.
+        """Minimise averages of ``sigmoid(weights @ f)`` over boxes; results have b * o rows.
 
-        `squares` (b, o, n_pairs) are the weights of the covariances in the variance.
+        Shapes: `weights` (b, o, L); `squares` (b, o, n_pairs), weights of covariances in variances.
         """
         means, variances = expansion.mean.combine(weights), expansion.covariances(squares)
         single = Expansion(means.flatten(), variances.flatten())
@@ -173,7 +173,7 @@ class LogitLink(_BinaryLink):
         return self.minimum(second, single, middle)
 
     def _averages(self, mean: Tensor, variance: Tensor, count: int) -> list[Tensor]:
-        """Averages of the logistic function and its first ``count - 1`` derivatives (at most 2)."""
+        """Average the logistic function and its first ``count - 1`` derivatives (at most 2)."""
         deviation = variance.clamp(min=0).sqrt()
         nodes = normal_nodes([float(deviation.max())], self.accuracy / 4, mean)
         s = torch.sigmoid(mean[..., None] + deviation[..., None] * nodes.points[:, 0])
@@ -181,7 +181,7 @@ class LogitLink(_BinaryLink):
         return [function @ nodes.weights for function in functions]
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimum over points of the line, minus a bound on the drop between points (Eq. 20)."""
+        """Minimise over points of the line; subtract a bound on drops between them (Eq. 20)."""
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)
@@ -210,7 +210,7 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
-    """Bounds on derivatives 2 to 4 of an averaged logistic function, for this variance or more."""
+    """Bound derivatives 2 to 4 of an averaged logistic function, for variances >= `variance`."""
     # To differentiate the average, one can differentiate the Gaussian density instead of the
     # logistic function. The resulting bounds have the constants 0.242, 0.399 and 0.551 (Eq. 21).
     width = variance.clamp(min=1e-300).sqrt()

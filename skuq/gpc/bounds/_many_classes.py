@@ -1,7 +1,7 @@
 """Bounds for more than three classes: expansion around independent classes, and pairwise bounds.
 
-Apart from a shift that all share, which does not change the softmax, the latent functions of a
-posterior are almost independent. The average over independent functions is a one-dimensional
+Apart from a common shift, which does not change the softmax, the latent functions of a posterior
+are almost independent. The average of the softmax over independent functions is a one-dimensional
 integral, and the remainder of the expansion around it is small and bounded. Pairwise bounds are
 tighter where probabilities saturate. The cost is polynomial in the number of classes.
 """
@@ -53,13 +53,13 @@ class Pairs:
         bound = (bound - 1e-14 * count).clamp(min=LEAST)
         flat = torch.arange(n, device=least.device) * count + decisive
         nothing, all_pairs = 0 * expansion.mean.value, 0 * expansion.covariance.value
-        # The derivatives are not known.
+        # The derivatives are unknown, so their ranges get huge radii.
         slopes = Slopes(nothing, nothing + 1e300, all_pairs, all_pairs + 1e300)
         curvature, rest = found.curvature[flat], found.rest[flat]
         return Minimum(bound, found.point[flat], curvature, rest, slopes)
 
     def _value(self, s: Tensor, associated: Tensor) -> Tensor:
-        """Value (b,) from lower bounds on the averages s_j, shape (b, C - 1)."""
+        """Compute the value (b,) from lower bounds on the averages s_j, shape (b, C - 1)."""
         union, product = 1 - (1 - s).sum(-1), s.prod(-1)
         P = torch.where(associated, torch.maximum(product, union), union)  # Eq. 32
         return P - 1 if self.kind == "smallest" else P - (1 - s).amax(-1)
@@ -68,7 +68,7 @@ class Pairs:
 class ManyClassesLink:
     """Link for one class c of more than three classes: margin, smallest or largest probability."""
 
-    # Objectives and kinds are those of `Pairs`; the values are the right-hand sides there.
+    # `Pairs` defines objectives and kinds; the values are the right-hand sides of its inequalities.
 
     def __init__(
         self,
@@ -138,12 +138,12 @@ class ManyClassesLink:
         )
 
     def _values(self, weights: Tensor, averages: ClassAverages, parts: Split) -> Tensor:
-        """Weighted sums of probabilities to first order in E (Eq. 35), shape (b, o)."""
+        """Compute weighted sums of probabilities to first order in E (Eq. 35), shape (b, o)."""
         proba = averages.proba[..., None] + averages.by_pair @ parts.E[..., None]
         return (weights @ proba)[..., 0]
 
     def _inexact(self, reach: Reach) -> Tensor:
-        """Bound on the integrals' errors: of the values, and of the slopes times the reach."""
+        """Bound the effect of quadrature errors in the values, and in the slopes over the reach."""
         error = softmax.ACCURACY * (1 + reach.means + reach.covariances)
         return self._size * error + self._rounding
 
@@ -155,7 +155,7 @@ def absolute_sum(parts: Split) -> Tensor:
 
 
 def independent_reach(expansion: Expansion, parts: Split) -> Reach:
-    """Bounds on moments in a box minus moments of independent Gaussians (Eq. 36)."""
+    """Bound the moments in a box minus the moments of independent Gaussians (Eq. 36)."""
     # The Gaussians have variances D. A shift that is common to the means of all classes is removed.
     D = parts.D
     precision = 1 / D

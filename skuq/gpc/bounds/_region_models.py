@@ -1,4 +1,4 @@
-"""Models of a posterior that bound minima over regions: of probabilities, mean and deviation."""
+"""Models that bound minima of probabilities, means and standard deviations over regions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from skuq.gpc.bounds._softmax_link import SoftmaxLink
 from skuq.gpc.inference._likelihoods import MAX_CLASSES
 from skuq.gpc.inference._posterior import Posterior, class_probabilities
 
-_ENTRIES = 6_000_000  # size of the largest temporary array
+_ENTRIES = 6_000_000  # maximum number of entries in a temporary array
 _ROUNDING = 4 * UNIT  # bound on the relative rounding error of one sum and one square root
 _SMALL = 1e-16  # variances below this, relative to the largest, are rounding errors
 _WIDER = 1 + 1e-9  # safety factor on global bounds, which need not be tight
@@ -39,7 +39,7 @@ class Limits(NamedTuple):
     progress: Callable[[int], object] | None = None  # called with the number of finished items
 
     def per_point(self, count: int) -> Limits:
-        """Limits for `count` minimisations per point; `progress` then takes minimisations."""
+        """Return limits whose `progress` counts minimisations, of which a point needs `count`."""
         progress = self.progress
         if progress is None:
             return self
@@ -109,7 +109,7 @@ class RegionModel(ABC):
         return Minima(*(part.numpy().reshape(n, k, *part.shape[1:]) for part in parts))
 
     def values(self, points: Tensor, objective: FloatArray) -> FloatArray:
-        """Upper bounds on objectives at points, shape (n,)."""
+        """Return upper bounds on objectives at points, shape (n,)."""
         return self._evaluate(self.link, points, objective)[0].cpu().numpy()
 
     def _evaluate(self, link: Link, points: Tensor, objective: FloatArray) -> tuple[Tensor, Tensor]:
@@ -179,15 +179,15 @@ class ProbabilityModel(RegionModel):
         limits: Limits,
         threshold: float | None = None,
     ) -> Minima:
-        """Minimise the value `kind` of one class in each region; see `ManyClassesLink`."""
+        """Minimise one class's value over each region; `ManyClassesLink` defines value and kind."""
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
         objectives = LEAST * np.eye(self.n_classes)[labels][:, None]
         return self.minima(regions, objectives, limits, at, band, self.many_classes_links[kind])
 
     def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
-        """Objective of an attack on a class (n,), and its gradients (n, n_features)."""
-        # The probability of the class, or its margin if there are more than three classes.
+        """Return the objective (n,) of an attack on a class, and its gradients (n, n_features)."""
+        # It is the probability of the class, or its margin if there are more than three classes.
         units = np.eye(self.n_classes)[labels]
         if self.jointly:
             return self._evaluate(self.link, points, units)
@@ -251,13 +251,13 @@ class MomentModel(RegionModel):
         return self.latent.kernel.variance * (1 + self.latent.varsigma)
 
     def of_mean(self, scale: FloatArray) -> FloatArray:
-        """Objectives for the smallest and the largest mean, in units of `scale` (n,): (n, 2, 3)."""
+        """Return objectives (n, 2, 3) for smallest and largest mean, in units of `scale` (n,)."""
         size = float(self.latent.norms[0]) * self.latent.kernel.variance**0.5
         rows = np.array([[1.0, 0.0, -size * _WIDER], [-1.0, 0.0, -size * _WIDER]])
         return rows / scale[:, None, None]
 
     def of_deviation(self, n: int) -> FloatArray:
-        """Objectives for the smallest and the largest standard deviation: (n, 2, 3)."""
+        """Return objectives (n, 2, 3) for the smallest and the largest standard deviation."""
         size = (self._most_variance + self.noise) ** 0.5
         rows = np.array([[0.0, 1.0, 0.0], [0.0, -1.0, -size * _WIDER]])
         return np.broadcast_to(rows, (n, 2, 3))

@@ -17,7 +17,7 @@ from skuq.gpc.bounds._latent_model import UNIT
 
 _SAFETY = 1e-14  # relative margin for rounding errors, per feature
 _WITHIN = 1 - 1e-12  # projected points lie at this fraction of the radius
-_SWEEPS = 4  # number of sweeps of coordinate descent; bounds are valid for any such number
+_SWEEPS = 4  # number of sweeps of coordinate descent; bounds are valid for any number
 _MARGIN = 1e-12  # relative margin, far above rounding errors of minima of quadratic functions
 
 
@@ -53,7 +53,7 @@ class Region:
         return Region(self.center[:, features], lower, upper, self.radius, self.norm)
 
     def within(self, lower: Tensor, upper: Tensor, rows: Any) -> Region:
-        """Intersect the regions at `rows` with boxes inside them."""
+        """Restrict the regions at `rows` to smaller boxes."""
         radius = None if self.radius is None else self.radius[rows]
         return Region(self.center[rows], lower, upper, radius, self.norm)
 
@@ -79,13 +79,13 @@ class Region:
         return 4 * UNIT * (2 + self.center.shape[-1])
 
     def _ball_holds(self, points: Tensor) -> Tensor:
-        """Whether points lie in their balls in spite of rounding errors, (n, 1)."""
+        """Return whether points lie in their balls in spite of rounding errors, (n, 1)."""
         assert self.radius is not None
         distance = torch.linalg.vector_norm(points - self.center, self.norm, -1, keepdim=True)
         return distance * (1 + self._rounding) <= self.radius[:, None]
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """Step of steepest ascent in the region's norm; its length is the size of the region."""
+        """Return the step of steepest ascent in the region's norm, as long as the region is."""
         if self.radius is None:
             return gradient.sign() * (self.upper - self.lower)
         slope = torch.where(self.upper > self.lower, gradient, 0.0)
@@ -120,10 +120,9 @@ class Region:
         return torch.linalg.vector_norm(farthest, self.norm, -1) <= self.radius
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
-        """Centres and half-widths of the boxes, rounded outwards, and balls relative to them."""
-        # The origin is the centre of the box, unless the centre of the ball lies in the box and
-        # gives a smaller bound on the distance of points of the region from the origin, for example
-        # if a domain clips many features.
+        """Return origins and half-widths of boxes, rounded outwards, and balls relative to them."""
+        # The origin is the centre of the box, or the centre of the ball if it lies in the box and
+        # distances from it have a smaller bound, for example if a domain clips many features.
         origin = self.lower + (self.upper - self.lower) / 2
         if self.radius is not None:
             inside = ((self.lower <= self.center) & (self.center <= self.upper)).all(-1)
@@ -155,12 +154,12 @@ class BallParts:
         return self.select(rows.repeat_interleave(count))
 
     def distance(self) -> Tensor:
-        """Bound on the distance of points of the ball from the centre of the box, (b,)."""
+        """Bound the distance of points of the ball from the origin t = 0, (b,)."""
         safety = 1 + _SAFETY * (2 + self.offset.shape[-1])
         return (self.radius + torch.linalg.vector_norm(self.offset, self.norm, -1)) * safety
 
     def squared_length(self) -> Tensor:
-        """Bound on ``|t|^2`` over the intersection of box and ball, (b,) (Eq. 16)."""
+        """Bound ``|t|^2`` over the intersection of box and ball, (b,) (Eq. 16)."""
         # Greedy solution: coordinates are set to 1, in ascending order of half-widths, until the
         # point reaches the boundary of the ball.
         moving = self.half_widths > 0
@@ -172,7 +171,7 @@ class BallParts:
         return share.sum(-1) * (1 + _SAFETY * (2 + self.offset.shape[-1]))
 
     def linear_minimum(self, gradient: Tensor) -> Tensor:
-        """Lower bound over the ball on linear functions with gradients in t (Eq. 16)."""
+        """Bound linear functions with given gradients in t from below over the ball (Eq. 16)."""
         slope = self._slope(gradient)
         size = self.radius * self._dual(slope)
         start = (slope * self.offset).sum(-1)
@@ -180,7 +179,7 @@ class BallParts:
         return start - size - slope.shape[-1] * _SAFETY * scale
 
     def linear_reach(self, gradient: Tensor) -> Tensor:
-        """Bound over the ball on absolute values of linear functions (b, k, f) in t, (b, k)."""
+        """Bound absolute values (b, k) over the ball of linear functions with these gradients."""
         slope = self._slope(gradient.movedim(1, 0)).movedim(0, 1)
         return self.distance()[:, None] * self._dual(slope) * (1 + 1e-12)
 
@@ -224,7 +223,7 @@ class Moments(NamedTuple):
         return Moments._make([*sums, self.ball])
 
     def quadratic_reach(self) -> Tensor:
-        """Bound on absolute values of the second-order terms, shape (b, k)."""
+        """Bound the absolute values of the second-order terms, shape (b, k)."""
         sums = self.hessian.abs().sum(-1)
         reach = sums.sum(-1)
         if self.ball is not None:
@@ -234,7 +233,7 @@ class Moments(NamedTuple):
         return reach / 2
 
     def reach(self) -> Tensor:
-        """Bound on the change of each function from its value at the centre, shape (b, k)."""
+        """Bound the change of each function from its value at the centre, shape (b, k)."""
         linear = self.gradient.abs().sum(-1)
         if self.ball is not None:
             linear = torch.minimum(linear, self.ball.linear_reach(self.gradient))
@@ -251,16 +250,16 @@ class Moments(NamedTuple):
 def box_minimum(
     value: Tensor, gradient: Tensor, hessian: Tensor, ball: BallParts | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Lower bound on ``value + gradient @ t + t @ hessian @ t / 2`` over ``-1 <= t <= 1``.
+    """Bound ``value + gradient @ t + t @ hessian @ t / 2`` from below over ``-1 <= t <= 1``.
 
     Shapes: `value` (b,), `gradient` (b, f), `hessian` (b, f, f); returns the bound (b,) and a
     likely minimiser (b, f).
     """
     # The result is the larger of two bounds. The first is the exact minimum with the diagonal of
-    # the Hessian alone, minus the sum of the absolute off-diagonal terms. The second is the minimum
-    # of a tangent to the function made convex by `lacking` on the diagonal, minus the largest value
-    # of this added term; the tangent is at the end point of coordinate descent. A ball tightens
-    # both parts of the second bound. Rounding errors are included.
+    # the Hessian alone, minus the sum of the absolute off-diagonal terms. For the second, adding
+    # `lacking` to the diagonal makes the function convex; the bound is the minimum of its tangent
+    # where coordinate descent ends, minus the largest value of the added term. A ball tightens both
+    # parts of the second bound. Rounding errors are included.
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
     separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14
@@ -281,7 +280,7 @@ def box_minimum(
 
 
 def _tangent(gradient: Tensor, convex: Tensor, point: Tensor, ball: BallParts | None) -> Tensor:
-    """Minimum of the tangent to a convex quadratic function at a point (Eq. 15, 16)."""
+    """Minimise the tangent to a convex quadratic function at a point (Eq. 15, 16)."""
     curved = (convex @ point[..., None])[..., 0]
     slope = gradient + curved
     least = -slope.abs().sum(-1)
@@ -291,7 +290,7 @@ def _tangent(gradient: Tensor, convex: Tensor, point: Tensor, ball: BallParts | 
 
 
 def _separable_minimum(gradient: Tensor, diagonal: Tensor) -> Tensor:
-    """Minimum of ``sum_j g_j t_j + d_j t_j^2 / 2`` over the box."""
+    """Minimise ``sum_j g_j t_j + d_j t_j^2 / 2`` over the box."""
     inside = diagonal > gradient.abs()
     inner = -(gradient**2) / (2 * torch.where(inside, diagonal, 1.0))
     return torch.where(inside, inner, diagonal / 2 - gradient.abs()).sum(-1)

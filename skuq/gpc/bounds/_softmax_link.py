@@ -21,9 +21,9 @@ from skuq.gpc.bounds._regions import Moments, box_minimum
 from skuq.gpc.inference import _softmax_averages as softmax
 from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
 
-_ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
-# Accuracies of the quadrature. The first affordable accuracy is used; the error of the quadrature
-# is part of the bounds.
+_ENTRIES = 500_000  # maximum number of entries in a temporary array, which fits in the CPU cache
+# Accuracies of the quadrature. The first accuracy that does not need too many nodes is used; the
+# error of the quadrature is part of the bounds.
 _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
 # Derivatives of a softmax output are joint cumulants of class indicators. For centred indicators,
@@ -57,7 +57,7 @@ _PAIRS = torch.tensor(
 
 
 class Reach(NamedTuple):
-    """Bounds, (b,), on the moments in a box minus the moments at the centre of an expansion."""
+    """Bounds (b,) on how far the moments in a box differ from those at the expansion's centre."""
 
     # "Whitened" means whitened with the covariance of the expansion.
 
@@ -73,12 +73,12 @@ class Reach(NamedTuple):
         return ((self.change**2 + 2 * self.spectral**2) / 3).sqrt()
 
     def smooth(self, order: int) -> Tensor:
-        """Bound on an average's derivatives of the given order, in whitened units."""
+        """Bound the derivatives of an average of the given order, in whitened units."""
         # The covariance is at least ``1 - spectral`` times that of the expansion (Eq. 24).
         return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
 
     def loss(self) -> Tensor:
-        """Bound on the error of linearising the average of an output (Eq. 22)."""
+        """Bound the error of linearising the average of an output (Eq. 22)."""
         second = self._smaller(2, _ALONG * self.means**2, _SQUARE / _SMOOTH[2] * self.shift**2)
         third = self._smaller(3, _THIRD * self.means * self.covariances, self.shift * self.mixed)
         fourth = self._smaller(4, _FOURTH * self.covariances**2, self.change * self.mixed)
@@ -86,7 +86,7 @@ class Reach(NamedTuple):
         return torch.minimum(second + third + fourth / 4, together)
 
     def _smaller(self, order: int, derivative: Tensor, size: Tensor) -> Tensor:
-        """Smaller of two bounds on a derivative, integrated against ``1 - s`` along the line."""
+        """Integrate two bounds on a derivative times ``1 - s`` on the line; return the smaller."""
         theta = self.spectral.clamp(min=1e-3, max=1 - 1e-12)
         left = 1 - theta
         integral = {
@@ -122,9 +122,9 @@ class SoftmaxLink:
     def _rules(
         self, covariance: Tensor
     ) -> Iterator[tuple[Tensor, Callable[..., tuple[Tensor, ...]]]]:
-        """Yield pairs (mask, rule). The rule of a point depends on this point alone."""
+        """Yield pairs (mask of points, their rule); a point's rule does not depend on others."""
         independent = torch.zeros_like(covariance[:, 0], dtype=torch.bool)
-        if self.n_classes == 3:  # any covariance can be made diagonal by a shift
+        if self.n_classes == 3:  # a shift makes any covariance of three classes diagonal
             independent = softmax.split(covariance, 3).whitened < _NOTHING
             yield independent, self._independently
         # Points with similar standard deviations share quadrature nodes.
@@ -136,7 +136,7 @@ class SoftmaxLink:
     def _independently(
         self, objective: Tensor, mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, ...]:
-        """Values, errors and slopes if a shift makes three classes independent (Eq. 33, 35)."""
+        """Compute the `Outputs` if a shift makes three classes independent (Eq. 33, 35)."""
         parts = softmax.split(covariance, 3)
         averages = softmax.independent_averages(mean, parts.D)
         value, by_mean, by_covariance = (
@@ -149,9 +149,9 @@ class SoftmaxLink:
     def _by_quadrature(
         self, objective: Tensor, mean: Tensor, covariance: Tensor, scales: list[float]
     ) -> tuple[Tensor, ...]:
-        """Values, errors and slopes at points whose standard deviations do not exceed `scales`."""
+        """Compute the `Outputs` at points whose standard deviations do not exceed `scales`."""
         accuracy = affordable_accuracy(scales, _ACCURACIES)
-        if accuracy is None:  # outputs are almost step functions, and pairwise bounds are used
+        if accuracy is None:  # outputs are almost step functions, which `_pairwise` bounds well
             return tuple(self._unknown(objective, mean, covariance))
         nodes, deviations = normal_nodes(scales, accuracy, mean), self._deviations(covariance)
         size = max(1, _ENTRIES // (len(nodes.weights) * self.n_classes**2))
@@ -198,13 +198,13 @@ class SoftmaxLink:
         return Minimum(bound, point, curvature, linear.rest[:, 0], slopes)
 
     def _unknown(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
-        """Trivial bounds: between the smallest and the largest weight, with unknown derivatives."""
+        """Return trivial bounds, the smallest and largest weight; derivatives are unknown."""
         low, high = objective.amin(-1), objective.amax(-1)
         slopes = torch.zeros_like(mean), torch.zeros_like(covariance)
         return Outputs((low + high) / 2, (high - low) / 2, *slopes)
 
     def _pairwise(self, objective: Tensor, expansion: Expansion) -> Tensor:
-        """Lower bound from pairs of classes, tightest where probabilities saturate."""
+        """Compute a lower bound from pairs of classes, tightest where probabilities saturate."""
         # An output is at most ``sigmoid(f_c - f_j)`` for any j, and 1 minus an output is at most
         # ``sum_j sigmoid(f_j - f_c)``.
         total = torch.zeros_like(objective[:, 0])
@@ -239,7 +239,7 @@ class SoftmaxLink:
         return Slopes(outputs.mean_slope, radii[0], outputs.covariance_slope, radii[1])
 
     def _reach(self, expansion: Expansion) -> tuple[Reach, Tensor]:
-        """Reach of the moments, and norms of the whitener's columns per latent function, (b, C)."""
+        """Compute the reach of the moments, and norms (b, C) of the columns of the whitener."""
         values, vectors = torch.linalg.eigh(self._of_differences(expansion.covariance.value))
         contrast = self._contrast(values).expand(len(values), -1, -1)
         # Lower bounds on the eigenvalues.
@@ -261,12 +261,12 @@ class SoftmaxLink:
         return reach, torch.linalg.vector_norm(whitener, dim=1)
 
     def _contrast(self, like: Tensor) -> Tensor:
-        """Matrix that maps latent functions to their differences from the last latent function."""
+        """Return the matrix that maps latent functions to their differences from the last one."""
         count = self.n_classes - 1
         return torch.cat([torch.eye(count), -torch.ones(count, 1)], 1).to(like)
 
     def _of_differences(self, covariance: Tensor) -> Tensor:
-        """Covariance of ``f_c - f_last``, shape (b, C - 1, C - 1)."""
+        """Compute the covariance of ``f_c - f_last``, shape (b, C - 1, C - 1)."""
         contrast = self._contrast(covariance)
         matrix: Tensor = contrast @ unfold(covariance, self.n_classes) @ contrast.T
         return matrix
@@ -277,7 +277,7 @@ class SoftmaxLink:
         return deviations
 
     def _largest(self, covariance: Tensor) -> Tensor:
-        """Largest change of any difference per standard normal variable, (b, C - 1)."""
+        """Return the largest change of any difference per standard normal variable, (b, C - 1)."""
         deviations = self._deviations(covariance)
         padded = torch.cat([deviations, torch.zeros_like(deviations[:, :1])], 1)
         return padded.amax(1) - padded.amin(1)
@@ -300,12 +300,12 @@ class SoftmaxLink:
 
 
 def _products(rows: Tensor) -> Tensor:
-    """Weights of pairs in the covariances of all linear combinations, (b, n * n, n_pairs)."""
+    """Return the weights (b, n * n, n_pairs) of pairs in covariances of n linear combinations."""
     return pair_weights(rows[:, :, None], rows[:, None]).flatten(1, 2)
 
 
 def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
-    """Bound on the Euclidean norm of weighted changes from the centre, for each box."""
+    """Bound the Euclidean norm of weighted changes from the centre, for each box."""
     # Linear terms are bounded jointly: for any w_i > 0,
     # ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')`` (Eq. 36).
     G = weights[..., None] * moments.gradient
@@ -324,11 +324,11 @@ def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
 def covariance_norms(
     expansion: Expansion, entries: Tensor | None, D: Tensor, stretch: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Frobenius and spectral norm (b,) of ``D^-1/2 M D^-1/2``, eta and theta in Eq. 24.
+    """Bound Frobenius and spectral norm (b,) of ``D^-1/2 M D^-1/2``, eta and theta in Eq. 24.
 
-    M is the change of the covariances over boxes, modulo shifts. `entries`, (b, n (n + 1) / 2,
+    M is the change of the covariances over boxes, apart from shifts. `entries`, (b, n (n + 1) / 2,
     n_pairs), are the weights of the covariances in M (None: identity), `D` (b, n) variances, and
-    `stretch` (b,) the factor by which the map may increase the spectral norm of an error.
+    `stretch` (b,) the factor by which this map may increase the spectral norm of an error.
     """
     moments = expansion.covariance if entries is None else expansion.covariance.combine(entries)
     weights, n = softmax.whitening_weights(D), D.shape[1]
@@ -405,7 +405,7 @@ class SecondOrder(NamedTuple):
         curvature[rows] = by_feature[better]
 
     def _minimum(self, distance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Bounds, likely minimisers, and slack of the bounds by feature (Eq. 37)."""
+        """Return bounds, likely minimisers, and the slack of the bounds by feature (Eq. 37)."""
         linear = self._combined(self.slope[:, None])
         identity = torch.eye(5).to(self.Q)
         changes = self._combined(identity.expand(len(self.Q), -1, -1))
@@ -424,7 +424,7 @@ class SecondOrder(NamedTuple):
         return least - loss, point, hessian.abs().sum(-1) + loss[:, None] * share
 
     def _third(self, distance: Tensor) -> Tensor:
-        """Bound on the third-order remainder (Eq. 39)."""
+        """Bound the third-order remainder (Eq. 39)."""
         low, high = self.objective.amin(-1), self.objective.amax(-1)
         radius, middle = (high - low) / 2, (high + low) / 2
         distance = distance + 32 * self.whitened * self._size()
@@ -438,20 +438,20 @@ class SecondOrder(NamedTuple):
         return self.objective.abs().sum(-1)
 
     def _combined(self, weights: Tensor) -> Moments:
-        """Expansions of weighted sums of z, with weights of shape (b, o, 5)."""
+        """Expand weighted sums of z, with weights of shape (b, o, 5)."""
         means, pairs = weights[..., :2] @ _MEANS.to(weights), weights[..., 2:] @ _PAIRS.to(weights)
         return self.expansion.mean.combine(means).plus(self.expansion.covariances(pairs))
 
 
 def second_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Integral of ``(1 - s) |F''|`` on the line: bound for standard deviation 1 (Eq. 24, 39)."""
+    """Bound the integral of ``(1 - s) |F''|`` on the line for standard deviation 1 (Eq. 24, 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta + 2 * theta) / 3
     return _along((2 * v**2, 6 * v * mixed, 24 / 16 * eta * mixed), 2, spectral)
 
 
 def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Integral of ``(1 - s)^2 / 2 |F'''|`` on the line: bound for standard deviation 1 (Eq. 39)."""
+    """Bound the integral of ``(1 - s)^2 / 2 |F'''|`` on the line if the deviation is 1 (Eq. 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta**2 + 6 * eta * theta + 8 * theta**2) / 15
     squares = (
@@ -464,7 +464,7 @@ def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
 
 
 def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
-    """Bound on the integral of the root of ``sum_k squares_k / (1 - s spectral)^k`` (Eq. 40)."""
+    """Bound the integral of the root of ``sum_k squares_k / (1 - s spectral)^k`` (Eq. 40)."""
     # k starts at `order`; the weight at s is ``(1 - s)^(order - 1) / (order - 1)!``. Because the
     # root is convex in s, chords between grid points are an upper bound.
     s = torch.arange(_PANELS + 1, dtype=spectral.dtype, device=spectral.device) / _PANELS
@@ -477,7 +477,7 @@ def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
 
 
 def _chords(order: int) -> Tensor:
-    """Quadrature weights for the integral of chords: second differences of A in Eq. 40."""
+    """Return quadrature weights for an integral of chords: second differences of A (Eq. 40)."""
     left = 1 - torch.arange(-1, _PANELS + 2, dtype=torch.float64) / _PANELS
     A = left.clamp(min=0) ** (order + 1) / math.factorial(order + 1)
     A[0] = A[1] + 1 / (math.factorial(order) * _PANELS)  # no interval precedes s = 0

@@ -42,7 +42,7 @@ class Approximation(NamedTuple):
 class Inference(ABC):
     @abstractmethod
     def approximate(self, prior: Any, state: FloatArray | None) -> Approximation:
-        """Gaussian approximation of the posterior of latent values."""
+        """Approximate the posterior of the latent values by a Gaussian."""
 
     def evidence(
         self, prior: Any, state: FloatArray | None = None, eval_gradient: bool = True
@@ -69,8 +69,8 @@ class Maximum(NamedTuple):
 
 
 class _Coordinates:
-    # The units are powers of two near the initial length-scales. They make the search independent
-    # of the units of the features, without rounding if these change by powers of two.
+    # The search divides length-scales by powers of two near their initial values. It then does not
+    # depend on the units of the features, not even in rounding if these change by powers of two.
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._units = kernel, {}
@@ -101,7 +101,7 @@ def length_scales(kernel: Any) -> dict[str, Any]:
 
 
 def feature_units(kernel: Any) -> Any:
-    """Powers of two near the length-scales, (n_features,); 1 if features share a length-scale."""
+    """Return powers of two near the length-scales (n_features,), or 1 for a shared length-scale."""
     scales = list(length_scales(kernel).values())
     if not scales or any(np.size(scale) == 1 for scale in scales):
         return 1.0
@@ -171,12 +171,12 @@ def maximise_evidence(
             "hyperparameters.",
             ConvergenceWarning,
         )
-    n_lost = 1 + len(drawn) - len(runs)  # drawn starts without evidence
+    n_lost = 1 + len(drawn) - len(runs)  # restarts without finite evidence
     return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))
 
 
 def _steepness(kernel: Any, evidence: Evidence) -> float:
-    """Largest absolute derivative of the evidence in directions that bounds allow."""
+    """Return the largest absolute derivative of the evidence in directions that bounds allow."""
     theta = kernel.theta
     if not len(theta):
         return 0.0
@@ -203,7 +203,7 @@ def _run(
         with suppress(NoEvidenceError) if best else nullcontext():
             evidence = evidence_at(objective, candidate, state)
         if best and (evidence is None or not evidence.converged):
-            # The line search rejects this value, because it is large. It is small enough for the
+            # This value is large enough for the line search to reject it, but small enough for the
             # interpolation between steps.
             return worst + 1.0, np.zeros_like(theta)
         state, worst = evidence.state, max(worst, -evidence.value)

@@ -3,8 +3,8 @@
 scikit-learn's gradient of a kernel, of shape (n, n, n_theta), would dominate the memory of
 inference, which only needs the inner product of each derivative with one matrix.
 
-The leaves of a kernel are constants and functions of one distance. ``leaf(kernel, X, Z)`` returns
-the covariance matrix (a scalar if it is constant) and the pullback: a function that maps a matrix G
+A kernel is made of leaves: constants, and functions of one distance, such as RBF. A leaf's function
+returns the covariance matrix (a scalar if it is constant) and the pullback, which maps a matrix G
 to the inner products of G with the derivatives with respect to the leaf's free hyperparameters.
 """
 
@@ -22,7 +22,7 @@ from skuq.base import FloatArray
 
 Pullback = Callable[[Any], FloatArray]
 
-_FAR = 1e4  # if a squared distance from the centre is larger, squares are not subtracted
+_FAR = 1e4  # if a squared distance from the centre is larger, differences are squared directly
 
 
 def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, Pullback]:
@@ -56,7 +56,7 @@ class _Scaled:
         self.squared = distance
 
     def length_scale_gradient(self, H: FloatArray) -> FloatArray:
-        """``sum_ab H_ab (x_aj - z_bj)^2`` for each feature j, or the sum over all features."""
+        """Compute ``sum_ab H_ab (x_aj - z_bj)^2`` for each feature j, or summed over features."""
         if self.fixed:
             return np.empty(0)
         if self.isotropic:
@@ -158,7 +158,7 @@ def prior_variance(kernel: Any) -> float:
 
 
 def _node(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[Any, Pullback]:
-    """Value and pullback of a part of the kernel; constants stay scalars."""
+    """Compute value and pullback of a part of the kernel; constants stay scalars."""
     if type(kernel) in (kernels.Sum, kernels.Product):
         first, second = _node(kernel.k1, X, Z), _node(kernel.k2, X, Z)
         return (_sum if type(kernel) is kernels.Sum else _product)(first, second)
@@ -172,7 +172,7 @@ def _sum(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any
 def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any, Pullback]:
     def pulled(node: tuple[Any, Pullback], other: Any, G: Any) -> FloatArray:
         if np.ndim(other) == 0:
-            return other * node[1](G)  # linear in G: scale the result, which is smaller
+            return other * node[1](G)  # linear in G; the result is smaller than G
         if np.ndim(node[0]) == 0:
             return node[1](np.vdot(other, G))
         return node[1](G * other)

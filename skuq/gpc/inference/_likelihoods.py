@@ -17,7 +17,7 @@ from skuq.base import FloatArray, IntArray
 
 _FAR = 30.0  # below -_FAR, the asymptotic series is more accurate than differences
 _WINDOW = 8.6  # standard deviations beyond which a normal density is below 1e-16 of its peak
-_NARROW = 1e-150  # lower limit of standard deviations; the squared reciprocal does not overflow
+_NARROW = 1e-150  # smallest standard deviation; its squared reciprocal does not overflow
 _EDGE = {"probit": 10.0, "logit": 40.0}  # end of the region where the likelihood bends
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
 MAX_CLASSES = 3  # the number of nodes is exponential in the number of classes
@@ -26,7 +26,7 @@ _REACH = 7.8  # standard deviations beyond which the normal probability is below
 
 
 class Derivatives(NamedTuple):
-    """Log-likelihoods of targets; derivatives with respect to the latent values; each (n,)."""
+    """Log-likelihoods of targets and derivatives with respect to latent values, (n,) each."""
 
     value: FloatArray
     first: FloatArray
@@ -35,7 +35,7 @@ class Derivatives(NamedTuple):
 
 
 class TiltedMoments(NamedTuple):
-    """Log of a likelihood's Gaussian average; derivatives with respect to the mean; each (n,)."""
+    """Log of a likelihood's Gaussian average, and derivatives by the mean, (n,) each."""
 
     log_mean: FloatArray
     first: FloatArray
@@ -43,7 +43,7 @@ class TiltedMoments(NamedTuple):
 
 
 def probit(y: FloatArray, f: FloatArray) -> Derivatives:
-    """Likelihood ``Phi(y f)``, Phi the standard normal distribution function."""
+    """Evaluate the likelihood ``Phi(y f)``; Phi is the standard normal distribution function."""
     # y (n,), -1 or 1, and f (n,); the second derivative is <= 0.
     z = y * f
     with np.errstate(over="ignore"):
@@ -80,13 +80,13 @@ class SoftmaxLikelihood:
         self.target = self.weight * (labels == np.arange(n_classes)[:, None])
 
     def evaluate(self, f: FloatArray) -> tuple[float, FloatArray]:
-        """Log-likelihood in nats, and the probabilities (n_classes, n)."""
+        """Return the log-likelihood in nats, and the probabilities (n_classes, n)."""
         normaliser = logsumexp(f, axis=0)
         proba = np.exp(f - normaliser)
         return float(np.vdot(self.target, f) - self.weight @ normaliser), proba
 
     def gradient(self, proba: FloatArray) -> FloatArray:
-        """Derivative of the log-likelihood with respect to f, shape (n_classes, n)."""
+        """Return the derivative of the log-likelihood with respect to f, shape (n_classes, n)."""
         return self.target - self.weight * proba
 
     def curve(self, proba: FloatArray, b: FloatArray) -> FloatArray:
@@ -95,7 +95,7 @@ class SoftmaxLikelihood:
     def determinant_gradient(
         self, proba: FloatArray, variance: FloatArray, covariance_with_mean: FloatArray
     ) -> FloatArray:
-        """Derivative of ``-log |K^-1 + W| / 2`` with respect to f, shape (n_classes, n)."""
+        """Return the derivative of ``-log |K^-1 + W| / 2`` with respect to f (n_classes, n)."""
         # W is minus the second derivative of the log-likelihood, `variance` the posterior variance
         # S_cc of each latent function, and `covariance_with_mean` its covariance ``S p`` with the
         # p-weighted average of all functions, both (n_classes, n).
@@ -106,11 +106,11 @@ class SoftmaxLikelihood:
 def tilted_moments(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
-    """Log of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``."""
-    # y, mean, variance, power (n,), with y -1 or 1 and power > 0; the second derivative is <= 0.
-    # Closed form for the probit likelihood with power 1, otherwise Gauss-Legendre quadrature with a
-    # relative error of about 1e-12, on panels around the mode of the tilted density, split where
-    # the likelihood bends.
+    """Compute the log of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``."""
+    # All arguments are (n,); y is -1 or 1, and power > 0. The second derivative is <= 0.
+    # The probit likelihood with power 1 has a closed form. Otherwise, Gauss-Legendre quadrature is
+    # used, with a relative error of about 1e-12, on panels around the mode of the tilted density
+    # that are split where the likelihood bends.
     if name == "probit" and np.all(power == 1):
         scale = 1.0 / np.sqrt(1.0 + variance)
         at_mean = probit(y, mean * scale)
@@ -149,7 +149,7 @@ def tilted_moments(
 
 
 def _tilted_mode(name: str, mean: FloatArray, sd: FloatArray, power: FloatArray) -> FloatArray:
-    """Mode of ``p(1 | mean + sd t) ** power N(t | 0, 1)`` in t, within 1 % of its width."""
+    """Find the mode of ``p(1 | mean + sd t) ** power N(t | 0, 1)`` in t, to 1 % of its width."""
     one, slope = np.ones(1), sd * power
     t = np.maximum(-mean, 0.0) / sd  # Newton's method converges monotonically from here
     for _ in range(100):
@@ -171,7 +171,7 @@ class Nodes(NamedTuple):
 
 
 def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Nodes:
-    """Nodes for functions ``g(scales * t)`` where g is bounded by 1 within pi / 2 of the reals."""
+    """Return nodes for functions ``g(scales * t)`` with |g| <= 1 within pi / 2 of the real axis."""
     # For each variable t_i, `scales` holds the largest change of a difference between two arguments
     # of g when t_i increases by 1. `accuracy` is the target error per dimension. The logistic
     # function and the softmax are bounded in the strip, where ``exp(f_i - f_j)`` has a positive
@@ -195,12 +195,12 @@ def node_count(scales: Sequence[float], accuracy: float) -> int:
 
 
 def affordable_accuracy(scales: Sequence[float], accuracies: Sequence[float]) -> float | None:
-    """First accuracy that needs at most `_MAX_NODES` nodes; None if all accuracies need more."""
+    """Return the first accuracy that needs at most `_MAX_NODES` nodes, or None if all need more."""
     return next((a for a in accuracies if node_count(scales, a) <= _MAX_NODES), None)
 
 
 def _axis(scale: float, accuracy: float, like: Tensor) -> tuple[Tensor, Tensor]:
-    """Equidistant nodes of one variable, and their weights for the normal density."""
+    """Return equidistant nodes of one variable, and their weights for the normal density."""
     width = min(math.pi / (2 * max(scale, 1e-300)), 4.0)
     height = 2 * math.exp(width**2 / 2)
     step = 2 * math.pi * width / math.log1p(height / accuracy)  # Eq. 28 of the proofs page

@@ -1,8 +1,8 @@
 """Gaussian posteriors of the latent functions, and predictions.
 
 The means of the latent functions at an input x are linear, and their covariances quadratic, in
-``r(x) = k(inputs, x)``. Predictions are averages of the likelihood over these Gaussians. Numbers of
-lines refer to Algorithm 3.4 of Rasmussen and Williams, "Gaussian Processes for Machine Learning".
+``r(x) = k(inputs, x)``. Predictions are averages of the likelihood over these Gaussians. Line
+numbers refer to Algorithm 3.4 of Rasmussen and Williams, "Gaussian Processes for Machine Learning".
 """
 
 import math
@@ -26,8 +26,8 @@ from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_n
 from skuq.gpc.inference._softmax_averages import Split
 
 _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
-_ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first affordable accuracy is used
-_ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
+_ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first one that does not need too many nodes is used
+_ENTRIES = 500_000  # maximum number of entries in a temporary array, which fits in the CPU cache
 TIE = 1e-9  # probabilities that differ by less than this count as equal
 UNSURE = 0.0125  # error of probabilities for more than three classes
 _LOG_DRAWS = 13  # log2 of the number of quasi-random points
@@ -50,7 +50,7 @@ class FactoredPosterior:
     factor: FloatArray  # (m, m), M, the lower Cholesky factor of the sum of all E_c
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Mean (n, L) and covariance (n, L, L) of the latent functions at each input."""
+        """Return mean (n, L) and covariance (n, L, L) of the latent functions at each input."""
         n_latent = len(self.weights)
         mean, cov = np.empty((len(X), n_latent)), np.empty((len(X), n_latent, n_latent))
         prior, entries = prior_variance(self.kernel), n_latent * len(self.inputs)
@@ -66,7 +66,7 @@ class FactoredPosterior:
         return mean, cov
 
     def reduction(self) -> FloatArray:
-        """Matrices R of the pairs ``c <= d`` in the order of ``np.triu_indices(L)``."""
+        """Return matrices R of the pairs ``c <= d`` in the order of ``np.triu_indices(L)``."""
         # The covariance of c at x and d at z is ``(c == d) k(x, z) - r(x) @ R[pair] @ r(z)``.
         solved = [solve_triangular(self.factor, block, lower=True) for block in self.blocks]
         pairs = list(zip(*np.triu_indices(len(self.weights)), strict=True))
@@ -162,14 +162,14 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
 
 
 def most_probable(proba: FloatArray) -> NDArray[np.intp]:
-    """Index of the most probable class of each row; the first class in case of a tie."""
-    # Far from all data, all probabilities are equal up to rounding, which must not decide.
+    """Return the index of the most probable class of each row; the first class if several tie."""
+    # Far from all data, probabilities differ only by rounding, which must not determine the class.
     return (proba >= proba.max(axis=1, keepdims=True) - TIE).argmax(axis=1)
 
 
 @with_gradients()
 def expected_entropy(likelihood: str, mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Expected entropy of class probabilities over the latent Gaussian, (n,), in nats."""
+    """Compute expected entropies (n,) of class probabilities over latent Gaussians, in nats."""
     result = np.empty(len(mean))
     for rows, latent, weights in _draws(mean, covariance):
         result[rows] = entropy(_log_proba(likelihood, latent).movedim(1, -1)) @ weights
@@ -202,7 +202,7 @@ def _draws(
 
 
 def _principal(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Standard deviations (n, k) along the principal axes of differences, and axes (n, L, k)."""
+    """Return standard deviations (n, k) along principal axes of differences, and axes (n, L, k)."""
     n_latent = covariance.shape[-1]
     if n_latent == 1:
         return covariance[:, 0].clamp(min=0).sqrt(), torch.ones_like(covariance)

@@ -28,7 +28,7 @@ _JITTER = 1e-9
 
 
 def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
-    """Cholesky factor, from the lower triangle, and the jitter that the diagonal needed."""
+    """Return the Cholesky factor, from the lower triangle, and the jitter that it needed."""
     # The jitter, relative to the mean of the diagonal, is 0 or a power of ten.
     factor, info = lapack.dpotrf(matrix, lower=1)
     scale = float(np.mean(np.diagonal(matrix)))
@@ -57,7 +57,7 @@ class DensePrior:
         self.matrix, self.pullback = covariance_with_pullback(self.kernel, X)
 
     def multiply(self, alpha: FloatArray) -> FloatArray:
-        """``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
+        """Compute ``K alpha`` for each row of an array of shape (n,) or (n_classes, n)."""
         return alpha @ self.matrix
 
     def condition(self, precision: FloatArray) -> DenseConditional:
@@ -107,18 +107,18 @@ class DenseConditional:
         return variance
 
     def alpha(self, b: FloatArray) -> FloatArray:
-        """``alpha = K^-1 S b = b - R K b`` for b of shape (n,); the mean S b is ``K alpha``."""
+        """Return ``alpha = K^-1 S b = b - R K b`` for b (n,); the mean S b is then ``K alpha``."""
         scaled = self._root * self._prior.multiply(b)
         # Algorithm 3.1, line 7; Algorithm 3.6, line 3
         return b - self._root * lapack.dpotrs(self._factor, scaled, lower=1)[0]
 
     def solve(self, y: FloatArray) -> FloatArray:
-        """``R y`` for y of shape (n,), without the cancellation of `alpha`."""
+        """Compute ``R y`` for y of shape (n,), without the cancellation in `alpha`."""
         solved: FloatArray = lapack.dpotrs(self._factor, self._root * y, lower=1)[0]
         return self._root * solved
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
-        """``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
+        """Compute ``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
         # Because dK is symmetric, one triangle of R with half the diagonal suffices. Algorithm 5.1,
         # line 7; Algorithm 5.2, line 6
         G = self._inverse * -self._root[:, None]
@@ -128,14 +128,14 @@ class DenseConditional:
         return self._prior.pullback(G)
 
     def posterior(self, alpha: FloatArray) -> JointPosterior:
-        """Posterior with mean ``K alpha`` at the training inputs and covariance S."""
+        """Return the posterior with mean ``K alpha`` at the training inputs and covariance S."""
         upper = self._inverse * self._root[:, None]
         upper *= self._root
         matrix = upper + np.triu(upper, 1).T
         return JointPosterior(self._prior.kernel, self._prior.inputs, alpha[None], matrix[None])
 
     def regression(self, y: FloatArray) -> JointPosterior:
-        """Posterior with mean ``K R y`` at the training inputs and covariance S."""
+        """Return the posterior with mean ``K R y`` at the training inputs and covariance S."""
         # With ``R = T' T``, nothing cancels, even for very small noise.
         whitener: FloatArray = lapack.dtrtri(self._factor, lower=1)[0] * self._root
         mean, matrix = (whitener @ y)[None], np.eye(len(y))[None]
@@ -148,7 +148,7 @@ def choose_inducing(
     random_state: Any = None,
     sample_weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Cluster centres of the inputs; the distinct inputs if there are at most `n_inducing`."""
+    """Return cluster centres of the inputs, or all distinct inputs if at most `n_inducing`."""
     distinct, position = np.unique(X, axis=0, return_inverse=True)
     if len(distinct) <= n_inducing:
         return distinct
@@ -185,23 +185,23 @@ class LowRankPrior:
         return np.maximum(prior_variance(self.kernel) - explained, 0.0)
 
     def missed_gradient(self, weights: FloatArray) -> FloatArray:
-        """Derivative of ``weights @ missed`` with respect to all free hyperparameters."""
+        """Return the derivative of ``weights @ missed`` by all free hyperparameters."""
         scaled = weights[:, None] * self.features
         _, pullback = covariance_with_pullback(self.kernel, self.inputs[:1])
         of_prior = pullback(np.full((1, 1), weights.sum()))
         return of_prior - self.gradient(2 * scaled, -self.features.T @ scaled)
 
     def to_inputs(self, values: FloatArray) -> FloatArray:
-        """``factor^-T values``: map whitened coordinates to weights of inducing points."""
+        """Map whitened coordinates to weights of inducing points: ``factor^-T values``."""
         return solve_triangular(self.factor, values, lower=True, trans="T")
 
     def whitener(self) -> FloatArray:
-        """Inverse of the factor, which maps ``K_xm`` to features of x."""
+        """Return the inverse of the factor, which maps ``K_xm`` to features of x."""
         inverse: FloatArray = lapack.dtrtri(self.factor, lower=1)[0]
         return inverse
 
     def gradient(self, cross: FloatArray, own: FloatArray) -> FloatArray:
-        """``sum G_nm dK_nm + sum G_mm dK_mm``, with both G in whitened coordinates."""
+        """Compute ``sum G_nm dK_nm + sum G_mm dK_mm``, with both G in whitened coordinates."""
         # G_nm is ``cross @ factor^-1``, and G_mm is ``factor^-T @ own @ factor^-1``.
         own = self.to_inputs(self.to_inputs(own).T).T
         own[np.diag_indices_from(own)] += self.jitter * np.mean(np.diagonal(own))

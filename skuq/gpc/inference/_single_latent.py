@@ -25,7 +25,7 @@ from skuq.gpc.inference._priors import Conditional, LowRankPrior, Prior
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
-_GAIN = 1e-18  # relative gain of the objective; its square root is the error of the evidence
+_GAIN = 1e-18  # relative gain at which iterations end; its root is the error of the evidence
 _ROUNDING = 1e-12  # smaller relative gains that do not decrease are rounding errors
 _MAX_SWEEPS = 500
 _TOLERANCE = 1e-7  # largest change of the sites at convergence, in units of the marginal variance
@@ -45,7 +45,7 @@ class Laplace(_BinaryInference):
     """Laplace's method: Algorithms 3.1 and 5.1 for the evidence, 3.2 for the posterior."""
 
     def approximate(self, prior: Prior, state: FloatArray | None) -> Approximation:
-        """Newton's method (Algorithm 3.1) with step halving while the objective decreases."""
+        """Run Newton's method (Algorithm 3.1), halving steps while they lower the objective."""
 
         def evaluate(alpha: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
             at = LIKELIHOODS[self.likelihood](self.y, f)
@@ -153,7 +153,7 @@ class ExpectationPropagation(_BinaryInference):
 
 
 def _scale(variance: FloatArray) -> FloatArray:
-    """Reciprocal units of precisions and shifts, (2, n)."""
+    """Return the reciprocal units of precisions and shifts, (2, n)."""
     return np.array([variance, np.sqrt(variance)])
 
 
@@ -198,7 +198,7 @@ class NoisyPrior(NamedTuple):
         return cls(kernel, prior(latent_kernel(kernel)), alpha + noise_level(kernel))
 
     def gradient(self, latent: FloatArray, of_noise: float) -> FloatArray:
-        """Combine derivatives with respect to latent hyperparameters and to the noise, in order."""
+        """Join derivatives by latent and by noise hyperparameters in the order of the kernel."""
         found, position = [], 0
         for part in summands(self.kernel):
             count = len(part.theta)
@@ -243,5 +243,5 @@ class Regression(Inference):
         return Approximation(conditional, alpha, value, gradient, alpha, True)
 
     def posterior(self, noisy: NoisyPrior, state: FloatArray | None = None) -> JointPosterior:
-        """Posterior of the latent function (Eq. 2.25 and 2.26)."""
+        """Return the posterior of the latent function (Eq. 2.25 and 2.26)."""
         return noisy.prior.condition(self.sample_weight / noisy.noise).regression(self.y)

@@ -23,7 +23,7 @@ from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, cholesky
 _MAX_NEWTON = 100
 _MAX_HALVINGS = 40
 _MAX_CONJUGATE = 200
-_TOLERANCE = 1e-13  # relative gain of the objective; convergence is quadratic
+_TOLERANCE = 1e-13  # relative gain at which iterations end; convergence is quadratic
 
 
 class _Mode(NamedTuple):
@@ -60,7 +60,7 @@ class SoftmaxLaplace(Inference):
 def _find_mode(
     prior: Prior, likelihood: SoftmaxLikelihood, state: FloatArray | None
 ) -> tuple[_Mode, DenseSoftmax | LowRankSoftmax, bool]:
-    """Newton's method (Algorithm 3.3), first with approximate steps by conjugate gradients."""
+    """Run Newton's method (Algorithm 3.3), first with approximate steps by conjugate gradients."""
     mode = _evaluate(likelihood, np.zeros_like(likelihood.target), likelihood.target * 0.0)
     if state is not None:
         warm = _evaluate(likelihood, state, prior.multiply(state))
@@ -97,7 +97,7 @@ def _evaluate(likelihood: SoftmaxLikelihood, alpha: FloatArray, f: FloatArray) -
 def _advance(
     likelihood: SoftmaxLikelihood, mode: _Mode, alpha_step: FloatArray, f_step: FloatArray
 ) -> tuple[_Mode, bool]:
-    """Take a step, halved while the objective decreases; also returns whether it converged."""
+    """Take a step, halved while it lowers the objective; also return whether Newton converged."""
     # Twice the gain predicted by the quadratic model.
     decrement = np.vdot(alpha_step, f_step) + np.vdot(f_step, likelihood.curve(mode.proba, f_step))
     if decrement <= _TOLERANCE * (1.0 + abs(mode.objective)):
@@ -113,7 +113,7 @@ def _advance(
 def _conjugate_gradients(
     prior: Prior, likelihood: SoftmaxLikelihood, mode: _Mode
 ) -> tuple[FloatArray, FloatArray]:
-    """Approximate Newton step ``(I + W K)^-1 (g - alpha)``, and K times the step."""
+    """Approximate the Newton step ``(I + W K)^-1 (g - alpha)``, and return K times it as well."""
     # In the inner product defined by K, ``I + W K`` is self-adjoint and positive.
     residual = likelihood.gradient(mode.proba) - mode.alpha
     K_residual = prior.multiply(residual)
@@ -160,7 +160,8 @@ class DenseSoftmax:
             block *= root[:, None]  # Line 7
             self.blocks.append(block)
         total = self._sum_of_blocks()
-        # Rows of points with weight 0 are zero in all blocks; ones keep the sum nonsingular.
+        # Rows of points with weight 0 are zero in all blocks; a 1 on the diagonal keeps the sum
+        # nonsingular.
         total[np.diag_indices_from(total)] += weight == 0
         self.factor = self._factorised(total)  # Line 10
         with np.errstate(divide="ignore"):
@@ -180,7 +181,7 @@ class DenseSoftmax:
         return factor
 
     def alpha(self, b: FloatArray) -> FloatArray:
-        """``(I + W K)^-1 b``, shape (n_classes, n) (Algorithm 3.3, lines 12 and 13)."""
+        """Compute ``(I + W K)^-1 b``, shape (n_classes, n) (Algorithm 3.3, lines 12 and 13)."""
         scaled = b @ self._prior.matrix
         pairs = list(zip(self.blocks, scaled, strict=True))
         own = [blas.dsymv(1.0, E, v, lower=1) for E, v in pairs]
@@ -286,5 +287,5 @@ class LowRankSoftmax:
 
 
 def _reciprocal(values: FloatArray) -> FloatArray:
-    """``1 / values``, or 0 where the result would overflow."""
+    """Return ``1 / values``, or 0 where the result would overflow."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 1e-100)

@@ -31,14 +31,14 @@ _ORDER = 16  # nodes of the Gauss-Legendre rule per panel
 # Standard deviation above which the normal density is wider than logistic and Gumbel densities.
 _WIDE = 1.3
 _LOGISTIC_STEP, _LOGISTIC_REACH = 0.7, 26.0
-_ENTRIES = 500_000  # size of the largest temporary array, small enough for the CPU cache
+_ENTRIES = 500_000  # maximum number of entries in a temporary array, which fits in the CPU cache
 ACCURACY = 2e-8  # error bound of probabilities and their derivatives (Eq. 34)
 _TAIL = 6.2  # standard deviations beyond which the normal probability is below 3e-10
 _LEFT, _RIGHT = 3.1, 22.0  # limits beyond which the Gumbel probability is below 3e-10 per side
 _STRIP = 1.3  # half-width, below pi / 2, of the strip for integrals of Gumbel densities
 _STEP = 0.32  # step of these integrals; exp(2 pi strip / step) is 1e11
 _DIGITS = 26.0  # -log of the relative error of the outer integral, second bound of Eq. 34
-_LEAST = 1e-9  # smallest variance
+_LEAST = 1e-9  # smaller variances are replaced by this value
 # Each derivative of exp(-e) with respect to y, where e is an exponential of -y, is exp(-e) times a
 # polynomial in e, whose coefficients, lowest power first, are signed Stirling numbers.
 _POLYNOMIALS = (
@@ -87,7 +87,7 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
 
 
 def _edges(width: float) -> Tensor:
-    """Distances of panel boundaries from a bend of the integrand."""
+    """Return the distances of panel boundaries from a bend of the integrand."""
     distances, panel = [0.0], _PANEL
     while distances[-1] < 2 * _REACH * width:
         distances.append(distances[-1] + panel)
@@ -98,7 +98,7 @@ def _edges(width: float) -> Tensor:
 def _integral(
     center: Tensor, width: Tensor, slope: Tensor, rest: Tensor, distances: Tensor, wide: bool
 ) -> Tensor:
-    """Integral over ``u = center + width * t`` on panels, shape (b,)."""
+    """Integrate over ``u = center + width * t`` on panels, shape (b,)."""
     (u, v), scale = center.T, width.clamp(min=1e-300)
     # The integrand bends at u = 0, and for u < 0 also where the average over v bends, at v = 0.
     bend = (u - v / torch.where(slope == 0, 1e-300, slope)).clamp(-1e300, 0.0)
@@ -121,7 +121,7 @@ def _integral(
 
 
 def _logistic_average(mean: Tensor, deviation: Tensor, wide: bool) -> Tensor:
-    """``E[sigmoid(f)]`` for means (b, k) and standard deviations (b,); all > `_WIDE` if `wide`."""
+    """Compute ``E[sigmoid(f)]`` for means (b, k), deviations (b,); all > `_WIDE` if `wide`."""
     points, weights = _logistic_nodes(wide)
     if wide:  # E[sigmoid(f)] = P(e < f) = E[Phi((mean - e) / deviation)] for a logistic variable e
         return torch.special.ndtr((mean[..., None] - points) / deviation[:, None, None]) @ weights
@@ -172,20 +172,20 @@ def split(covariance: Tensor, n_classes: int) -> Split:
 
 
 def whitening_weights(D: Tensor) -> Tensor:
-    """Weights of pairs in the Frobenius norm of ``D^-1/2 E D^-1/2``, (b, n_pairs)."""
+    """Return the weights (b, n_pairs) of pairs in the Frobenius norm of ``D^-1/2 E D^-1/2``."""
     j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
     return torch.where(j == k, 1.0, math.sqrt(2)) / (D[:, j] * D[:, k]).sqrt()
 
 
 def corrected_probabilities(mean: Tensor, parts: Split) -> Tensor:
-    """Softmax averages to first order in the correlation of classes (Eq. 35)."""
+    """Average the softmax to first order in the correlation of classes (Eq. 35)."""
     # mean (b, C) -> (b, C), with errors below `correction_error`.
     averages = independent_averages(mean, parts.D)
     return averages.proba + (averages.by_pair @ parts.E[..., None])[..., 0]
 
 
 def correction_error(parts: Split) -> Tensor:
-    """Proven bound on the error of `corrected_probabilities`, (b,); infinite for eta >= 1."""
+    """Bound the error of `corrected_probabilities`, (b,); the bound is infinite for eta >= 1."""
     eta = parts.whitened.clamp(max=1.0)
     rest = math.sqrt(24) / 8 * (-torch.log1p(-eta) - eta)
     return rest + ACCURACY * (1 + parts.E.abs().sum(-1))
@@ -204,7 +204,7 @@ def independent_averages(mean: Tensor, variance: Tensor) -> ClassAverages:
 
 
 def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Derivatives, up to order four, of the average of a weighted sum of three outputs."""
+    """Differentiate the average of a weighted sum of three outputs, up to order four."""
     # (b, 3) each -> (b, 5, 5): entry i, j is the derivative of order i with respect to the first
     # mean and of order j with respect to the second, valid for i + j <= 4. Errors are below
     # `ACCURACY` up to order two. For orders three and four, they are below 1e-4 if the unit of each
@@ -248,7 +248,7 @@ def _nodes(
 
 
 def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Probabilities and derivatives (Eq. 33), from ``B_k`` and its derivatives, each (b, C, x)."""
+    """Compute probabilities and derivatives (Eq. 33) from ``B_k`` and its derivatives (b, C, x)."""
     n_classes = B[0].shape[1]
     tiny = B[0].clamp(min=1e-300)
     first, second, third = (part / tiny for part in B[1:])  # B' / B, B'' / B and B''' / B
@@ -274,7 +274,7 @@ def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _distribution(y: Tensor, deviation: Tensor, order: int) -> list[Tensor]:
-    """``B(y) = E exp(-exp(deviation z - y))``, and derivatives up to `order` (at most 5)."""
+    """Compute ``B(y) = E exp(-exp(deviation z - y))`` and derivatives up to `order` (<= 5)."""
     shape, y, deviation = y.shape, y.flatten(), deviation.flatten()
     results = [torch.empty_like(y) for _ in range(order + 1)]
     wide = deviation > _WIDE
@@ -289,7 +289,7 @@ def _distribution(y: Tensor, deviation: Tensor, order: int) -> list[Tensor]:
 
 
 def _gumbel_average(y: Tensor, deviation: Tensor, order: int) -> Iterator[Tensor]:
-    """Averages of the normal distribution function and its derivatives over a Gumbel variable."""
+    """Average the normal distribution function and its derivatives over a Gumbel variable."""
     points, weights = (part.to(y.device) for part in _gumbel_nodes())
     z = (y - points) / deviation
     density = torch.exp(-(z**2) / 2) / (math.sqrt(2 * math.pi) * deviation)
@@ -302,7 +302,7 @@ def _gumbel_average(y: Tensor, deviation: Tensor, order: int) -> Iterator[Tensor
 
 
 def _normal_average(y: Tensor, deviation: Tensor, order: int) -> Iterator[Tensor]:
-    """Averages of the Gumbel distribution function and its derivatives over a normal variable."""
+    """Average the Gumbel distribution function and its derivatives over a normal variable."""
     points, weights = (part.to(y.device) for part in _normal_nodes())
     e = torch.exp((deviation * points - y).clamp(max=300.0))
     powers = [torch.exp(-e)]  # e^k exp(-e)
@@ -323,6 +323,6 @@ def _gumbel_nodes() -> tuple[Tensor, Tensor]:
 
 @cache
 def _normal_nodes() -> tuple[Tensor, Tensor]:
-    """Quadrature for a strip of half-width `_STRIP`, narrower than for the logistic function."""
+    """Return nodes for a strip of half-width `_STRIP`, narrower than for the logistic function."""
     nodes = normal_nodes([_WIDE * math.pi / (2 * _STRIP)], 1e-11, torch.empty(0).double())
     return nodes.points[:, 0], nodes.weights
