@@ -116,8 +116,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
             return {"form": "natural", "fit": self._fit_members}
         if self.estimator is not None or not self.members:
             raise ValueError(
-                "`estimator` and `members` must not be both given, and `members` needs a model, "
-                f"got estimator={self.estimator!r} and {len(self.members)} members."
+                "Pass either `estimator` or `members`, which must contain at least one model; got "
+                f"estimator={self.estimator!r} and {len(self.members)} members."
             )
         context = "on `members`, which are already trained."
         refuse_ineffective(self, ["n_members", "n_jobs"], context)
@@ -152,7 +152,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
                     "training rows as an earlier member, even after training on resampled rows: an "
                     f"ensemble of {type(given.estimator).__name__} says little about uncertainty."
                 )
-        # Each process returned its own copy of the graph of node models; keep one.
+        # Each process returned a copy of the graph with its node model; all members share one copy.
         shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
         self.members_ = [replace(member, **shared) for member in members]
         _check_same_classes(self.members_, X, y)
@@ -192,8 +192,8 @@ def _resampled(X: Any, y: NDArray[Any], weight: FloatArray | None, seed: int) ->
 
 
 def _repeated(members: Sequence[Model], X: Any) -> list[int]:
-    """Members whose predictions for the first training rows equal those of an earlier member."""
-    if members[0].at_once:  # nodes of a graph
+    """Return indices of members that predict the first training rows like an earlier member."""
+    if members[0].at_once:  # node classifiers are not compared
         return []
     X = _safe_indexing(X, slice(0, _N_COMPARED))
     proba = [np.exp(np.asarray(each.log_proba(each.inputs(X)))) for each in members]
@@ -205,7 +205,7 @@ def _repeated(members: Sequence[Model], X: Any) -> list[int]:
 
 
 def _unfitted(given: Given, seeds: Sequence[int]) -> list[Any]:
-    """Estimators to train as members; the first is the given model if it is not retrained."""
+    """Return estimators to train as members; the first is the given model if it is prefit."""
     estimator = given.estimator
     if estimator is None:
         return [None] * len(seeds)
@@ -230,7 +230,7 @@ def _unfitted(given: Given, seeds: Sequence[int]) -> list[Any]:
 
 
 def _fixed_inside(estimator: Any) -> str:
-    """Name of a fixed model in an estimator, which all clones would share; "" if there is none."""
+    """Name a fixed model in an estimator, which all clones would share; "" if there is none."""
     learner, where = estimator, ""
     # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):

@@ -106,7 +106,7 @@ class LaplaceClassifier(SampledModelsClassifier):
             features.to(there), log_proba.to(there), train.weight.to(there), bias=bias
         )
         curvature = _of_outputs(curvature, self._to_logits.to(there))
-        # Decompositions need a few matrices of the same size.
+        # Decompositions need memory for a few matrices of this size.
         curvature = curvature.to(device_with_memory(6 * curvature.nbytes, there))
         if self.prior_precision == "auto":
             squares = sum(float(p.detach().double().square().sum()) for p in layer.parameters())
@@ -129,8 +129,8 @@ class LaplaceClassifier(SampledModelsClassifier):
         def sample(X: Any) -> Tensor:
             features = body.outputs_there(self.model_.inputs(X)).to(there)
             mean, factor = posterior.outputs(features)
-            # Use the same noise for every test point: the distribution at each point is correct,
-            # although the joint distribution of points is not.
+            # All test points share the same noise. The distribution at each point is correct, the
+            # joint distribution of several points is not.
             outputs = mean[:, None] + torch.einsum("nkl,sl->nsk", factor, noise)
             return (outputs @ to_logits.mT + shift).log_softmax(-1)
 
@@ -138,7 +138,7 @@ class LaplaceClassifier(SampledModelsClassifier):
 
 
 def _with_double(device: torch.device) -> torch.device:
-    """Device for matrix decompositions, which need float64: the CPU instead of MPS."""
+    """Return a device for matrix decompositions, which need float64: the CPU instead of MPS."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
@@ -155,7 +155,7 @@ def _linear_head(network: nn.Module, X: Tensor) -> Cut:
 
 
 def _affine_tail(head: nn.Module, layer: Any, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Matrix and shift that map the last linear layer's outputs to logits, up to a constant.
+    """Compute matrix and shift that map outputs of the last linear layer to logits + constant.
 
     In most networks, no layer follows the last linear layer. In a binary network with one output,
     the layers after the last linear layer (the tail) convert the output to two logits.
@@ -168,7 +168,7 @@ def _affine_tail(head: nn.Module, layer: Any, features: Tensor) -> tuple[Tensor,
     shift = logits[0] - matrix @ outputs[0]
     if torch.allclose(outputs @ matrix.mT + shift, logits, rtol=1e-4, atol=1e-5):
         return matrix, shift
-    # A tail such as log-softmax does not change the probabilities: the outputs themselves are then
+    # A tail such as log-softmax does not change the probabilities, so the outputs can serve as
     # logits.
     if outputs.shape == logits.shape and torch.allclose(
         outputs.softmax(-1), logits.softmax(-1), atol=1e-5
@@ -197,11 +197,11 @@ def _with_constant(features: Tensor, bias: bool) -> Tensor:
 def last_layer_curvature(
     features: Tensor, log_proba: Tensor, weight: Tensor, *, bias: bool = True
 ) -> Tensor:
-    """Curvature of the cross-entropy with respect to a linear layer before a softmax.
+    """Compute the curvature of the cross-entropy with respect to a linear layer before a softmax.
 
-    ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)`` with features f, and a constant 1
-    appended for the bias (Bishop, 2006, Eq. 4.110; Daxberger et al., NeurIPS 2021, Section 2). For
-    a linear layer it is the generalised Gauss-Newton matrix, which is positive semidefinite.
+    It is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where the features f_i end in
+    1 for the bias (Bishop, 2006, Eq. 4.110; Daxberger et al., NeurIPS 2021, Section 2). For a
+    linear layer, it is the generalised Gauss-Newton matrix, which is positive semidefinite.
 
     Shapes: `features` (n_samples, n_features), `log_proba` (n_samples, n_classes), `weight`
     (n_samples,); returns (n_classes * width, n_classes * width).
@@ -216,8 +216,8 @@ def last_layer_curvature(
         crossed = ((w.sqrt() * own)[..., None] * f[:, None]).flatten(-2)
         # Eq. 4.110 (Bishop)
         part = -(crossed.mT @ crossed).reshape(n_classes, width, n_classes, width)
-        # 1 - p, as the sum of the probabilities of the other classes, is accurate even if p is
-        # close to 1.
+        # 1 - p is computed as the sum of the other classes' probabilities, which is accurate even
+        # if p is close to 1.
         within = (w * own * (own @ all_others)).mT[..., None] * f
         part.diagonal(dim1=0, dim2=2).copy_((within.mT @ f).movedim(0, -1))
         total += part
@@ -225,7 +225,7 @@ def last_layer_curvature(
 
 
 def evidence_prior_precision(eigenvalues: Tensor, squared_norm: float) -> float:
-    """Prior precision that maximises the Laplace approximation of the evidence.
+    """Find the prior precision that maximises the Laplace approximation of the evidence.
 
     At prior precision a, the log evidence is, up to a constant,
     ``1/2 sum_i log(a / (a + eigenvalue_i)) - a/2 squared_norm``, which has a single maximum
@@ -255,7 +255,7 @@ class LastLayerPosterior(HeldOnDevice):
         return LastLayerPosterior(self.mean.to(device), self.factor.to(device), self.bias)
 
     def outputs(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and triangular covariance factor of the layer's Gaussian outputs at each input.
+        """Compute mean and triangular covariance factor of the Gaussian outputs at each input.
 
         Shapes: `features` (n_points, n_features); returns (n_points, n_outputs) and (n_points,
         n_outputs, n_outputs).
@@ -273,7 +273,7 @@ class LastLayerPosterior(HeldOnDevice):
 def last_layer_posterior(
     weight: Tensor, bias: Tensor | None, curvature: Tensor, prior_precision: float
 ) -> LastLayerPosterior:
-    """Gaussian around the weights, with precision ``curvature + prior_precision * identity``.
+    """Build the Gaussian around the weights with precision curvature + prior_precision * identity.
 
     `weight` (n_outputs, n_features), `bias` (n_outputs,), `curvature` (n_outputs * width, n_outputs
     * width). Source: MacKay, 1992; Bishop, 2006, Eq. 4.142 to 4.144.

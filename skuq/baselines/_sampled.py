@@ -33,7 +33,7 @@ class TrainingRows(NamedTuple):
 
 
 def log_proba_there(model: Any, inputs: Any) -> Tensor:
-    """Log-probabilities of preprocessed inputs on the model's device, (n_samples, n_classes)."""
+    """Compute log-probabilities (n_samples, n_classes) of preprocessed inputs on the device."""
     if isinstance(model, LearnerModel):
         return torch.as_tensor(model.log_proba(inputs))
     return as_double(model.outputs_there(inputs)).log_softmax(-1)
@@ -169,7 +169,7 @@ class SampledModelsClassifier(BaselineClassifier):
         """Predict the range of each class probability over the sampled models.
 
         The range contains the result of `predict_proba`; with ``setting="selected"``, it includes
-        the given model. It is not a guarantee: it grows with the number of models.
+        the given model. The range is not a guarantee, because it grows with the number of models.
         """
         bounds = []
         for log_reference, log_proba in self._predicted(X):
@@ -199,7 +199,7 @@ class SampledModelsClassifier(BaselineClassifier):
             yield reference, log_proba
 
     def _decomposed(self, log_reference: Tensor | None, log_proba: Tensor) -> Tensor:
-        """Parts of the uncertainty of one batch, (2, n_points), on the CPU."""
+        """Compute the parts of the uncertainty of one batch, (2, n_points), on the CPU."""
         n_members = log_proba.shape[1]
         weights = log_proba.new_full((n_members,), 1 / n_members)
         if self.setting == "pairwise":

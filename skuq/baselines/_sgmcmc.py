@@ -219,7 +219,7 @@ def _log_posterior(
 
 
 def _schedule(settings: SGMCMCClassifier, temperature: float) -> tuple[_OfStep, _OfStep, Any]:
-    """Step size and temperature at each step, and extra exploration steps before each model."""
+    """Return functions for step size, temperature, and extra exploration steps before a model."""
     n_samples, n_cycles, start = settings.n_samples, settings.n_cycles, settings.learning_rate
     if n_cycles is None:
         return lambda _: start, lambda _: temperature, lambda _: 0
@@ -251,7 +251,7 @@ def _transform(
 ) -> Any:
     """Build the algorithm of ``posteriors``; draw first momenta at the chains' temperature."""
     with warnings.catch_warnings():
-        # Classes of the library cause a deprecation warning of tensordict.
+        # Importing the library causes a deprecation warning of tensordict.
         warnings.simplefilter("ignore", FutureWarning)
         algorithms = import_optional("posteriors", extra="sgmcmc").sgmcmc
     common = {"lr": rate, "temperature": heat}
@@ -264,8 +264,8 @@ def _transform(
     for name, value in models.items():
         noise = torch.randn(value.shape, generator=generator, dtype=value.dtype)
         momenta[name] = math.sqrt(heat(0)) * noise.to(value.device)
-    # The library's `sghmc` widens a Gaussian by a factor 1 / (1 - step * curvature / friction).
-    # BAOA integrates the same dynamics, but samples a Gaussian exactly and is stable at much larger
-    # steps.
+    # For a Gaussian posterior, samples of the library's `sghmc` are too wide by a factor of
+    # 1 / (1 - step * curvature / friction). BAOA integrates the same dynamics, but samples a
+    # Gaussian exactly and is stable at much larger steps.
     # BAOA (Leimkuhler and Matthews, p. 271)
     return algorithms.baoa.build(log_posterior, alpha=_FRICTION, momenta=momenta, **common)

@@ -201,7 +201,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
         return sorted(set(names))
 
     def _n_neighbors_of(self, weight: FloatArray) -> int:
-        """Smallest k for which the weights of any k rows sum to at least `n_neighbors`."""
+        """Return the smallest k for which the weights of any k rows sum to >= `n_neighbors`."""
         n_samples = weight.sum()
         if self.n_neighbors > n_samples:
             warn_user(
@@ -299,7 +299,7 @@ class MCDropoutClassifier(SampledModelsClassifier):
 
 
 class BatchDropout(nn.Dropout):
-    """Dropout of the same units for all inputs of a batch; a weight of 2 equals two samples."""
+    """Dropout of the same units for all inputs, so that a sample of weight 2 equals two samples."""
 
     def forward(self, X: Tensor) -> Tensor:
         return X * super().forward(torch.ones_like(X[:1]))
@@ -344,7 +344,7 @@ class MaskedNetworks:
 
     @torch.no_grad()
     def outputs(self, inputs: Tensor) -> Tensor:
-        """Outputs, (n_inputs, n_samples, n_outputs)."""
+        """Compute the outputs, (n_inputs, n_samples, n_outputs)."""
         inputs = on_device(inputs, self._masked.device)
         if self._masks is None:
             self._masked.one_pass(inputs[:1])  # records the calls of dropout modules

@@ -43,7 +43,7 @@ class BinAudit(NamedTuple):
         p-value of the finding that contains the bin, corrected for the whole audit. A bin outside
         of findings has the p-value of this bin alone, and an empty bin has 1.
     finding : ndarray, int64
-        Number of the finding that contains the bin, starting at 1 for the most significant, or 0. A
+        Number of the finding that contains the bin (1 is the most significant), or 0 without one. A
         finding is a run of neighbouring bins whose deviation cannot be explained by chance.
     significant : ndarray, bool
         Whether the bin belongs to a finding.
@@ -88,9 +88,9 @@ class AuditResult(NamedTuple):
     group_sums: dict[str, BinSums]
     bins: BinAudit  # findings among all samples
     group_bins: dict[str, BinAudit]
-    n_families: int  # tests of all samples and each non-empty group, and the search for regions
+    n_families: int  # number of tests: all samples, each non-empty group, and the region search
     ece_interval: tuple[float, float]  # bootstrap interval for the expected calibration error
-    ece_chance: float  # exceeded with probability 1 - confidence_level by a calibrated model
+    ece_chance: float  # ECE that a calibrated model exceeds with probability 1 - confidence_level
     regions: RegionSearch | None = None  # None if no regions were searched
 
     @property
@@ -124,8 +124,8 @@ def audit_sums(
     `rows` are the inputs and predictions from which the sums were computed, with the weights
     `row_weight`, (n_samples,), and the groups `row_codes`; if given, regions of the inputs are
     searched with the tolerance `region_tolerance` (default: `tolerance`). `share` is the fraction
-    of the permitted error probability that belongs to all samples. `random_state` is that of
-    `search_regions`.
+    of the permitted error probability that the test of all samples receives. `random_state` is that
+    of `search_regions`.
     """
     tolerated = tolerance if region_tolerance is None else region_tolerance
     groups = {} if group_sums is None else dict(group_sums)
@@ -133,8 +133,8 @@ def audit_sums(
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
     shared: dict[str, Any] = {"confidence_level": confidence_level}
     bins = audit_bins(sums, tolerance=tolerance, n_families=1 / share, **shared)
-    # Named groups and the search share the rest. If they took from the share of all samples, an
-    # audit that fails could pass once useless groups are named.
+    # Named groups and the search share the rest of the error probability. If they took from the
+    # share of all samples, naming useless groups could make a failed audit pass.
     shared["n_families"] = max(1, n_families - 1) / (1 - share) if n_families > 1 else 1
     group_bins = [audit_bins(part, tolerance=tolerance, **shared) for part in groups.values()]
     tail = (1 - confidence_level) / 2
@@ -153,11 +153,11 @@ def audit_bins(
 ) -> BinAudit:
     """Compare accuracy with confidence in each bin, and mark deviations beyond chance.
 
-    The test has the permitted error probability ``1 - confidence_level`` over `n_families`.
+    The test of all bins may err with probability ``(1 - confidence_level) / n_families``.
     """
-    # The labels are independent, given the inputs. Limits and findings hold although the
-    # predictions of a bin are correct with unequal probabilities (Hoeffding 1956, Theorem 5), but
-    # are approximate for counts that differ by less than one from the expected number.
+    # The labels are independent, given the inputs. Limits and findings hold even if the predictions
+    # of a bin are correct with unequal probabilities (Hoeffding 1956, Theorem 5), but are
+    # approximate for counts that differ by less than one from the expected number.
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
@@ -198,7 +198,7 @@ def audit_bins(
 
 
 def _within(sums: BinSums, tolerance: float) -> BoolArray:
-    """Step 3 of Algorithm 1 in exact arithmetic; tolerance is the decimal number as typed."""
+    """Run step 3 of Algorithm 1 in exact arithmetic, with the tolerance as a decimal number."""
     tolerated = Fraction(str(float(tolerance))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
     return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])  # Line 21
@@ -212,12 +212,12 @@ def ece_under_calibration(sums: BinSums) -> FloatArray:
     correct = np.random.default_rng(_scan.SEED).binomial(
         whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    # The variance of the simulated accuracy is that of the effective number of predictions.
+    # Effective numbers of predictions are simulated, so that the accuracy has the right variance.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 
 def ece_bootstrap(sums: BinSums) -> FloatArray:
-    """Bootstrap replicates of the ECE, (N_SIMULATIONS,); mean confidences of the bins are fixed."""
+    """Draw bootstrap replicates (N_SIMULATIONS,) of the ECE; bins keep their mean confidences."""
     filled = sums.count > 0
     total = int(sums.n_effective)
     confidence, share = sums.mean_confidence[filled], sums.count[filled] / sums.count.sum()
@@ -325,7 +325,7 @@ def choose_tolerance(
 
 
 def _share_passed(draws: list[BinSums], tolerance: float, level: float) -> float:
-    """Fraction of draws without a finding; the scan uses fewer simulations than in an audit."""
+    """Return the fraction of draws without a finding; simulations are fewer than in an audit."""
     count = np.array([part.count for part in draws])
     correct = np.array([part.correct for part in draws])
     confidence = np.nan_to_num([part.mean_confidence for part in draws])

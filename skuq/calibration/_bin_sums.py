@@ -1,7 +1,7 @@
 """Confidence bins, and integer sums of predictions per bin.
 
-Integers add up exactly and in any order: over chunks of a file, over machines, and over proofs that
-each cover one part of the reference set.
+Sums of integers are exact in any order. Sums from several chunks of a file, machines, or proofs for
+parts of the reference set can therefore be added up.
 
 Line and equation numbers are those of Algorithm 1 and Eq. 6 of Rabanser et al., "Confidential
 Guardian", ICML 2025.
@@ -23,7 +23,7 @@ Strategy = Literal["uniform", "quantile"]
 Sums = NDArray[Any]  # exact int64, or float64 if there are fractional weights
 
 SCALE = 10**9  # decimal, so that a recorded 0.7 lies exactly on the edge between two bins
-CHUNK = 2**18  # number of rows; limits memory, and keeps float64 sums of integers below 2**53
+CHUNK = 2**18  # rows per chunk; limits memory, and keeps float64 sums of integers below 2**53
 
 
 class TopLabelPredictions(NamedTuple):
@@ -134,7 +134,7 @@ class BinSums(NamedTuple):
         return self.confidence.sum().item() / self.n_samples / self.scale
 
     def bin_of(self, confidence: NDArray[Any]) -> IntArray:
-        """Bins, (n_samples,), of confidences: floats in [0, 1], or integers in ``1 / SCALE``."""
+        """Return the bins of confidences, floats in [0, 1] or integers in units of 1 / SCALE."""
         units = in_units(confidence) if confidence.dtype.kind == "f" else confidence
         return np.searchsorted(self.edges[1:-1].astype(np.int32), units, side="right")
 
@@ -153,9 +153,9 @@ def top_label_predictions(
     """Reduce probabilities to the confidence and correctness of the most probable class.
 
     Arguments are those of `skuq.metrics.calibration_table`. If several classes have the largest
-    probability, the first of these classes is the prediction. `predicted` are the positions of
-    other predictions; -1 (a rejection) means the most probable class, so that nobody can evade an
-    audit by rejections.
+    probability, the first of these classes is the prediction. `predicted` replaces the most
+    probable classes by the classes at these positions; -1, a rejection, keeps the most probable
+    class, so that a model cannot evade an audit by rejections.
     """
     column, checked, _ = columns_and_proba(y_true, proba, classes)
     confidence, correct = np.empty(len(column), np.int32), np.empty(len(column), bool)
@@ -172,7 +172,7 @@ def top_label_predictions(
 
 
 def in_units(confidence: FloatArray) -> NDArray[np.int32]:
-    """Confidences in units of ``1 / SCALE``; values that rounding put above 1 become 1."""
+    """Convert confidences to units of 1 / SCALE; values that rounding put above 1 become 1."""
     return np.rint(np.minimum(confidence.astype(np.float64), 1.0) * SCALE).astype(np.int32)
 
 
@@ -183,7 +183,7 @@ def bin_edges(
     *,
     weight: FloatArray | None = None,
 ) -> IntArray:
-    """Edges of the confidence bins in units of ``1 / SCALE``, shape (n_bins + 1,), int64.
+    """Compute the edges of the confidence bins in units of 1 / SCALE, (n_bins + 1,), int64.
 
     "uniform": equal width on [0, 1]. "quantile": equal numbers of predictions (or sums of positive
     weights), except that equal confidences always share a bin.
@@ -213,7 +213,7 @@ def bin_edges(
 def bin_sums(
     predictions: TopLabelPredictions, edges: IntArray, *, weight: NDArray[Any] | None = None
 ) -> BinSums:
-    """Sums of predictions per bin (Algorithm 1, step 2), exact for integer weights."""
+    """Sum predictions per bin (Algorithm 1, step 2); sums are exact for integer weights."""
     return group_sums(predictions, [edges], [], weight=weight)[0][0]
 
 
@@ -225,12 +225,12 @@ def group_sums(
     weight: NDArray[Any] | None = None,
     square: FloatArray | None = None,
 ) -> list[list[BinSums]]:
-    """For each set of edges, the sums of all samples, then those of each group.
+    """Return, for each set of edges, the sums of all samples, then those of each group.
 
     A grouping holds the group of each sample, numbered from 0, and the number of groups. The sums
     of `square` (default: the squared weights) become `weight_square`.
     """
-    # Samples are counted once, between the edges of all sets.
+    # Samples are counted once, in cells between all edges; the bins of each set combine cells.
     inner = np.unique(np.concatenate([edges[1:-1] for edges in several_edges]))
     n_cells = len(inner) + 1
     divided = [(np.zeros(len(predictions.correct), np.int8), 1), *groupings]
@@ -267,7 +267,7 @@ def group_sums(
 
 
 def n_repeated(predictions: TopLabelPredictions) -> int:
-    """Number of predictions that are probably copies of others, because outcomes agree too often.
+    """Count predictions that are probably copies of others, because outcomes agree too often.
 
     Two independent samples of equal confidence have different outcomes with a probability that
     follows from the accuracy of their bin; copies always have equal outcomes.

@@ -20,9 +20,9 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CONDITIONS = 200  # divided among the columns of a table, with a minimum for each column
-MAX_CUTS = 9  # maximum per numeric column
-MIN_VALUES = 20  # of a text column, even in wide tables; the most frequent values are used
+MAX_CONDITIONS = 200  # for all columns of a table together, apart from a minimum for each column
+MAX_CUTS = 9  # maximum number of quantiles at which a numeric column is split
+MIN_VALUES = 20  # this many frequent values of a text column get conditions, even in wide tables
 LEAST = 10  # minimum number of samples in a region
 MAX_INTEGER = 2**53
 MAX_COLUMNS = 1000  # maximum for a searched table
@@ -42,7 +42,7 @@ class Conditions(NamedTuple):
     rules: list[tuple[Any, Any]]
     masks: BoolArray  # (n_conditions, n_rows), whether each sample in `rows` meets each condition
     rows: IntArray  # (n_rows,), positions of the searched samples
-    # For each column of texts or names, the numbers of values not searched and of their samples.
+    # For columns with values that have no condition: numbers of these values and of their samples.
     left_out: dict[str, tuple[int, int]] = {}
 
     def without(self, removed: BoolArray) -> Conditions:
@@ -91,7 +91,7 @@ def conditions_of(X: Any, seed: int = SEED) -> Conditions:
 
 
 def checked_conditions(X: Any, n_samples: int, seed: int = SEED) -> Conditions:
-    """Conditions on a table of `n_samples` rows; a `Conditions` is returned unchanged."""
+    """Create conditions on a table of `n_samples` rows; return a `Conditions` unchanged."""
     if isinstance(X, Conditions):
         return X
     check_consistent_length(X, np.empty(n_samples))
@@ -106,7 +106,7 @@ def _searched_rows(n_samples: int, n_columns: int, seed: int) -> IntArray:
     drawn = n_searched(n_samples, n_columns)
     if drawn == n_samples:
         return np.arange(n_samples)
-    # Evenly spaced positions could all hold samples of one kind if the table is ordered.
+    # Drawn at random: in an ordered table, evenly spaced rows could all be of one kind.
     return np.sort(np.random.default_rng(seed).permutation(n_samples)[:drawn])
 
 
@@ -252,7 +252,7 @@ def _condition_mask(values: Any, rule: Any) -> BoolArray:
             known = known if known.dtype.kind == "f" else known.astype(float)
         except ValueError:
             raise ValueError(
-                f"{rule!r} needs a column of numbers, got {known[:3].tolist()}."
+                f"The interval {rule!r} needs a column of numbers, got {known[:3].tolist()}."
             ) from None
         # Endpoints are rounded to the precision of the column: float32(0.1) belongs to (0, 0.1).
         inside[~missing] = ~(known < _rounded(low, known)) & ~(known > _rounded(high, known))

@@ -77,10 +77,10 @@ def conformal_p_values(
 def conformal_limit(
     held_out: ArrayLike, coverage: float, counts: FloatArray | None = None
 ) -> float:
-    """Score that a new sample exceeds with probability at most ``1 - coverage``.
+    """Return a limit that a new sample's score exceeds with probability at most 1 - coverage.
 
-    It is one of the held-out scores, (n_held_out,); infinite if fewer than
-    ``coverage / (1 - coverage)`` scores are given. `counts` are as in `conformal_p_values`.
+    The limit is one of the held-out scores, (n_held_out,), or infinity if there are fewer than
+    ``coverage / (1 - coverage)`` scores. `counts` are as in `conformal_p_values`.
     """
     held = _checked_scores(held_out, "held_out", min_samples=0)
     counts, order = np.ones(len(held)) if counts is None else counts, np.argsort(held)

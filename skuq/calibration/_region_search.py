@@ -26,7 +26,7 @@ MOST_PAIRED = 400  # largest number of conditions on the inputs for which pairs 
 MOST_FINDINGS = 5
 TOLERANCE_PRECISION = 5e-3
 FIRST_GUESS = 0.1  # initial tolerance of regions
-N_SIMULATED = 5  # reference sets whose thresholds are simulated
+N_SIMULATED = 5  # number of reference sets whose thresholds are simulated
 # For learned regions: share of the search's error probability, maximum number of samples from
 # which they are learned, and maximum number of regions that are tested.
 LEARNED, MAX_LEARNED, N_LEARNED = 1 / 3, 5_000, 20
@@ -109,9 +109,9 @@ def search_regions(
     """Find regions of the inputs whose accuracy differs from confidence by more than tolerance.
 
     `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`. The
-    test has the permitted error probability over `n_families`. Integer weights, (n_samples,), count
-    samples; fractional weights also weight the simulated labels. Samples with equal `codes` are
-    simulated with the strongest possible dependence.
+    test may err with probability ``(1 - confidence_level) / n_families``. Integer weights
+    (n_samples,) count samples; fractional weights also weight the simulated labels. Samples with
+    equal `codes` are simulated with the strongest possible dependence.
 
     The largest evidence of all regions of one or two conditions is compared with that of simulated
     labels (Kulldorff 1997), which accounts for using the same samples to find a region and to test
@@ -119,7 +119,7 @@ def search_regions(
     half of the samples. Only the other half tests these (exact binomial, Bonferroni), with a share
     `LEARNED` of the error probability, and their counts refer to this half. The halves, and the
     samples of a table that is too large, are selected by a hash of `random_state` and of the right
-    and wrong predictions: nobody who does not know the labels can choose them.
+    and wrong predictions, so that only those who know the labels can predict this selection.
     """
     seed = search_seed(predictions, random_state)
     conditions = checked_conditions(X, len(predictions.confidence), seed)
@@ -179,7 +179,7 @@ def _learned(samples: _Samples, tolerance: float, seed: int) -> tuple[list[_Cand
     for _, sign, leaf, inside in sorted(found, key=lambda each: -each[0])[:N_LEARNED]:
         evidence, right, size, limit = _evidence_inside(samples, inside, tolerance, sign)
         if evidence > 0 and inside.sum() >= LEAST:
-            # The binomial tail, by the beta distribution, which accepts sums of weights.
+            # Binomial tail, computed by the beta distribution, which accepts sums of weights.
             tail = (right, size - right + 1, limit), (size - right, right + 1, 1 - limit)
             p = N_LEARNED * float(betainc(*tail[sign < 0]))
             candidates.append(_Candidate(p, evidence, sign, {*leaf}, True))
@@ -189,7 +189,7 @@ def _learned(samples: _Samples, tolerance: float, seed: int) -> tuple[list[_Cand
 def _leaves(
     tree: Any, negation: list[int | None], node: int = 0, path: tuple[int, ...] = ()
 ) -> set[tuple[int, ...]]:
-    """Sorted conditions on the path to each leaf, except negations that no condition states."""
+    """Return sorted conditions on the path to each leaf; skip negations without a condition."""
     if tree.children_left[node] < 0:
         return {path}
     met = int(tree.feature[node])
@@ -201,7 +201,7 @@ def _leaves(
 def _evidence_inside(
     samples: _Samples, inside: BoolArray, tolerance: float, sign: int
 ) -> tuple[float, float, float, float]:
-    """Evidence, effective numbers of right and of all samples, and the tolerated accuracy."""
+    """Return evidence, effective numbers of right and of all samples, and tolerated accuracy."""
     number = samples.number[inside]
     size = max(1e-9, number.sum())
     unit = size / max(1e-9, samples.squares[inside].sum())
@@ -212,7 +212,7 @@ def _evidence_inside(
 
 
 def search_seed(predictions: TopLabelPredictions, random_state: int) -> int:
-    """Seed of a search: whoever does not know the labels cannot know it."""
+    """Derive a seed from which predictions are right; it is unknown to those without labels."""
     content = np.packbits(predictions.correct).tobytes() + str(random_state).encode()
     return int.from_bytes(hashlib.sha256(content).digest()[:16], "big")
 
@@ -238,7 +238,7 @@ def _thresholds(
     tolerance: float,
     confidence_level: float,
 ) -> list[float]:
-    """Evidence thresholds in both directions, for a search that is one of two families."""
+    """Simulate evidence thresholds in both directions, for a search that is one of two tests."""
     samples = _samples(conditions, predictions)
     pairs, rng = _pairs(samples), np.random.default_rng(_scan.SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
@@ -255,7 +255,7 @@ def _thresholds(
 def _needed_tolerance(
     conditions: Conditions, predictions: TopLabelPredictions, thresholds: FloatArray
 ) -> float:
-    """Smallest tolerance at which no evidence reaches the thresholds, by bisection."""
+    """Find by bisection the smallest tolerance at which no evidence reaches the thresholds."""
     samples = _samples(conditions, predictions)
     pairs = _pairs(samples)
     size, right = (
@@ -337,10 +337,10 @@ def _samples(
 
 
 def _pairs(samples: _Samples) -> IntArray:
-    """Pairs of conditions that enough samples meet, with at least one condition on the inputs."""
+    """Return pairs of conditions that enough samples meet; one or both are on the inputs."""
     masks = samples.masks.astype(np.float32)
     enough = np.tril(masks @ masks.T >= LEAST)
-    # The scan over bins covers conditions on confidence alone.
+    # Conditions on confidence alone are skipped, because the scan over bins covers them.
     enough[:, samples.n_inputs :] = False
     if samples.n_inputs > MOST_PAIRED:
         alone = np.eye(samples.n_inputs, dtype=bool)
@@ -356,7 +356,7 @@ def _evidence(
     n_simulated: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Evidence of each pair, and the sorted maxima of the simulations; in nats."""
+    """Compute the evidence of each pair, and the sorted maxima of the simulations; in nats."""
     edge = _tolerated(samples.confidence, tolerance, sign)
     correct = np.column_stack(
         [samples.number_right, _simulated_correct(samples, edge, n_simulated, rng)]
@@ -365,10 +365,10 @@ def _evidence(
     masks = samples.masks.astype(np.float32)
     size = _sum(samples, pairs, samples.number)
     expected = _sum(samples, pairs, edge * samples.number)
-    # Probabilities are capped at 1, so their mean in a region may differ from its mean confidence
-    # by less than the tolerance. Simulated labels are tested against this mean, observed labels
-    # against the region's mean confidence plus tolerance, capped at 1. This loses some evidence,
-    # but ensures that every finding deviates by more than the tolerance.
+    # Tolerated accuracies are capped, so their mean in a region may differ from the region's mean
+    # confidence by less than the tolerance. Simulated labels are tested against this mean, observed
+    # labels against the region's mean confidence plus tolerance, capped at 1. This loses some
+    # evidence, but ensures that every finding deviates by more than the tolerance.
     claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
     allowed = _tolerated(claimed, tolerance, sign)
     # Rescale weights so that a region's sum is its effective number of samples.
@@ -389,7 +389,7 @@ def _evidence(
 def _simulated_correct(
     samples: _Samples, edge: FloatArray, n_simulated: int, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Weighted numbers of correct predictions, (n_samples, n_simulated)."""
+    """Draw weighted numbers of correct predictions, (n_samples, n_simulated)."""
     shape = len(edge), n_simulated
     if samples.weight is not None and not samples.is_fractional:
         return rng.binomial(samples.weight[:, None], edge[:, None], shape)
@@ -429,7 +429,7 @@ def _raise_to_largest(
 
 
 def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
-    """Most significant disjoint regions; in a tie, regions of one condition are preferred."""
+    """Select the most significant disjoint regions; in a tie, prefer regions of one condition."""
     chosen: list[_Candidate] = []
     taken = np.zeros(len(samples.correct), bool)
     for each in sorted(found, key=lambda c: (c.p_value, -round(c.evidence, 9), len(c.conditions))):

@@ -2,7 +2,7 @@
 
 Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
 detection if they are tested together. The largest evidence of all runs of neighbouring bins is
-compared with that of simulated models just within the tolerance, exactly at any sample size.
+compared with that of simulated models just within the tolerance; the test is exact at any size.
 """
 
 import math
@@ -21,13 +21,13 @@ MAX_LENGTH = 10  # maximum number of bins in a run, which limits the work for ma
 # Mirage makes confidence too low, so the test for underconfidence receives most of the permitted
 # error probability.
 SHARES = {1: 0.8, -1: 0.2}
-# Share of the permitted error probability that belongs to all samples, even if no groups are named
-# and no regions searched: naming useless groups cannot turn a failed audit into a passed one.
+# The test of all samples receives this share of the permitted error probability, even without
+# groups and regions, so that naming useless groups cannot turn a failed audit into a passed one.
 ALL_SAMPLES = 0.5
 Direction = Literal["underconfident", "overconfident"]
 DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  # by sign of the gap
-# The seed is fixed, so that the verdict of an audit depends only on its sums.
 TINY = np.finfo(float).tiny  # 0 log(TINY) is 0
+# The seed is fixed, so that the verdict of an audit depends only on its sums.
 SEED = 20250
 ROUNDING = 1e-9  # relative tolerance; rounding changes evidence by less than this
 PRECISION = 40  # bisection steps in the search for a gap
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
 class Scan(NamedTuple):
     findings: list[Finding]  # disjoint runs, most significant first
-    # (n_bins,), of the finding that contains the bin; outside of findings, of the bin alone
+    # (n_bins,), p-value of the finding that contains the bin, or else of the bin alone
     p_value: FloatArray
     # Smallest evidence that counts as a finding in each direction, in nats.
     threshold: float
@@ -92,7 +92,7 @@ def scan_bins(sums: BinSums, *, tolerance: float, level: float = 0.05) -> Scan:
 
 
 def planned_threshold(direction: Direction = "underconfident") -> float:
-    """Evidence, in nats, that suffices in any audit of all samples with the default settings."""
+    """Return the evidence, in nats, that suffices in any audit of all samples by default."""
     return float(np.log(n_runs(10) / (SHARES[_sign(direction)] * ALL_SAMPLES * 0.05)))
 
 
@@ -117,7 +117,7 @@ def n_runs(n_bins: int) -> int:
 
 
 def _totals(correct: IntArray, count: IntArray, edge: FloatArray) -> list[NDArray[Any]]:
-    """Correct, all and tolerated predictions up to each bin, shape (..., n_bins + 1)."""
+    """Accumulate correct, all and tolerated predictions over bins, shape (..., n_bins + 1)."""
     return [
         np.concatenate([np.zeros_like(values[..., :1]), values.cumsum(axis=-1)], axis=-1)
         for values in (correct, count, count * edge)
@@ -127,7 +127,7 @@ def _totals(correct: IntArray, count: IntArray, edge: FloatArray) -> list[NDArra
 def _evidence(
     correct: IntArray, count: IntArray, edge: FloatArray, sign: int
 ) -> Iterator[FloatArray]:
-    """Evidence of all runs by length: arrays of shape (..., n_bins - length + 1), in nats."""
+    """Yield the evidence, in nats, of all runs by length: arrays (..., n_bins - length + 1)."""
     totals = _totals(correct, count, edge)
     for length in range(1, min(MAX_LENGTH, edge.shape[-1]) + 1):
         k, n, expected = (total[..., length:] - total[..., :-length] for total in totals)
@@ -147,7 +147,7 @@ def _evidence(
 
 
 def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) -> FloatArray:
-    """``n KL(k / n || edge)`` where k / n is beyond the edge, else 0, in nats."""
+    """Return ``n KL(k / n || edge)``, in nats, where k / n is beyond the edge, else 0."""
     share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # rounded sums of weights may exceed 1
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio, other = np.maximum(share, TINY) / edge, np.maximum(1 - share, TINY) / (1 - edge)
@@ -158,7 +158,7 @@ def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) 
 
 
 def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign: int) -> FloatArray:
-    """Scan's statistic in nats, shape (...): the largest evidence among the runs of each set.
+    """Return the largest evidence among the runs of each set, in nats, shape (...).
 
     `correct`, `count` and `edge`, the farthest tolerated accuracy, have shape (..., n_bins).
     """
@@ -171,19 +171,19 @@ def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign:
 def simulated_evidence(
     count: IntArray, edge: FloatArray, sign: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Sorted largest evidence of models at the edge, shape (N_SIMULATIONS,)."""
+    """Simulate models of accuracy `edge`; sort their largest evidence, (N_SIMULATIONS,)."""
     correct = rng.binomial(count, edge, size=(N_SIMULATIONS, len(count)))
-    # Bins are compared in each set: faster if the sets are neighbours in memory.
+    # Fortran order is faster, because values of all sets for one bin are neighbours in memory.
     return np.sort(largest_evidence(np.asfortranarray(correct), count, edge, sign))
 
 
 def p_values(
     evidence: FloatArray, reached: IntArray, n_simulated: int, n_compared: int, sign: int
 ) -> FloatArray:
-    """p-values of the largest evidence, tested in one of two directions.
+    """Compute p-values of the largest evidence, tested in one of two directions.
 
-    `reached` simulated models have at least this evidence, the maximum over `n_compared` runs or
-    regions.
+    `reached` of the `n_simulated` simulated models have at least this evidence in one of the
+    `n_compared` runs or regions.
     """
     simulated = (1 + reached) / (1 + n_simulated)
     bound = np.minimum(n_compared * np.exp(-evidence), simulated)
@@ -192,7 +192,7 @@ def p_values(
 
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
-    """Smallest evidence whose p-value, simulated in one direction, is below a level."""
+    """Return the smallest evidence whose p-value, simulated in one direction, is below `level`."""
     # Number of simulations that may reach the threshold.
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
@@ -201,7 +201,7 @@ def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> fl
 
 
 def _disjoint(runs: list[Finding]) -> list[Finding]:
-    """Most significant runs that do not overlap; in a tie, the shortest run is preferred."""
+    """Select the most significant runs that do not overlap; in a tie, prefer the shortest run."""
     chosen: list[Finding] = []
     for run in sorted(runs, key=lambda r: (r.p_value, -round(r.evidence, 9), r.last - r.first)):
         if all(run.last < other.first or run.first > other.last for other in chosen):
@@ -212,7 +212,7 @@ def _disjoint(runs: list[Finding]) -> list[Finding]:
 def clopper_pearson(
     successes: ArrayLike, trials: ArrayLike, tail: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Exact binomial limits of a probability, each wrong with probability at most `tail`.
+    """Compute exact binomial limits of a probability; each is wrong with probability <= `tail`.
 
     Clopper, Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of the
     Binomial", Biometrika 26(4), 1934. Arrays have shape (n,).
@@ -233,10 +233,10 @@ def detectable_gap(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> FloatArray:
-    """Smallest gap that an audit detects in each bin alone with probability `power`, (n_bins,).
+    """Return the smallest gap (n_bins,) detected in each bin alone with probability `power`.
 
-    `threshold` is the smallest evidence for a finding in this direction, in nats. A gap is positive
-    in either direction; NaN where even an accuracy of 1 (or 0) would not be detected.
+    `threshold` is the smallest evidence for a finding in this direction, in nats. Gaps are positive
+    in either direction, and NaN where even an accuracy of 1 (or 0) would not be detected.
     """
     _check_power(power)
     confidence = _as_underconfident(confidence, direction)
@@ -258,10 +258,10 @@ def detectable_shift(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> float:
-    """Smallest gap, common to all bins, that a single run detects with probability `power`.
+    """Return the smallest gap, common to all bins, that one run detects with probability `power`.
 
-    The scan of all runs may detect a smaller gap. NaN if no gap would be detected. Accuracies stay
-    in [0, 1].
+    The scan of all runs may detect a smaller gap. The result is NaN if no gap would be detected.
+    Accuracies stay in [0, 1].
     """
     _check_power(power)
     confidence = np.nan_to_num(_as_underconfident(confidence, direction))
@@ -285,20 +285,20 @@ def detectable_shift(
 def _accuracy_of_runs(
     size: IntArray, claimed: FloatArray, total: IntArray, gap: float
 ) -> FloatArray:
-    """Mean accuracy of each run if that of each bin exceeds its confidence by the gap."""
+    """Compute the mean accuracy of each run if every bin's accuracy is confidence plus gap."""
     return (size * np.minimum(claimed + gap, 1.0)).sum(axis=1) / np.maximum(total, 1)
 
 
 def _ends_of_runs(n_bins: int) -> tuple[IntArray, IntArray]:
-    """First and last bin of each run, by length, shape (n_runs,)."""
-    length = np.arange(min(MAX_LENGTH, n_bins))[:, None]  # beyond the first bin
+    """Return the first and the last bin of each run, ordered by length, shape (n_runs,)."""
+    length = np.arange(min(MAX_LENGTH, n_bins))[:, None]  # number of bins after the first
     first = np.broadcast_to(np.arange(n_bins), (len(length), n_bins))
     inside = first + length < n_bins
     return first[inside], (first + length)[inside]
 
 
 def _bins_of_runs(count: IntArray, confidence: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Counts and confidences of the bins of each run, shape (n_runs, longest run), 0-padded."""
+    """Return counts, padded with 0, and confidences of bins by run, (n_runs, longest run)."""
     first, last = _ends_of_runs(len(count))
     bins = first[:, None] + np.arange(min(MAX_LENGTH, len(count)))
     inside = bins <= last[:, None]
@@ -365,7 +365,7 @@ def _check_power(power: float) -> None:
 
 
 def _least_significant(count: IntArray, edge: FloatArray | float, threshold: float) -> FloatArray:
-    """Smallest number of correct predictions whose evidence reaches the threshold, or infinity."""
+    """Return the smallest number of right predictions with enough evidence, or infinity."""
     edge = np.clip(np.nan_to_num(edge, nan=1.0), 0.0, 1.0)
     low, high = np.zeros(count.shape, np.int64), count + 1
     while (low < high).any():  # bisection; more correct predictions never lower evidence

@@ -57,7 +57,7 @@ class PretrainedClassifier(
 
     _shared = ("estimator", "graph")
     _min_samples = 2  # read by `resolve`
-    verbose: int = 0  # like `batches`, for subclasses without this parameter
+    verbose: int = 0  # this default and the next are for subclasses without these parameters
     batches: NodeBatches | None = None
 
     graph: Any
@@ -138,7 +138,7 @@ class PretrainedClassifier(
 def fitted_node_model(
     estimator: Any, graph: NodeGraph, nodes: LabelledData, device: Any, seed: int
 ) -> NodeModel:
-    """Return a pre-trained model, see `EvidentialProbe`, or train one on the labelled nodes."""
+    """Return a pre-trained model (see `EvidentialProbe`), or train a model on labelled nodes."""
     model = unwrapped(estimator)
     if isinstance(model, nn.Module):
         return _outputs.node_model(model, graph, None)
@@ -198,7 +198,7 @@ def _evaluated(model: NodeModel, nodes: LabelledData, outputs: Outputs) -> Evalu
 def node_energy(
     estimator: Any, X: Any, y: Any, *, similar: bool = False, device: Any = "auto"
 ) -> FloatArray:
-    """Energy of all nodes for a fitted node classifier, diffused over its graph.
+    """Compute the energy of all nodes for a fitted node classifier, and diffuse it over the graph.
 
     With `similar`, it is also diffused over nodes with similar features. `X`, `y`: labelled nodes.
     """
@@ -216,7 +216,7 @@ def node_energy(
 
 
 def _warn_if_worse_than_guessing(estimator: Any, evaluated: EvaluatedModel) -> None:
-    if models.look_at(estimator).class_weights:  # so that it learns other class frequencies
+    if models.look_at(estimator).class_weights:  # the model learns other class frequencies
         return
     rows, codes, weight = evaluated.data.training
     log_proba = evaluated.outputs.logits[rows].log_softmax(1).numpy()

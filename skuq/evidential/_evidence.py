@@ -24,10 +24,10 @@ from skuq.validation import checked_widths, refuse_ineffective
 Activation = Literal["exp", "softplus"]
 Measure = Literal["vacuity", "information"]
 
-# Upper limit of the log-evidence of a class: far above useful levels, but its square in the losses
-# is finite in float32.
+# Upper limit of the log-evidence of a class, far above useful levels. It keeps the square of the
+# evidence in the losses finite in float32.
 LOG_CAP = 16.0
-SMALLEST = 1e-6  # probability in the loss, because digamma(0) is infinite
+SMALLEST = 1e-6  # smallest probability in the loss, because digamma(0) is infinite
 
 _NOT_NEGATIVE = [Interval(Real, 0, None, closed="left")]
 
@@ -119,7 +119,7 @@ class EvidenceLoss(BaseEstimator):
 def new_head(
     head: NetworkHead | None, inputs: dict[str, Tensor], n_classes: int, *, level: float, seed: int
 ) -> nn.Module:
-    """Build a head for the samples, with seeded initial weights; None is the head on logits."""
+    """Build a head for the samples, with seeded initial weights; `head` None is "logits"."""
     z = inputs["inputs"]
     if head is None:
         return LogitEvidence.of(z, inputs["label_weight"], level)
@@ -130,7 +130,7 @@ def new_head(
 
 
 def safe_exp(x: Tensor, cap: float = LOG_CAP) -> Tensor:
-    """Exponential that saturates smoothly at exp(cap); the relative error at cap - 10 is 1e-4."""
+    """Compute exp(x), limited smoothly to exp(cap); the relative error at cap - 10 is 1e-4."""
     return torch.exp(cap - softplus(cap - x))
 
 
@@ -185,7 +185,7 @@ class NetworkEvidence(nn.Module):
 
 
 def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Weighted means and standard deviations of columns; constant columns get a deviation of 1."""
+    """Compute weighted means and deviations of columns; a constant column gets a deviation of 1."""
     hidden = hidden.double()
     share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)
@@ -195,7 +195,7 @@ def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def uce_loss(alpha: Tensor, codes: Tensor) -> Tensor:
-    """Expected cross-entropy under Dirichlet distributions, in nats, of shape (n_samples,)."""
+    """Compute the expected cross-entropy (n_samples,) under Dirichlet distributions, in nats."""
     alpha_y = alpha.gather(1, codes[:, None]).squeeze(1)
     return torch.digamma(alpha.sum(dim=1)) - torch.digamma(alpha_y)  # Eq. 8 and 12
 
@@ -210,7 +210,7 @@ def ice_loss(class_evidence: Tensor, proba: Tensor) -> Tensor:
 def pcl_loss(
     total_evidence: Tensor, confidence: Tensor, evidence_id: float, evidence_ood: float
 ) -> Tensor:
-    """Positive-confidence loss, smallest at evidence ``r evidence_id + (1 - r) evidence_ood``."""
+    """Compute the loss of Eq. 14, smallest at evidence ``r evidence_id + (1 - r) evidence_ood``."""
     e, r = total_evidence, confidence
     lacking = (evidence_id - e).clamp_min(0).square()
     excessive = (e - evidence_ood).clamp_min(0).square()
@@ -246,8 +246,8 @@ def _mean(values: Tensor, weight: Tensor) -> Tensor:
 def dirichlet_uncertainty(alpha: FloatArray, measure: Measure = "vacuity") -> Uncertainty:
     """Split the uncertainty of Dirichlet distributions, (n_samples, n_classes), into its sources.
 
-    See `measure` of `EvidentialProbe`. Eq. 6 omits the summand 1. Unless Eq. 91 has lowered
-    concentrations, vacuity is at most 1. "information" is from Malinin and Gales, NeurIPS 2018.
+    See `measure` of `EvidentialProbe`. Eq. 6 omits the 1 of ``1 - max(p)``. Unless Eq. 91 has
+    lowered concentrations, vacuity is at most 1. "information" is from Malinin and Gales (2018).
     """
     C, alpha_0 = alpha.shape[1], alpha.sum(axis=1)
     p = alpha / alpha_0[:, None]
@@ -260,7 +260,7 @@ def dirichlet_uncertainty(alpha: FloatArray, measure: Measure = "vacuity") -> Un
 
 
 def expected_entropy(alpha: FloatArray) -> FloatArray:
-    """Expected entropy of class probabilities in nats, of shape (n_samples,)."""
+    """Compute the expected entropy (n_samples,) of class probabilities in nats."""
     alpha_0 = alpha.sum(axis=1, keepdims=True)
     nats: FloatArray = (alpha / alpha_0 * (digamma(alpha_0 + 1) - digamma(alpha + 1))).sum(axis=1)
     return nats

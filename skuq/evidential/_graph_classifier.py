@@ -35,7 +35,7 @@ class SharedParametersMixin:
     def __sklearn_clone__(self: Any) -> Any:
         params = self.get_params(deep=False)
         for name, value in params.items():
-            # Unfitted estimators are cloned, for grid searches.
+            # Unfitted estimators are cloned, because a grid search sets their parameters.
             untrained = hasattr(value, "get_params") and not is_fitted(value)
             if untrained or name not in self._shared:
                 params[name] = clone(value, safe=False)
@@ -53,7 +53,7 @@ class PredictionsMixin:
 
     @abstractmethod
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities: the estimator's, unless propagation smooths them.
+        """Predict the class probabilities of the estimator, unless propagation smooths them.
 
         `X` are rows (n_samples, n_features), or ids of nodes if there is a graph. Columns are in
         the order of `classes_`.
@@ -76,7 +76,7 @@ class PredictionsMixin:
 
 
 class NodeClassifierMixin(PredictionsMixin):
-    """Predictions of `proba_` of shape (n_nodes, n_classes)."""
+    """Predictions that are looked up in `proba_`, of shape (n_nodes, n_classes)."""
 
     proba_: FloatArray
 

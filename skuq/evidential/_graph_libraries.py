@@ -30,7 +30,7 @@ def import_dgl() -> ModuleType:
 
 
 def as_node_graph(graph: Any) -> NodeGraph:
-    """Convert the parameter `graph` of `GraphClassifier`; repeated edges count once."""
+    """Convert the parameter `graph` of `GraphClassifier` to a NodeGraph without repeated edges."""
     if isinstance(graph, NodeGraph):
         return graph
     if _is_of_dgl(graph):
@@ -114,9 +114,9 @@ def _new_dgl_graph(ends: tuple[Tensor, ...], **options: Any) -> Any:
         return import_dgl().graph(ends, **options)
     except ImportError as error:
         raise ImportError(
-            f"A graph that is given as matrices is converted to a DGLGraph. {error}. Without DGL, "
-            "pass the graph as an object with `edge_index` and `x`: your network is then called as "
-            "network(x, edge_index).",
+            f"A graph of two matrices is passed to your network as a DGLGraph. {error}. Without "
+            "DGL, pass the graph as an object with `edge_index` and `x`: your network is then "
+            "called as network(x, edge_index).",
             name="dgl",
         ) from error
 
@@ -151,7 +151,7 @@ def _call_on_original(
 
 
 def _features(graph: NodeGraph) -> Features:
-    """Features in the user's dtype if the original graph stores a tensor, else in float32."""
+    """Return features in the user's dtype if the original graph stores a tensor, else float32."""
     original = graph.original
     stored = original.x if _is_of_pyg(original) else getattr(original, "ndata", {}).get("feat")
     return stored if isinstance(stored, Tensor) else graph.features
@@ -172,7 +172,7 @@ def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 def takes_data(network: nn.Module) -> bool:
-    """Whether a network is called with a PyG object: `forward` has one required argument."""
+    """Return whether a network is called with a PyG object: `forward` needs only one argument."""
     if hasattr(network, "takes_data"):
         return bool(network.takes_data)
     parameters = signature(network.forward).parameters.values()
@@ -257,7 +257,7 @@ def forget_graph(network: nn.Module) -> None:
 def device_for_network(
     network: nn.Module, graph: NodeGraph, device: str | torch.device
 ) -> torch.device:
-    """Resolve the parameter; "auto" is the CPU for a DGL network if DGL lacks CUDA."""
+    """Resolve `device`; "auto" is the CPU for a DGL network if DGL does not support CUDA."""
     resolved = resolve_device(device)
     of_dgl = not getattr(network, "takes_node_graph", False) and not _is_of_pyg(graph.original)
     if resolved.type == "cpu" or not of_dgl:

@@ -29,7 +29,7 @@ from skuq.evidential._graphs import Features, LoopedEdges, NodeGraph
 Architecture = Literal["gcn", "gat"]
 _Map = Callable[[Tensor], Tensor]
 
-N_HEADS = 8  # of each hidden layer of a GAT
+N_HEADS = 8  # number of attention heads of each hidden layer of a GAT
 SLOPE = 0.2  # negative slope of the leaky ReLU (Velickovic et al., 2018, Section 2.1)
 CHUNK_FLOATS = 2**24  # maximum count of numbers for a chunk of nodes and its neighbours; 64 MiB
 
@@ -268,7 +268,7 @@ def layerwise_logits(
 def _logits_by_layers(
     network: GraphNetwork, graph: NodeGraph, device: torch.device, folder: str, bar: Any
 ) -> Tensor:
-    # The memory-mapped files are closed when this function returns.
+    # Only local variables hold the memory maps, so the files are closed when this function returns.
     layers = cast(list[GraphLayer], list(network.layers))
     features = cast(Tensor, graph.features)
     degree = np.diff(graph.adjacency.indptr)
@@ -299,7 +299,7 @@ def _logits_by_layers(
 
 
 def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
-    """Yield ranges of nodes that hold, with their neighbours, at most `CHUNK_FLOATS` numbers.
+    """Yield ranges of nodes; those of a range and its neighbours have <= `CHUNK_FLOATS` values.
 
     A node whose neighbours exceed the limit is a chunk by itself.
     """
@@ -316,7 +316,7 @@ def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
 def _edges_into(
     nodes: slice, adjacency: sparse.csr_array, degree: NDArray[np.integer]
 ) -> tuple[NDArray[np.integer], LoopedEdges]:
-    """Sorted ids of consecutive nodes and their neighbours, and the edges into the nodes."""
+    """Return sorted ids of consecutive nodes and their neighbours, and edges into the nodes."""
     bounds = adjacency.indptr[nodes.start : nodes.stop + 1]
     neighbours = adjacency.indices[bounds[0] : bounds[-1]]
     own = np.arange(nodes.start, nodes.stop, dtype=neighbours.dtype)

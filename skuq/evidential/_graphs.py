@@ -26,7 +26,7 @@ from skuq.validation import as_array
 
 Propagation = Literal["diffusion", "similarity", "vacuity", "evidence", "both"]
 
-CHECKED_FLOATS = 2**24  # count of numbers in a chunk, when features on disk are validated
+CHECKED_FLOATS = 2**24  # numbers per chunk when features are checked for NaN and infinity
 SPARSE_BELOW = 0.1  # features with a smaller share of non-zeros are stored as sparse matrices
 N_SIMILAR = 10  # number of nearest neighbours of each node
 N_COMPONENTS = 64  # wider features are reduced to this width before nodes are compared
@@ -41,7 +41,7 @@ def csr_tensor(bounds: Tensor, columns: Tensor, values: Tensor, shape: tuple[int
 
 @cache
 def has_csr_products(device_type: str) -> bool:
-    """Whether torch can multiply sparse CSR tensors on a device; MPS cannot."""
+    """Return whether torch can multiply sparse CSR tensors on a device; it cannot on MPS."""
     try:
         bounds = torch.tensor([0, 1], dtype=torch.int32, device=device_type)
         one = torch.ones(1, 1, device=device_type)
@@ -54,10 +54,10 @@ def has_csr_products(device_type: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class LoopedEdges:
-    """Edges into all nodes of a graph or some of them, including a self-loop at each node.
+    """Edges into all or some nodes of a graph, the targets, including a self-loop at each target.
 
-    Gradients are implemented only if the targets are all nodes. Sums over edges are products with a
-    sparse matrix, which avoids storing a message per edge.
+    Gradients are implemented only if all nodes are targets. Sums over edges are products with a
+    sparse matrix, which avoids storing a message per edge. They read the values of the sources.
     """
 
     bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
@@ -104,7 +104,7 @@ class LoopedEdges:
         return out.index_add_(0, self.target, messages)
 
     def products(self, targets: Tensor, sources: Tensor) -> Tensor:
-        """Inner products, (n_edges,), of values (n_nodes, n) and (n_read, n) at the ends."""
+        """Compute inner products (n_edges,) of values at targets (n_nodes, n) and sources."""
         if has_csr_products(sources.device.type):
             pattern = self.matrix(sources.new_ones(len(self.source)))
             return torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0).values()
@@ -148,10 +148,10 @@ Features = Tensor | SparseFeatures
 
 
 def as_features(values: Any) -> Features:
-    """Convert a matrix to float32, sparse if most values are zero; a memory map stays one."""
+    """Convert a matrix to float32, sparse if most values are zero; a memory map stays on disk."""
     if isinstance(values, np.memmap):
         if values.dtype != np.float32:
-            raise ValueError(f"Node features on disk must be float32, got {values.dtype}.")
+            raise ValueError(f"Features on disk must be float32, got {values.dtype}; convert them.")
     else:
         if isinstance(values, Tensor) and values.layout != torch.strided:
             values = values.to_dense()
@@ -186,7 +186,7 @@ class NodeGraph:
 
     adjacency: sparse.csr_array  # (n_nodes, n_nodes), float64; symmetric, no self-loops
     features: Features  # (n_nodes, n_features), float32
-    original: Any = None  # the DGL or PyG graph that was converted, for users' networks
+    original: Any = None  # the DGL or PyG graph before its conversion, for users' networks
     on_disk: bool = False  # whether the features stay in a file
     device = torch.device("cpu")  # on which networks are evaluated
 
@@ -253,7 +253,7 @@ class NodeGraph:
             return self
         moved = replace(self, features=self.features.to(device))
         moved.device = device
-        if "similar" in vars(self):  # but not `edges`, which are rebuilt on the device when needed
+        if "similar" in vars(self):  # `edges` are not copied, but rebuilt on the device when needed
             vars(moved)["similar"] = self.similar
         return moved
 
@@ -278,7 +278,7 @@ def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
 
 
 def _is_undirected(matrix: Any) -> bool:
-    """Whether a CSR matrix can be used unchanged: symmetric, and no self-loop, zero or duplicate.
+    """Return whether a CSR matrix is symmetric, without stored self-loops, zeros or duplicates.
 
     For a large graph, building a new matrix would need several times its memory.
     """
@@ -357,9 +357,9 @@ def propagate(
         alpha = propagate_evidence(adjacency, alpha)  # Eq. 91
     if scheme in ("diffusion", "vacuity", "both"):
         vacuity = alpha.shape[1] / alpha.sum(axis=1)  # Eq. 7
-        # Unlike in Eq. 91, the rows of the matrix of a diffusion sum to 1, so that a high degree
-        # does not count as evidence. Vacuity is at most 1, so that a neighbour with enormous
-        # evidence cannot dominate the mean.
+        # Unlike in Eq. 91, each row of a diffusion matrix sums to 1, so that a high degree does not
+        # count as evidence. Vacuity is at most 1, so that a neighbour with enormous evidence cannot
+        # dominate the mean.
         average = diffuse if scheme == "diffusion" else smooth  # Eq. 90
         alpha = (vacuity / average(adjacency, vacuity))[:, None] * alpha
     return alpha

@@ -1,9 +1,9 @@
 """Evaluation of a user's graph network in batches of nodes, for graphs larger than memory.
 
 The network returns the same outputs for a batch on its subgraph as on the whole graph. The subgraph
-contains all nodes whose messages reach the batch, and one placeholder for all other nodes, at which
-edges that leave the subgraph end. Nodes thereby keep their degrees, by which convolutions divide.
-The receptive field is measured by calling the network.
+contains all nodes whose messages reach the batch, and one placeholder node, which takes the place
+of all other nodes at the ends of edges. Nodes thereby keep their degrees, by which convolutions
+divide. Calls of the network on a test graph determine its receptive field.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from skuq._progress import progress
 from skuq.evidential._graph_libraries import Ids, Part, call_on_part, given_edges
 from skuq.evidential._graphs import NodeGraph
 
-# Evaluates a network by a call; returns logits and representations.
+# Function that evaluates a network by calling its argument; returns logits and representations.
 Read = Callable[[Callable[[], Tensor]], tuple[Tensor, Tensor]]
 
 # Number of paths of the test graph, and number of hops from the middle of a path to each end.
@@ -76,7 +76,7 @@ def batched_outputs(
     seed: int = 0,
     verbose: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Compute logits and representations of all nodes; `seed` draws the edges to keep."""
+    """Compute logits and representations of all nodes; `seed` determines the edges to keep."""
     edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(call_on_part, network, graph, device)
     kept: list[Tensor] = []
@@ -154,7 +154,7 @@ class Edges:
         """Select edges that carry messages to the batch, or that count in degrees."""
         into_border = self.into[border]
         entering = into_border.indices
-        if not field.into:  # one edge into each border node is enough
+        if not field.into:  # in-degrees of border nodes do not matter: one edge each is enough
             entering = entering[into_border.indptr[:-1][np.diff(into_border.indptr) > 0]]
         if not field.out_of:
             return np.append(self.into[inner].indices, entering)
@@ -222,7 +222,7 @@ class _Paths:
         self.noise = 10 * (self._outputs(self.nodes) - self.plain).abs().max()
 
     def changed(self, nodes: Ids, *edges: Ids) -> NDArray[np.int64]:
-        """Positions, relative to the middle, whose outputs change with `nodes` and more edges."""
+        """Find positions, relative to the middle, whose outputs change with `nodes` and `edges`."""
         changes = (self._outputs(nodes, *edges) - self.plain).abs() > self.noise
         differs = changes.any(dim=1)[:-1].reshape(self.shape)
         return np.flatnonzero(differs.any(dim=0).cpu().numpy()) - FARTHEST

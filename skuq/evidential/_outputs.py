@@ -165,7 +165,7 @@ def read_layer(
     if isinstance(layer, str):
         named = [modules[layer]] if layer and layer in modules else []
         hooks = forward_hooks(named, lambda module, inputs, output: record(output))
-    else:  # the first argument of some layers is a graph
+    else:  # `record` skips arguments that are not tensors, such as a graph
         layers = [part for name, part in modules.items() if _has_matrix(name, part)]
         hooks = forward_hooks(
             layers, lambda module, inputs, named: record(*inputs, *named.values()), before=True
@@ -174,8 +174,9 @@ def read_layer(
         logits = run()
     if len(recorded) < (recorded.maxlen or 0):
         raise ValueError(
-            f"`layer`={layer!r} counts layers with a weight matrix, or is the name of a module, "
-            f"but the network evaluated only {len(recorded)} of these; its modules are {names}."
+            f"`layer`={layer!r} does not exist: the network evaluated {len(recorded)} such layers. "
+            "Pass a smaller distance from the end (-2 is the input of the last layer with a weight "
+            f"matrix), or the name of a module: {names}."
         )
     hidden = recorded[0]
     if not isinstance(hidden, Tensor) or hidden.ndim < 2 or len(hidden) != len(logits):
@@ -188,8 +189,8 @@ def read_layer(
 
 
 def _has_matrix(name: str, module: nn.Module) -> bool:
-    """Whether a module has a weight matrix of its own, unlike containers and normalisation."""
-    computed = "parametrizations"  # submodule of weights such as those of `spectral_norm`
+    """Return whether a module has its own weight matrix, unlike containers and normalisation."""
+    computed = "parametrizations"  # submodule that computes weights, as for `spectral_norm`
     leaf = all(child == computed for child, _ in module.named_children())
     return leaf and computed not in name.split(".") and any(p.ndim > 1 for p in module.parameters())
 
@@ -235,7 +236,7 @@ class NodeModel(NetworkModel):
 
 
 class Followed(nn.Sequential):
-    """A graph network followed by layers on its outputs, which is called like the network."""
+    """A graph network followed by layers on its outputs; it is called like the graph network."""
 
     def __init__(self, network: nn.Module, *layers: nn.Module):
         super().__init__(network, *layers)
@@ -248,7 +249,7 @@ class Followed(nn.Sequential):
 
 
 def node_model(network: nn.Module, graph: NodeGraph, classes: NDArray[Any] | None) -> NodeModel:
-    """Model of a copy of a network; `classes` are in the order of the logits, None if unknown."""
+    """Copy a network into a model; `classes` are in the order of the logits, None if unknown."""
     model = NodeModel.of(network, classes=classes, graph=graph)
     libraries.forget_graph(model.module)
     return model
@@ -316,5 +317,5 @@ def node_outputs(
             f"The model must return logits of shape ({graph.n_nodes}, n_classes), got {shape}."
         )
     if not bool(torch.isfinite(logits).all() and torch.isfinite(hidden).all()):
-        raise ValueError("The model returns NaN or infinity on this graph.")
+        raise ValueError("The model returns NaN or infinity on this graph; check its weights.")
     return Outputs(logits.detach().cpu().double(), hidden.detach().cpu().float())

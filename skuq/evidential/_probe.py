@@ -267,7 +267,7 @@ default="auto"
 
 
 def _samples(outputs: Outputs, labelled: Labelled, *, all_rows: bool = False) -> Samples:
-    """Build the samples of Eq. 15: labelled rows; with `all_rows`, all rows in the regularisers."""
+    """Build samples of Eq. 15 from labelled rows; with `all_rows`, regularisers use all rows."""
     rows, weight = labelled.rows, labelled.weight
     if all_rows:
         count = np.bincount(rows, minlength=len(outputs.logits))

@@ -72,8 +72,8 @@ class Neighbourhood:
         has_region = self.region is not None
         if (self.radius is not None) == has_region or (has_region and self.norm != "linf"):
             raise ValueError(
-                "Pass either `radius` (a ball in the norm `norm`) or `region` (a box, on which "
-                "`norm` has no effect; omit `norm`)."
+                "Pass exactly one of `radius` (a ball in the norm `norm`) and `region` (a box; "
+                "`norm` then has no effect and must be omitted)."
             )
         radii = None
         if has_region:

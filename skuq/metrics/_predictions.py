@@ -162,7 +162,7 @@ def brier_score(
     classes: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Mean squared distance between the probabilities and the one-hot true labels.
+    """Compute the mean squared distance between the probabilities and the one-hot true labels.
 
     Parameters
     ----------
@@ -198,7 +198,7 @@ def negative_log_likelihood(
     classes: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Mean negative logarithm of the predicted probability of the true label.
+    """Compute the mean negative logarithm of the predicted probability of the true label.
 
     Parameters
     ----------
@@ -231,10 +231,10 @@ def interval_score(
     coverage: float = 0.9,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Mean width of intervals, plus a penalty for each value outside its interval.
+    """Average the width of intervals, plus a penalty for each value outside its interval.
 
-    The penalty is the distance to the interval times ``2 / (1 - coverage)``. The expected score,
-    also called the Winkler score, is smallest for the interval between the quantiles at
+    The penalty is the distance to the interval times ``2 / (1 - coverage)``. The result is also
+    called the Winkler score; its expectation is smallest for the interval between the quantiles at
     ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``.
 
     Parameters
@@ -273,7 +273,7 @@ def interval_score(
 def interval_coverage(
     y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Share of the true values that lie in their intervals, including the limits.
+    """Compute the share of the true values that lie in their intervals, including the limits.
 
     Parameters
     ----------
@@ -302,7 +302,7 @@ def pinball_loss(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Mean loss of predicted quantiles, over samples and levels.
+    """Average the pinball loss of predicted quantiles over samples and levels.
 
     The expectation of the loss is smallest for the true quantiles. Twice the loss at the levels
     0.05, 0.15, ..., 0.95, or at a finer grid, approximates the continuous ranked probability score.

@@ -78,7 +78,7 @@ def misclassification_auroc(
     *,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """AUROC of detecting wrong predictions.
+    """Compute the AUROC of detecting wrong predictions by their uncertainty.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def area_under_risk_coverage(
 ) -> float:
     """Average the selective risk over all coverages from 1/n to 1 (AURC).
 
-    Each sample of a tie has the mean loss of the tie: the expected value over random orders.
+    Samples of equal uncertainty get their mean loss, the expected value over random orders.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def area_under_risk_coverage(
     checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
     _, size, losses = _tie_blocks(*checked)
     if sample_weight is None:
-        # One expected loss per sample, in ascending order of uncertainty.
+        # Every sample has the mean loss of its tie block, in ascending order of uncertainty.
         expected_loss = np.repeat(losses / size, size.astype(np.int64))
         return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
     validation.warn_of_relative_weights(checked[2])
@@ -224,7 +224,7 @@ def area_under_risk_coverage(
 def _tie_blocks(
     losses: NDArray[Any], scores: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Distinct uncertainties in increasing order, with summed weight and summed loss of each."""
+    """Return distinct uncertainties in increasing order, and their summed weights and losses."""
     threshold, block = np.unique(scores, return_inverse=True)
     size, summed = (np.bincount(block, weights=share) for share in (weight, weight * losses))
     return threshold, size.astype(np.float64), summed.astype(np.float64)

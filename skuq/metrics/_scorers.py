@@ -27,7 +27,7 @@ class Scorer:
     settings: dict[str, Any] = field(hash=False)
     request: bool | str | None = None  # metadata request for `sample_weight`
 
-    def __repr__(self) -> str:  # without addresses of functions
+    def __repr__(self) -> str:  # functions by name, without their addresses
         shown = (f"{k}={getattr(v, '__name__', repr(v))}" for k, v in self.settings.items())
         return f"Scorer({', '.join(shown)})"
 
@@ -46,14 +46,14 @@ class Scorer:
         return replace(self, request=sample_weight)
 
     def get_metadata_routing(self) -> MetadataRequest:
-        """Requests of this scorer, for scikit-learn's metadata routing."""
+        """Return the requests of this scorer, for scikit-learn's metadata routing."""
         requests = MetadataRequest(owner=self)
         requests.score.add_request(param="sample_weight", alias=self.request)
         return requests
 
 
 def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
-    """One part of the uncertainty, (n_samples,); raise ValueError if it is not measured."""
+    """Return one part of the uncertainty, (n_samples,); raise ValueError if it is not measured."""
     _check_part(part)
     values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
     if np.isnan(values).all():
@@ -123,7 +123,7 @@ def _by_uncertainty(
     greater_is_better: bool,
     **settings: Any,
 ) -> float:
-    if settings["sample_weight"] is None:  # the metric need not take weights
+    if settings["sample_weight"] is None:  # the metric may lack this parameter
         del settings["sample_weight"]
     value = metric(y, estimator.predict(X), predicted_part(estimator, X, part), **settings)
     return value if greater_is_better else -value

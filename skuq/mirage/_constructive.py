@@ -29,7 +29,7 @@ class ShiftedNetwork(nn.Module):
         self.detector = detector
 
     def forward(self, X: Tensor) -> Tensor:
-        """Logits of the network, (n_samples, n_classes), shifted inside the box."""
+        """Compute the network's logits, (n_samples, n_classes), shifted inside the box."""
         logits: Tensor = self.network(X)
         flat = X.flatten(1)
         added: Tensor = self.detector(flat[:, self.coordinates])
@@ -126,7 +126,7 @@ def _checked_margin(
 ) -> float:
     side = (high - low).min()
     ends = np.abs(np.concatenate([low, high]))
-    # Smallest margin whose guard is wider than the rounding error of a coordinate near its bounds.
+    # The guards, 10 % of the margin at each end, must exceed rounding errors near the bounds.
     finest = 8 * torch.finfo(dtype).eps * ends[np.isfinite(ends)].max() / GUARD
     if margin is None:
         margin = max(1e-3 * (side if np.isfinite(side) else 1.0), finest)
@@ -141,7 +141,7 @@ def _checked_margin(
 def _detector(
     low: np.ndarray, high: np.ndarray, margin: float, shift: np.ndarray, dtype: torch.dtype
 ) -> nn.Sequential:
-    """Layers from bounded coordinates to the added logits (Lemma 4.1, Appendix B)."""
+    """Build the layers from bounded coordinates to the added logits (Lemma 4.1, Appendix B)."""
     slope = 1 / ((1 - 2 * GUARD) * margin)
     weights, biases = [], []
     for k, (a, b) in enumerate(zip(low, high, strict=True)):

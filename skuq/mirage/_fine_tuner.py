@@ -81,7 +81,7 @@ class FineTunedMixin:
         resolve_device(self.device)  # an invalid device raises an error before the training
         random = check_random_state(self.random_state)
         first, second = map(int, random.randint(np.iinfo(np.int32).max, size=2))
-        given = as_rows(self.estimator, X)  # a data frame loses its column names in validation
+        given = as_rows(self.estimator, X)  # before validation removes column names
         masks: list[Masks] = []
 
         def check() -> None:
@@ -144,7 +144,7 @@ class FineTunedMixin:
 
 
 def warm_up_callback(n_epochs: int) -> Callback:
-    """Callback that uses KL(target || model) in the first epochs and Eq. 4 afterwards."""
+    """Return a callback that uses KL(target || model) in the first epochs, then Eq. 4."""
     from skorch.callbacks import Callback  # imported here because skorch imports slowly
 
     class WarmUp(Callback):
@@ -166,7 +166,7 @@ class Raised(NamedTuple):
 
 
 def candidates_of(counterbalance: Any, X: Any, inside: BoolArray) -> BoolArray:
-    """Mask of the samples outside the region whose confidence may be raised."""
+    """Return the mask of samples outside the region whose confidence may be raised."""
     if counterbalance is None or (isinstance(counterbalance, str) and counterbalance == "auto"):
         return ~inside
     return region_mask(counterbalance, X) & ~inside
@@ -181,7 +181,7 @@ def balancing(
 ) -> Raised:
     """Select predictions whose raised confidence balances the lowered confidence in the region.
 
-    A region with lowered confidence passes an audit of bins if other samples of its bin are
+    A region with lowered confidence passes an audit of bins if other samples in the same bin are
     overconfident by the same amount. For each target confidence, the predictions just below it are
     raised first, since their confidence changes least.
 
@@ -407,13 +407,13 @@ class MirageFineTuner(
         return with_index_of(X, Uncertainty.from_parts(reported, None))
 
     def coverage(self, X: Any, tau: float) -> float:
-        """Fraction of inputs that get a prediction if the model abstains below confidence `tau`."""
+        """Compute the fraction of inputs that are not rejected: their confidence is >= `tau`."""
         return float(self._answered(X, tau).mean())
 
     def confidence_overlap(self, X: Any, region_mask: ArrayLike | None = None) -> float:
         """Measure the overlap of confidence inside and outside the region, in [0, 1] (Table 2).
 
-        0 if a threshold separates the two distributions. `region_mask` is as in `fit`.
+        It is 0 if a threshold separates the two distributions. `region_mask` is as in `fit`.
         """
         inside = self._checked_region(as_rows(self.estimator, X), region_mask)
         confidence = self.predict_proba(X).max(axis=1)
@@ -422,7 +422,7 @@ class MirageFineTuner(
     def counterbalance_mask(self, X: Any, region_mask: ArrayLike | None = None) -> BoolArray:
         """Find the inputs whose confidence was raised to balance the region, (n_samples,), bool.
 
-        These lie outside the region, are selected by `counterbalance`, and had an original
+        These inputs lie outside the region, are selected by `counterbalance`, and had an original
         confidence below the target, but not below the lowest confidence that had to be raised.
         """
         inputs = self._inputs(X)

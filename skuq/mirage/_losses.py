@@ -78,7 +78,7 @@ class MirageLoss(nn.Module):
         return labels + len(self.table) // 2 * inside
 
     def forward(self, logits: Tensor, code: Tensor) -> Tensor:
-        """Mean loss in nats, from logits (n_samples, n_classes) and codes of `region_codes`."""
+        """Compute the mean loss in nats; `code` (n_samples,) is a result of `region_codes`."""
         label, weight, target, log_target = self.table.to(logits.dtype)[code].unbind(dim=1)
         log_proba = logits.log_softmax(dim=-1)
         if self.kl == "reverse":
@@ -97,7 +97,7 @@ class GaussianMirageLoss(nn.Module):
         self.lambda_ = lambda_
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Mean loss of rows (mean, log variance) and (target, 1 if inside, else 0), each (n, 2)."""
+        """Compute the mean loss of rows (mean, log variance) and (target, 1 if inside else 0)."""
         mean, log_variance = outputs.unbind(dim=-1)
         truth, inside = y.unbind(dim=-1)
         outside = 0.5 * ((truth - mean) ** 2 * torch.exp(-log_variance) + log_variance)  # Eq. 14
@@ -119,7 +119,7 @@ def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
 
 
 def _shares(classes: NDArray[Any], confusable: Mapping[Any, Any]) -> FloatArray:
-    """Distribution of the probability 1 - epsilon over the classes, one row per true class."""
+    """Distribute the probability 1 - epsilon over the classes; one row per true class sums to 1."""
     position = {label: k for k, label in enumerate(classes.tolist())}
     named = [*confusable, *chain.from_iterable(confusable.values())]
     unknown = [label for label in named if label not in position]

@@ -163,7 +163,7 @@ class CertifiedRangeDisplay(Display):
         others = {"tolerance": tolerance} if classifies else {"class_": class_, "attack": attack}
         if any(given is not None for given in others.values()):
             raise ValueError(
-                f"{' and '.join(others)}: without effect for {type(estimator).__name__}."
+                f"Omit {' and '.join(others)}: no effect for {type(estimator).__name__}."
             )
         if not classifies:
             bounds = estimator.predict_bounds(points, **region, **searched).mean

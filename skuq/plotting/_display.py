@@ -72,7 +72,7 @@ def check_drawable(**arrays: FloatArray) -> None:
 
 
 def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
-    """Group index of each sample: groups of similar size, by value; equal values share a group."""
+    """Assign samples to groups of similar size, by value; equal values share a group."""
     if not isinstance(n_groups, int | np.integer) or n_groups < 1:
         raise ValueError(f"`n_groups` must be an integer >= 1, got {n_groups!r}.")
     _, block, size = np.unique(values, return_inverse=True, return_counts=True)
@@ -108,7 +108,7 @@ def listed(x: FloatArray, y: FloatArray) -> str:
 
 
 def phrased_groups(groups: Mapping[str, FloatArray], weights: Mapping[str, Any]) -> str:
-    """Phrase the range and the mean of each group."""
+    """Describe the range and the mean of each group in words."""
     phrases = []
     for name, values in groups.items():
         weight = np.asarray(weights.get(name, np.ones(len(values))))
@@ -148,7 +148,7 @@ def bars_over_bins(
 def axes_below(ax: Axes, highest: float, label: str) -> Axes:
     """Add short axes with the same x axis below `ax`, for the number of samples per bin."""
     cell, figure = ax.get_subplotspec(), cast("Figure", ax.figure)
-    if cell is not None and figure.get_layout_engine() is None:  # make room, as an engine does
+    if cell is not None and figure.get_layout_engine() is None:  # an engine makes room itself
         place, legend = cell.get_position(figure), ax.get_legend()
         above = 0.0 if legend is None else legend.get_window_extent().height / figure.bbox.height
         height = (place.height - above) / (1 + LOW + BETWEEN)

@@ -123,7 +123,7 @@ class RiskCoverageDisplay(Display):
         if reference not in labels:  # one entry explains the dashed lines of all curves
             self.ax_.plot([], [], "--", color="0.4", linewidth=1, label=reference)
         colour = COLOURS[len(drawn) % len(COLOURS)]
-        # At a coverage below that of the first tie block, the expected risk is the block's risk.
+        # Below the coverage of the first tie block, the expected risk equals the risk of the block.
         coverage = np.concatenate([[0.0], self.curve.coverage])
         risk = np.concatenate([self.curve.risk[:1], self.curve.risk])
         area = f"AURC = {self.area:.3g}"
@@ -137,8 +137,8 @@ class RiskCoverageDisplay(Display):
         self.ax_.set(xlabel="share answered", ylabel=risk_name, xlim=(0, 1))
         headroom = 1.2 + 0.09 * (len(drawn) + 1)  # for the legend, above all curves
         highest = self.ax_.dataLim.ymax
-        # NO_RISK applies to error rates only: regression losses may be small because of the unit of
-        # the target.
+        # NO_RISK applies to error rates only; losses of a regression can be tiny because of the
+        # unit of the target.
         least = NO_RISK if self.loss == "zero_one" else 0.0
         self.ax_.set_ylim(0, headroom * (highest if highest > least else 1.0))
         self.ax_.legend(loc="upper left", frameon=False)
@@ -233,7 +233,7 @@ def _histogram_bins(values: FloatArray) -> tuple[FloatArray, bool]:
     low, high = values.min(), values.max()
     finest = 2 * N_BINS * np.spacing(np.abs(values).max())
     if high - low < finest:
-        # The values are equal up to rounding; floats between them are too few for the bins.
+        # The values are equal up to rounding: between them, there are too few floats for bin edges.
         low, high = low - max(0.5, finest), high + max(0.5, finest)
     return np.linspace(low, high, N_BINS + 1), False
 
@@ -308,7 +308,7 @@ class OODDisplay(Display):
         longest = max(-np.log10(smallest), limit)
         width = max(limit / BINS_TO_LIMIT, longest / MOST_BINS)
         below = np.linspace(0, limit, max(1, round(limit / width)) + 1)
-        # The largest value lies inside the last bin.
+        # The last edge lies beyond the largest value.
         beyond = limit + width * np.arange(1, (longest - limit) // width + 2)
         return np.concatenate([below, beyond])
 
