@@ -39,7 +39,7 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
         trained again on a bootstrap resample of the rows of each class. A fitted model in a
         `FrozenEstimator` is the first member; the other members are trained clones of it.
     n_members : int, default=10
-        Number of members to train; no effect if `members` is given.
+        Number of members to train; cannot be set together with `members`.
     members : list of fitted models or torch.nn.ModuleList, default=None
         Trained members, which are used without retraining: fitted classifiers or modules. `fit`
         then reads only the class labels from `y`; `estimator` must be None. `clone` returns
@@ -149,8 +149,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
             if same := _repeated(members, X):
                 warn_user(
                     f"{len(same)} of {len(members)} members make the same predictions on the "
-                    "training rows as an earlier member, even after training on resampled rows: an "
-                    f"ensemble of {type(given.estimator).__name__} says little about uncertainty."
+                    "training rows as an earlier member, even after training on resampled rows. An "
+                    f"ensemble of {type(given.estimator).__name__} underestimates uncertainty."
                 )
         # Each process returned a copy of the graph with its node model; all members share one copy.
         shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}

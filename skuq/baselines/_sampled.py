@@ -148,7 +148,7 @@ class SampledModelsClassifier(BaselineClassifier):
     def predict_proba(self, X: Any) -> FloatArray:
         """Average class probabilities, (n_samples, n_classes), over the sampled models.
 
-        With ``setting="selected"``, the given model alone predicts.
+        With ``setting="selected"``, the result is the prediction of `model_` alone.
         """
         if self.setting == "selected":
             return super().predict_proba(X)
@@ -168,8 +168,8 @@ class SampledModelsClassifier(BaselineClassifier):
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over the sampled models.
 
-        The range contains the result of `predict_proba`; with ``setting="selected"``, it includes
-        the given model. The range is not a guarantee, because it grows with the number of models.
+        The range contains the result of `predict_proba`, which is that of `model_` for
+        ``setting="selected"``. It is not a guarantee, because it grows with the number of models.
         """
         bounds = []
         for log_reference, log_proba in self._predicted(X):
@@ -179,7 +179,7 @@ class SampledModelsClassifier(BaselineClassifier):
         return CredalInterval(*torch.cat(bounds, dim=1).numpy())
 
     def _predicted(self, X: Any) -> Iterator[tuple[Tensor | None, Tensor]]:
-        """Iterate over batches: log-probabilities of the given model (or None) and sampled models.
+        """Yield, per batch, log-probabilities of `model_` (or None) and of the sampled models.
 
         Shapes: (n_points, n_classes) and (n_points, n_members, n_classes), on the device.
         """

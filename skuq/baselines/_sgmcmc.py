@@ -33,7 +33,7 @@ _OfStep = Callable[[Any], float]
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class SGMCMCClassifier(SampledModelsClassifier):
-    """Disagreement of models sampled by stochastic gradient Markov chains around the given model.
+    """Disagreement of models sampled by stochastic gradient Markov chains around a trained model.
 
     Needs the package ``posteriors`` (extra "sgmcmc").
 
@@ -81,7 +81,7 @@ class SGMCMCClassifier(SampledModelsClassifier):
     With `n_cycles` and "sghmc", this is the cyclical stochastic gradient Hamiltonian Monte Carlo
     (cSG-HMC) with which Schweighofer et al. compare QUAM.
 
-    Chains start at the given model, without burn-in. The spread of a chain grows with
+    Chains start at the trained model, without burn-in. The spread of a chain grows with
     `steps_per_sample` and `learning_rate` up to the width of the posterior; with too few steps, the
     spread is too small. In the first half of each of the `n_cycles` cycles, no noise is added, so
     that the chains move back to modes. For a logistic regression with one weight and 100 samples,

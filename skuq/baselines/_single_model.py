@@ -35,7 +35,7 @@ _BATCH_SIZE = 8192  # number of inputs whose features are in memory at once duri
 
 @dataclass(repr=False, eq=False)
 class ReferenceClassifier(BaselineClassifier):
-    """The given model alone: the uncertainty is the entropy of its prediction.
+    """A single model, whose uncertainty is the entropy of its prediction.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class ReferenceClassifier(BaselineClassifier):
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class FeatureDistanceClassifier(BaselineClassifier):
-    """Distance from the training data in the features of the given model.
+    """Distance from the training data in the features of a trained model.
 
     Parameters
     ----------
@@ -255,8 +255,8 @@ class MCDropoutClassifier(SampledModelsClassifier):
 
     Notes
     -----
-    The given model of the definitions is the network without dropout. All test points, and all
-    nodes of a graph, have the same masks.
+    The given model, to which `setting` refers, is the network without dropout. All test points, and
+    all nodes of a graph, have the same masks.
 
     References
     ----------

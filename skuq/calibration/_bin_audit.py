@@ -43,7 +43,7 @@ class BinAudit(NamedTuple):
         p-value of the finding that contains the bin, corrected for the whole audit. A bin outside
         of findings has the p-value of this bin alone, and an empty bin has 1.
     finding : ndarray, int64
-        Number of the finding that contains the bin (1 is the most significant), or 0 without one. A
+        Number of the finding that contains the bin, 1 for the most significant; 0 if none does. A
         finding is a run of neighbouring bins whose deviation cannot be explained by chance.
     significant : ndarray, bool
         Whether the bin belongs to a finding.
@@ -153,7 +153,7 @@ def audit_bins(
 ) -> BinAudit:
     """Compare accuracy with confidence in each bin, and mark deviations beyond chance.
 
-    The test of all bins may err with probability ``(1 - confidence_level) / n_families``.
+    The probability of a false finding is at most ``(1 - confidence_level) / n_families``.
     """
     # The labels are independent, given the inputs. Limits and findings hold even if the predictions
     # of a bin are correct with unequal probabilities (Hoeffding 1956, Theorem 5), but are

@@ -109,7 +109,7 @@ def search_regions(
     """Find regions of the inputs whose accuracy differs from confidence by more than tolerance.
 
     `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`. The
-    test may err with probability ``(1 - confidence_level) / n_families``. Integer weights
+    probability of a false finding is ``(1 - confidence_level) / n_families``. Integer weights
     (n_samples,) count samples; fractional weights also weight the simulated labels. Samples with
     equal `codes` are simulated with the strongest possible dependence.
 
@@ -212,7 +212,7 @@ def _evidence_inside(
 
 
 def search_seed(predictions: TopLabelPredictions, random_state: int) -> int:
-    """Derive a seed from which predictions are right; it is unknown to those without labels."""
+    """Hash the pattern of right predictions to a seed, which cannot be known without labels."""
     content = np.packbits(predictions.correct).tobytes() + str(random_state).encode()
     return int.from_bytes(hashlib.sha256(content).digest()[:16], "big")
 

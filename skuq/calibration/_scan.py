@@ -2,7 +2,7 @@
 
 Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
 detection if they are tested together. The largest evidence of all runs of neighbouring bins is
-compared with that of simulated models just within the tolerance; the test is exact at any size.
+compared with that of simulated models just within the tolerance. This is exact at any sample size.
 """
 
 import math

@@ -299,7 +299,7 @@ def _logits_by_layers(
 
 
 def chunks(degree: NDArray[np.integer], width: int) -> Iterator[slice]:
-    """Yield ranges of nodes; those of a range and its neighbours have <= `CHUNK_FLOATS` values.
+    """Yield ranges of nodes that, with their neighbours, have at most `CHUNK_FLOATS` values.
 
     A node whose neighbours exceed the limit is a chunk by itself.
     """

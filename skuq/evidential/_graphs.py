@@ -410,10 +410,9 @@ def diffuse(
 def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sparse.csr_array:
     """Build an adjacency matrix that joins each node to the ten nodes with most similar features.
 
-    Features are first diffused over the graph, and then compared by their cosine: a paper has only
-    a few words, but the words of the papers around it identify its subject. A node whose
-    neighbourhood has only zero features stays isolated. Among 20,000 or more nodes, some of the ten
-    may be missed.
+    Features are diffused over the graph, and then compared by their cosine. In a citation graph, a
+    paper has few words, but the words of neighbouring papers identify its subject. A node with only
+    zero features around it stays isolated. Among 20,000 or more nodes, some pairs may be missed.
     """
     values = normalize(features)
     if min(values.shape) > N_COMPONENTS:  # inner products are approximately preserved

@@ -367,8 +367,7 @@ class RobustGaussianProcess(ABC):
     ) -> SafeRadius:
         """Find for each point, by bisection, the largest radius that `decide` certifies.
 
-        `of_points` holds the label or tolerance of each point; `decide` receives the values of
-        the points that are not yet finished.
+        `of_points` holds labels or tolerances; `decide` receives those of unfinished points.
         """
         refuse_shape(shape, "region")
         near, limits = Neighbourhood(**shape), read_limits(tol, max_time, max_regions)

@@ -247,7 +247,7 @@ class CovarianceParts(NamedTuple):
     ball: BallParts | None  # balls with which the boxes are intersected
 
     def rests(self, b1: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-        """Bound remainders of second-order polynomials, and of linear ones of the gradients.
+        """Bound the errors of second-order expansions, and of their gradients as linear functions.
 
         Shapes: (b, n_pairs) and (b, n_pairs, f). `b1` and `beta` are norms of Eq. 12.
         """
@@ -280,7 +280,7 @@ class CovarianceParts(NamedTuple):
         return rest, total + 2 * model.varsigma * norm * gradient_norm
 
     def contrast_rest(self) -> Tensor | None:
-        """Bound the remainder of the variance of ``w @ f`` for |w| = 1, sum(w) = 0 (Eq. 11)."""
+        """Bound the remainder (b,) of variances of ``w @ f`` with |w| = 1, sum(w) = 0 (Eq. 11)."""
         model = self.model
         count, own = model.n_latent, model.pairs[0] == model.pairs[1]
         if count == 1:
@@ -319,7 +319,7 @@ def _roots(
 
 
 def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentModel) -> Tensor:
-    """Bound remainders of covariances (b, k); `sums` adds s0 to t1 of both functions (Eq. 11)."""
+    """Bound remainders (b, k) of covariances (Eq. 11) by s0, t0, s1, t1, sums of two functions."""
     s0, t0, s1, t1 = sums
     s2, r = (_prior_deviation(model, part)[:, None] for part in (norms.a2, norms.rho))
     if model.kernel.order == 1:  # at first order, the prior's part of the polynomial varies

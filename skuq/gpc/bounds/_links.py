@@ -30,7 +30,7 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Centres and radii of the ranges of derivatives by moments over a box, up to a factor."""
+    """Ranges of derivatives with respect to moments over a box (centres, radii), up to a factor."""
 
     mean: Tensor  # (b, L)
     mean_radius: Tensor  # (b, L)
@@ -74,11 +74,11 @@ class _BinaryLink(ABC):
 
     @abstractmethod
     def _curve(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
-        """Return the probability, its error, and its derivatives by mean and variance."""
+        """Return the probability, its error, and derivatives with respect to mean and variance."""
 
     @abstractmethod
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimise on ``mean = start + tilt * variance`` for variances from `least` to `most`."""
+        """Minimise along ``mean = start + tilt * variance``, variances from `least` to `most`."""
 
     @abstractmethod
     def _tilts(
@@ -113,7 +113,7 @@ class _BinaryLink(ABC):
         best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
         curvature = hessian.abs().sum(-1)
         lowest, highest = self._tilts(center, reach, least, most)
-        # Where variances are clipped to 0, the derivative by the variance may be 0.
+        # Where variances are clipped to 0, the derivative with respect to them may be 0.
         lowest = torch.where(missing > 0, lowest.clamp(max=0), lowest)
         highest = torch.where(missing > 0, highest.clamp(min=0), highest)
         middle, radius = (lowest + highest) / 2, (highest - lowest) / 2
@@ -150,7 +150,7 @@ class ProbitLink(_BinaryLink):
 
 
 class LogitLink(_BinaryLink):
-    widening = 8 / math.pi  # variance of the normal distribution function with equal slope at 0
+    widening = 8 / math.pi  # normal distribution function of this variance has equal slope at 0
     accuracy = 1e-11
 
     def _value(self, mean: Tensor, variance: Tensor) -> Tensor:

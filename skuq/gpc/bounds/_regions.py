@@ -85,7 +85,7 @@ class Region:
         return distance * (1 + self._rounding) <= self.radius[:, None]
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """Return the step of steepest ascent in the region's norm, as long as the region is."""
+        """Return the step of steepest ascent in the region's norm; its length is the region's."""
         if self.radius is None:
             return gradient.sign() * (self.upper - self.lower)
         slope = torch.where(self.upper > self.lower, gradient, 0.0)

@@ -122,7 +122,7 @@ class SoftmaxLink:
     def _rules(
         self, covariance: Tensor
     ) -> Iterator[tuple[Tensor, Callable[..., tuple[Tensor, ...]]]]:
-        """Yield pairs (mask of points, their rule); a point's rule does not depend on others."""
+        """Yield masks of points and rules that average there; other points do not affect a rule."""
         independent = torch.zeros_like(covariance[:, 0], dtype=torch.bool)
         if self.n_classes == 3:  # a shift makes any covariance of three classes diagonal
             independent = softmax.split(covariance, 3).whitened < _NOTHING
@@ -444,14 +444,14 @@ class SecondOrder(NamedTuple):
 
 
 def second_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Bound the integral of ``(1 - s) |F''|`` on the line for standard deviation 1 (Eq. 24, 39)."""
+    """Bound ``(1 - s) |F''|``, integrated along the line, for standard deviation 1 (Eq. 24, 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta + 2 * theta) / 3
     return _along((2 * v**2, 6 * v * mixed, 24 / 16 * eta * mixed), 2, spectral)
 
 
 def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Bound the integral of ``(1 - s)^2 / 2 |F'''|`` on the line if the deviation is 1 (Eq. 39)."""
+    """Bound ``(1 - s)^2 / 2 |F'''|``, integrated on the line, for standard deviation 1 (Eq. 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta**2 + 6 * eta * theta + 8 * theta**2) / 15
     squares = (

@@ -172,7 +172,7 @@ def _sum(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any
 def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any, Pullback]:
     def pulled(node: tuple[Any, Pullback], other: Any, G: Any) -> FloatArray:
         if np.ndim(other) == 0:
-            return other * node[1](G)  # linear in G; the result is smaller than G
+            return other * node[1](G)  # the pullback is linear; its result is smaller than G
         if np.ndim(node[0]) == 0:
             return node[1](np.vdot(other, G))
         return node[1](G * other)

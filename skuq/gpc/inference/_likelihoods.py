@@ -35,7 +35,7 @@ class Derivatives(NamedTuple):
 
 
 class TiltedMoments(NamedTuple):
-    """Log of a likelihood's Gaussian average, and derivatives by the mean, (n,) each."""
+    """Log of a likelihood's Gaussian average, and derivatives with respect to the mean, (n,)."""
 
     log_mean: FloatArray
     first: FloatArray

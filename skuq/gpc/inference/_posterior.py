@@ -29,7 +29,7 @@ _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32
 _ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first one that does not need too many nodes is used
 _ENTRIES = 500_000  # maximum number of entries in a temporary array, which fits in the CPU cache
 TIE = 1e-9  # probabilities that differ by less than this count as equal
-UNSURE = 0.0125  # error of probabilities for more than three classes
+UNSURE = 0.0125  # tolerated error of probabilities for more than three classes
 _LOG_DRAWS = 13  # log2 of the number of quasi-random points
 # Largest standard deviation for which joint quadrature over three classes is faster than
 # `three_class_probabilities`.

@@ -21,7 +21,7 @@ from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
 from skuq.gpc.inference._posterior import JointPosterior
 
 _MAX_JITTER = 1e-4  # relative to the mean of the diagonal
-# Sites below this share of the posterior precision need a different formula.
+# Variances need a different formula where a site's share of the posterior precision is smaller.
 _WEAK_SITE = 1e-7
 # Relative to the prior variance. A smaller jitter would increase rounding errors in predictions.
 _JITTER = 1e-9
@@ -185,7 +185,7 @@ class LowRankPrior:
         return np.maximum(prior_variance(self.kernel) - explained, 0.0)
 
     def missed_gradient(self, weights: FloatArray) -> FloatArray:
-        """Return the derivative of ``weights @ missed`` by all free hyperparameters."""
+        """Differentiate ``weights @ missed`` with respect to all free hyperparameters."""
         scaled = weights[:, None] * self.features
         _, pullback = covariance_with_pullback(self.kernel, self.inputs[:1])
         of_prior = pullback(np.full((1, 1), weights.sum()))

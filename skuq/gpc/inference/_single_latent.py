@@ -26,7 +26,7 @@ from skuq.gpc.inference._priors import Conditional, LowRankPrior, Prior
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
 _GAIN = 1e-18  # relative gain at which iterations end; its root is the error of the evidence
-_ROUNDING = 1e-12  # smaller relative gains that do not decrease are rounding errors
+_ROUNDING = 1e-12  # relative gains below this that the next step does not halve are rounding errors
 _MAX_SWEEPS = 500
 _TOLERANCE = 1e-7  # largest change of the sites at convergence, in units of the marginal variance
 _MIN_DAMPING = 0.05
@@ -139,7 +139,7 @@ class ExpectationPropagation(_BinaryInference):
         left = (count - 1.0 + conditional.inverse_diagonal) / count
         cavity, spread = (mean - variance * shift) / left, variance / left  # Lines 5, 6
         tilted = tilted_moments(self.likelihood, self.y, cavity, spread, power)  # Line 7
-        # Sites with which the cavity has the tilted moments (lines 8 and 9).
+        # The next sites; the cavity times these sites has the tilted moments (lines 8 and 9).
         shrinkage = np.maximum(1.0 + spread * tilted.second, np.finfo(float).eps)
         shifted = (tilted.first - cavity * tilted.second) / shrinkage
         proposal = np.array([-tilted.second / shrinkage, shifted])
@@ -198,7 +198,7 @@ class NoisyPrior(NamedTuple):
         return cls(kernel, prior(latent_kernel(kernel)), alpha + noise_level(kernel))
 
     def gradient(self, latent: FloatArray, of_noise: float) -> FloatArray:
-        """Join derivatives by latent and by noise hyperparameters in the order of the kernel."""
+        """Combine derivatives for latent and noise hyperparameters, in the kernel's order."""
         found, position = [], 0
         for part in summands(self.kernel):
             count = len(part.theta)
