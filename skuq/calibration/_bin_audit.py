@@ -20,11 +20,10 @@ from skuq.calibration._conditions import Conditions, checked_conditions, n_searc
 from skuq.calibration._region_search import RegionSearch, region_tolerance, search_regions
 from skuq.calibration._scan import ALL_SAMPLES, N_SIMULATIONS
 
-# For `choose_tolerance`: number of simulations for each reference set and tolerance, precision of
-# the tolerance, and maximum number of reference sets that are searched for regions.
-N_STUDY_SIMULATIONS = 200
+# Constants of `choose_tolerance`:
+N_STUDY_SIMULATIONS = 200  # number of simulations for each reference set and tolerance
 TOLERANCE_PRECISION = 1e-3
-N_REGION_DRAWS = 60
+N_REGION_DRAWS = 60  # maximum number of reference sets that are searched for regions
 
 
 class BinAudit(NamedTuple):

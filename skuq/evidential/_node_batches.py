@@ -1,9 +1,9 @@
 """Evaluation of a user's graph network in batches of nodes, for graphs larger than memory.
 
 The network returns the same outputs for a batch on its subgraph as on the whole graph. The subgraph
-contains all nodes whose messages reach the batch, and one placeholder node, which takes the place
-of all other nodes at the ends of edges. Nodes thereby keep their degrees, by which convolutions
-divide. Calls of the network on a test graph determine its receptive field.
+contains all nodes whose messages reach the batch, and one placeholder node, which replaces all
+other nodes at the ends of edges. Nodes thereby keep their degrees, by which convolutions divide.
+The receptive field is measured by calling the network on a test graph.
 """
 
 from __future__ import annotations

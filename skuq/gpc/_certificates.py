@@ -146,7 +146,7 @@ class Attack(NamedTuple):
     Attributes
     ----------
     points : ndarray of shape (n, n_features), float64
-        For each region, the point with the lowest probability that was found.
+        For each region, the point at which the attack found the lowest probability.
     proba : ndarray of shape (n,), float64
         Probability of the attacked class at `points`.
     success : ndarray of shape (n,), bool
@@ -405,7 +405,7 @@ def feature_effects(
     objectives = np.concatenate([np.stack([units, -units], axis=1)] * 2)
     local, error = (np.zeros(tuple(regions.center.shape)) for _ in range(2))
     for feature in features:
-        # Line segments along the feature from the centers: upwards, then downwards.
+        # The regions are line segments from the centers along the feature: upwards, then downwards.
         center, lower, upper = (torch.cat([regions.center] * 2) for _ in range(3))
         upper[:n, feature] = regions.upper[:, feature]
         lower[n:, feature] = regions.lower[:, feature]

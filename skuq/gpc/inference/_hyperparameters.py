@@ -26,7 +26,7 @@ class Evidence(NamedTuple):
     converged: bool  # whether the iteration converged
 
 
-# Function of a kernel and, for a warm start, of the state of an earlier evaluation.
+# Function of a kernel and a state; the state of an earlier evaluation is a warm start.
 Objective = Callable[[Any, FloatArray | None], Evidence]
 
 

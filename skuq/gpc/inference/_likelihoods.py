@@ -96,9 +96,9 @@ class SoftmaxLikelihood:
         self, proba: FloatArray, variance: FloatArray, covariance_with_mean: FloatArray
     ) -> FloatArray:
         """Return the derivative of ``-log |K^-1 + W| / 2`` with respect to f (n_classes, n)."""
-        # W is minus the second derivative of the log-likelihood, `variance` the posterior variance
-        # S_cc of each latent function, and `covariance_with_mean` its covariance ``S p`` with the
-        # p-weighted average of all functions, both (n_classes, n).
+        # W is minus the second derivative of the log-likelihood. `variance` is the posterior
+        # variance S_cc of each latent function; `covariance_with_mean` is its covariance ``S p``
+        # with the p-weighted average of all functions. Both have shape (n_classes, n).
         h = variance - 2.0 * covariance_with_mean
         return -0.5 * self.curve(proba, h)
 

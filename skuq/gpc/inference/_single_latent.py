@@ -66,7 +66,7 @@ class Laplace(_BinaryInference):
             b = at.first - at.second * f  # Line 6
             alpha_step = conditional.alpha(b) - alpha  # Line 7
             f_step = prior.multiply(alpha_step)  # Line 8
-            # Twice the gain predicted by the quadratic model.
+            # This is twice the gain that the quadratic model predicts.
             decrement = float(alpha_step @ f_step - at.second @ f_step**2)
             previous, gain = gain, decrement / (1.0 + abs(objective))
             if gain <= _GAIN or _ROUNDING >= gain > 0.5 * previous:

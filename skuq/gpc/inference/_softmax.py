@@ -98,7 +98,7 @@ def _advance(
     likelihood: SoftmaxLikelihood, mode: _Mode, alpha_step: FloatArray, f_step: FloatArray
 ) -> tuple[_Mode, bool]:
     """Take a step, halved while it lowers the objective; also return whether Newton converged."""
-    # Twice the gain predicted by the quadratic model.
+    # This is twice the gain that the quadratic model predicts.
     decrement = np.vdot(alpha_step, f_step) + np.vdot(f_step, likelihood.curve(mode.proba, f_step))
     if decrement <= _TOLERANCE * (1.0 + abs(mode.objective)):
         return _evaluate(likelihood, mode.alpha + alpha_step, mode.f + f_step), True
@@ -139,7 +139,7 @@ def _conjugate_gradients(
 
 
 class DenseSoftmax:
-    """`DensePrior` of each latent function times the curvature of a softmax likelihood."""
+    """A `DensePrior` per latent function, times a Gaussian with the likelihood's curvature."""
 
     # The blocks of ``R = (K + W^-1)^-1`` are ``(c == d) E_c - E_c (sum E)^-1 E_d``, where
     # ``E_c = (K + D_c^-1)^-1`` and D_c is the diagonal of W. Lower triangles are stored.
@@ -223,7 +223,7 @@ class DenseSoftmax:
 
 
 class LowRankSoftmax:
-    """`LowRankPrior` of each latent function times the curvature of a softmax likelihood."""
+    """A `LowRankPrior` per latent function, times a Gaussian with the likelihood's curvature."""
 
     # All results are computed from ``H = I + features' W features``, with n_classes**2 blocks.
 
