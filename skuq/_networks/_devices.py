@@ -212,9 +212,6 @@ class HeldOnDevice(ABC):
         return vars(self)
 
 
-# --- evaluation --------------------------------------------------------------------------------
-
-
 def evaluate(
     module: nn.Module,
     inputs: Tensor,

@@ -287,9 +287,6 @@ def _brief(texts: Sequence[str], most: int = 5) -> str:
     return ", ".join(map(shown, texts[:most])) + (", ..." if len(texts) > most else "")
 
 
-# --- files ---------------------------------------------------------------------------------------
-
-
 class AuditedFiles(NamedTuple):
     audit: CalibrationAuditor
     columns: str  # the label of each probability column

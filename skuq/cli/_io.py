@@ -61,9 +61,6 @@ for _name in (
 PARAMETER = re.compile(rf"`({'|'.join(map(re.escape, OPTIONS))})(?:=([^`]+))?`")
 
 
-# --- text from data, from other parties, or from errors of the package -------------------------
-
-
 def one_line(error: BaseException) -> str:
     """Error message in one line, with command-line options in place of Python parameters."""
     return as_options(" ".join(str(error).split()))
@@ -116,9 +113,6 @@ def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
             )
 
 
-# --- options -----------------------------------------------------------------------------------
-
-
 def option(names: str, text: str, type: Any = None, default: Any = None, **settings: Any) -> Any:
     """Decorator that adds an option; `names` holds its name and, if different, its parameter."""
     if default is not None:
@@ -150,9 +144,6 @@ def csv_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         with_format = option(name, what)(with_format)
     return with_format
-
-
-# --- checks and errors -------------------------------------------------------------------------
 
 
 class InputError(click.ClickException):
@@ -235,9 +226,6 @@ def refusing_tables() -> Iterator[None]:
         yield
     except (TableFileError, ImportError) as error:
         raise InputError(one_line(error)) from error
-
-
-# --- tables ------------------------------------------------------------------------------------
 
 
 def classes_as_written(table: TableFile, frame: pd.DataFrame, target: str) -> pd.DataFrame:

@@ -114,9 +114,6 @@ def demo(out: Path, jobs: int) -> None:
     say("docs/guide/which_estimator.rst states what each method is for.")
 
 
-# --- verdicts ------------------------------------------------------------------------------------
-
-
 def exit_with_verdict(ctx: click.Context, passes: Callable[[], bool | None]) -> NoReturn:
     """Exit with the code of the verdict that `passes` returns; None is inconclusive."""
     try:

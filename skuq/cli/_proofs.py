@@ -27,9 +27,6 @@ if TYPE_CHECKING:
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
-# --- options and arguments -------------------------------------------------------------------
-
-
 class _ConfidenceLevel(click.ParamType):  # type: ignore[type-arg]  # not generic in click < 8.4
     """A probability, or 'none'."""
 
@@ -94,9 +91,6 @@ _own = [
     ),
     option("--keys", "Your own folder that caches verifying keys.", NEW_FOLDER),
 ]
-
-
-# --- the provider ----------------------------------------------------------------------------
 
 
 @_command(
@@ -213,9 +207,6 @@ def attest(commitment: Path, out: Path, row: str, nonce: str) -> None:
         _check_files([out], [Path(row)], [commitment])
         made = zk.attest(commitment, _one_row(row, _load(commitment)), out, nonce=nonce)
     say(f"Attestation: {made}")
-
-
-# --- the auditor -----------------------------------------------------------------------------
 
 
 @_command(
@@ -410,9 +401,6 @@ def _bins(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
         yield dict(zip(columns, values, strict=True))
 
 
-# --- the client ------------------------------------------------------------------------------
-
-
 @_command(*_prediction, *_own, attestation=READABLE, commitment=FOLDER)
 def check(attestation: Path, commitment: Path, row: str, **settings: Any) -> None:
     """Check the proof of one prediction (client).
@@ -429,9 +417,6 @@ def check(attestation: Path, commitment: Path, row: str, **settings: Any) -> Non
     say(f"label:      {zk.shown_classes([found.label])}")
     say(f"confidence: {found.confidence:.4f}")
     say(f"classes:    {zk.shown_classes(found.classes)}")
-
-
-# --- messages --------------------------------------------------------------------------------
 
 
 def _say_reference_string(found: VerifiedAudit | Attestation) -> None:
@@ -503,9 +488,6 @@ def _check_outside(what: str, path: Path | None, folders: list[Path]) -> None:
                 f"{what} must not be in {folder}, whose manifest lists all files in it; choose a "
                 "different folder."
             )
-
-
-# --- files that are read ---------------------------------------------------------------------
 
 
 def _load(folder: Path) -> Commitment:

@@ -161,7 +161,7 @@ class QUAMClassifier(
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None, groups: Any = None
     ) -> QUAMClassifier:
-        """Train the model, or use a frozen model, and search for adversarial models on a pool.
+        """Train the model (unless it is frozen), and search on a pool if the search needs one.
 
         Parameters
         ----------

@@ -259,9 +259,6 @@ def _best_steps(log_reference: Any, log_proba: Any, excess_loss: Any, gamma: flo
     return score.argmax(-1)[..., None]
 
 
-# --- regression --------------------------------------------------------------------------------
-
-
 class Gaussians(NamedTuple):
     """Means in units of the target, and variances in squared units, of equal shape."""
 

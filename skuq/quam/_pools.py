@@ -250,9 +250,6 @@ def _keys(X: Any) -> NDArray[Any]:
     return np.array([hash(row.tobytes()) for row in X], dtype=np.int64)
 
 
-# --- texts -------------------------------------------------------------------------------------
-
-
 def _is_text_column(column: pd.Series) -> bool:
     """Whether a column contains texts: nearly all values differ, and most have several words."""
     if isinstance(column.dtype, pd.CategoricalDtype) or infer_dtype(column) != "string":
@@ -317,9 +314,6 @@ _TEXT_KINDS: dict[str, TextMaker] = {
 }
 
 
-# --- tokens ------------------------------------------------------------------------------------
-
-
 def _crossed_tokens(special: Any, X: NDArray[Any], n: int, random: Random) -> NDArray[Any]:
     made, others = (X[random.randint(len(X), size=n)] for _ in range(2))
     chosen = _free_tokens(made, special) & _free_tokens(others, special)
@@ -373,9 +367,6 @@ def _shared_tokens(X: NDArray[Any]) -> NDArray[Any]:
 
 
 _TOKEN_KINDS = {"crossed": _crossed_tokens, "moved": _moved_tokens, "drawn": _drawn_tokens}
-
-
-# --- tables ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

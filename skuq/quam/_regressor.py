@@ -170,7 +170,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None, groups: Any = None
     ) -> QUAMRegressor:
-        """Train the model, or use a frozen model, and search for adversarial models on a pool.
+        """Train the model (unless it is frozen), and search on a pool if the search needs one.
 
         Parameters
         ----------

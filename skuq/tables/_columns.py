@@ -62,9 +62,6 @@ class NewValuesWarning(UserWarning):
     """In some column, nearly all rows of a table have values that did not occur in training."""
 
 
-# --- tables of several libraries --------------------------------------------------------------
-
-
 def as_frame(table: Any, which: str) -> pd.DataFrame:
     """Convert a table or an array to a DataFrame with unique names; errors call it `which`."""
     if isinstance(table, np.ndarray) and table.ndim == 2:
@@ -127,8 +124,6 @@ def decimal_mark(table: pd.DataFrame) -> str | None:
     texts = (table[name] for name in table if types.infer_dtype(table[name]) == "string")
     return written_numbers.common_mark(texts) or None
 
-
-# --- dates -----------------------------------------------------------------------------------
 
 ISO = "ISO8601"
 ISO_FORM = r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?)?"
@@ -246,9 +241,6 @@ def parsed_dates(column: pd.Series, format: str) -> pd.Series:
         if ":" in format:
             texts = texts.str.replace(r",(?= \d\d?:)", "", regex=True)
     return pd.to_datetime(texts, format=format, errors="coerce", utc=True).dt.tz_localize(None)
-
-
-# --- columns ---------------------------------------------------------------------------------
 
 
 class Cells(NamedTuple):

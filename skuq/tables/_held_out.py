@@ -54,9 +54,6 @@ WHOLE = re.compile(r"[0-9]{1,15}(\.0)?")
 Hashes = NDArray[np.uint64]
 
 
-# --- the split ---------------------------------------------------------------------------------
-
-
 class Marks(NamedTuple):
     """Group, time and weight of each row, (n_rows,) each; None if not given."""
 
@@ -335,9 +332,6 @@ def leaking_columns(
     return found
 
 
-# --- sets and groups -----------------------------------------------------------------------------
-
-
 def prediction_sets(proba: FloatArray, limit: Any, predicted: IntArray) -> BoolArray:
     """Return a mask of the most probable, the predicted, and all classes scored up to `limit`.
 
@@ -355,9 +349,6 @@ def prediction_sets(proba: FloatArray, limit: Any, predicted: IntArray) -> BoolA
 def fewest_held_out(coverage: float) -> int:
     """Smallest number of held-out rows for which the conformal limit is finite."""
     return math.ceil(coverage / (1 - coverage) - 1e-9)
-
-
-# --- quality -------------------------------------------------------------------------------------
 
 
 class HeldOutMixin:

@@ -522,8 +522,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         tags.input_tags.string = tags.input_tags.categorical = tags.input_tags.allow_nan = True
         return tags
 
-    # --- training ----------------------------------------------------------------------------
-
     def _tell(self, step: int, text: str) -> None:
         """Report the start of one of three steps; step 1, the comparison, exists for "auto"."""
         if self.progress is not None:
@@ -569,8 +567,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         scores = _scores(unsupported, disagreement)
         kinds = {name: name for name in scores}
         self.combination_ = Combination.of(scores, kinds, None, marks.weight, marks.groups)
-
-    # --- prediction --------------------------------------------------------------------------
 
     def _rows(self, table: pd.DataFrame) -> tuple[Cleaned, dict[int, str]]:
         check_is_fitted(self)

@@ -37,9 +37,6 @@ HELD_OUT_MAY_HAVE_TRAINED = (
 )
 
 
-# --- the training table ------------------------------------------------------------------------
-
-
 def missing_notes(counts: pd.Series, which: str) -> list[str]:
     return [f"Missing values in the {which}: {_listed(counts)}."] if counts.any() else []
 
@@ -174,9 +171,6 @@ def unsupported_notes(marks: ValueMarks, X: pd.DataFrame) -> list[str]:
     ]
 
 
-# --- the table to predict ----------------------------------------------------------------------
-
-
 def table_notes(counts: pd.DataFrame, *, measured_later: bool = False) -> list[str]:
     """Describe missing, unreadable and new values, from results of `TableModel.count`."""
     notes = []
@@ -227,9 +221,6 @@ def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = Fa
         f"columns in training (`drop={columns}`), or convert dates to ages; otherwise, the model "
         "does not suit these rows.",
     ]
-
-
-# --- quality -----------------------------------------------------------------------------------
 
 
 def guessing_note(model: HeldOutMixin) -> str:

@@ -34,9 +34,6 @@ NAMES = {1.0: "target", 0.5: "square root of the target", 0.0: "logarithm of the
 _MEDIAN = int(np.flatnonzero(LEVELS == 0.5)[0])
 
 
-# --- values of the target ----------------------------------------------------------------------
-
-
 def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFrame, str]:
     """Return the table with the target as a column, and the name of that column."""
     column = true_values(table, target, which)
@@ -238,9 +235,6 @@ def _labels(column: pd.Series) -> NDArray[Any]:
         if fits(column):
             return column.to_numpy(dtype=kind)
     return np.array([as_text(value) for value in column])
-
-
-# --- quantities --------------------------------------------------------------------------------
 
 
 @stored("tables.target-scale")

@@ -115,9 +115,6 @@ class Learner(BaseEstimator):
         return (self.model_.predict if self.regression else self.model_.predict_proba)(inputs)
 
 
-# --- inputs of learners ----------------------------------------------------------------------
-
-
 @stored("tables.encoder")
 @dataclass(frozen=True, eq=False)
 class Encoder:
@@ -306,9 +303,6 @@ class Folds:
         return float(interval_score(y, *ends, coverage=COVERAGE))
 
 
-# --- given estimators --------------------------------------------------------------------------
-
-
 def checked_task(estimator: Any, task: str, column: pd.Series) -> bool:
     """Whether the task of an estimator or learner is regression."""
     if isinstance(estimator, str):
@@ -356,9 +350,6 @@ def table_errors(name: str, X: pd.DataFrame) -> Iterator[None]:
             + (f" (Columns with missing values: {', '.join(holes)}.)" if holes else "")
             + (FROZEN if isinstance(error, NotFittedError) else "")
         ) from error
-
-
-# --- training ----------------------------------------------------------------------------------
 
 
 class Trained(NamedTuple):
