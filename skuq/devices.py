@@ -96,7 +96,8 @@ def on_cpu(value: Any) -> Any:
         return value if all(map(operator.is_, changed.values(), value.values())) else changed
     if not hasattr(value, "get_params") or isinstance(value, type | DeviceMixin):
         return value
-    # Copy only parameters of skorch nets, which move trained modules to the CPU when pickled.
+    # Of a skorch net, change only constructor parameters: skorch loads trained modules on the CPU
+    # itself where CUDA is missing.
     is_net = is_instance_of(value, "skorch", "NeuralNet")
     held = value.get_params(deep=False) if is_net else vars(value)
     moved = {name: on_cpu(item) for name, item in held.items()}

@@ -227,8 +227,8 @@ def group_sums(
 ) -> list[list[BinSums]]:
     """Return, for each set of edges, the sums of all samples, then those of each group.
 
-    A grouping holds the group of each sample, numbered from 0, and the number of groups. The sums
-    of `square` (default: the squared weights) become `weight_square`.
+    A grouping is the number of each sample's group, from 0, and the number of groups. The field
+    `weight_square` of the results sums `square`, by default the squared weights.
     """
     # Samples are counted once, in cells between all edges; the bins of each set combine cells.
     inner = np.unique(np.concatenate([edges[1:-1] for edges in several_edges]))

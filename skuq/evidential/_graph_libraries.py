@@ -62,7 +62,9 @@ def _from_dgl(graph: Any, features: Any = None) -> NodeGraph:
         graph = graph.local_var()
         graph.ndata.pop("feat", None)
     elif len(graph.ntypes) != 1 or "feat" not in graph.ndata:
-        raise ValueError('`graph` must have one type of nodes, and graph.ndata["feat"] features.')
+        raise ValueError(
+            '`graph` must have one type of nodes, with features in graph.ndata["feat"].'
+        )
     source, target = (ends.cpu() for ends in graph.edges())
     adjacency = _graphs.from_edges(source, target, graph.num_nodes())
     return _graphs.checked_graph(

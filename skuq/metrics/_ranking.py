@@ -208,7 +208,7 @@ def area_under_risk_coverage(
     checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
     _, size, losses = _tie_blocks(*checked)
     if sample_weight is None:
-        # Every sample has the mean loss of its tie block, in ascending order of uncertainty.
+        # Samples are in ascending order of uncertainty; each has the mean loss of its tie block.
         expected_loss = np.repeat(losses / size, size.astype(np.int64))
         return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
     validation.warn_of_relative_weights(checked[2])

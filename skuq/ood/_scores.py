@@ -206,7 +206,7 @@ class Standardised:
 
 
 def are_columns(rows: RowOutputs, *, learned: bool) -> bool:
-    """Whether features are probably table columns: not learned, and few, or some of them texts."""
+    """Whether features are probably table columns: not learned, and either few or partly texts."""
     if learned or rows.features is None:
         return False
     has_texts = isinstance(rows.X, pd.DataFrame) and rows.X.shape[1] > len(number_columns(rows.X))

@@ -300,7 +300,7 @@ class QUAMClassifier(
 
         The cost of a class is the sum of a model's excess training loss and its loss at the input
         with this class, minimised over the given model and all models found. The data do not rule
-        out a class that costs few nats. Models that were not found may lower the costs; costs of
+        out a class that costs few nats. A model that the search missed may cost less; costs of
         classes that were not searched are rough. Raises a `ValueError` after
         `without_training_data`, which removes the number of samples.
 

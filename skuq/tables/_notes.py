@@ -227,7 +227,7 @@ def guessing_note(model: HeldOutMixin) -> str:
     """Warn of a model that is not better than a constant prediction on folds and held-out rows."""
     loss, guessing = model.measured_loss()
     folds, n_held = model.comparison_, len(model.held_out_)
-    if model.name_ in folds.losses:  # losses of quantities are relative to the variance
+    if model.name_ in folds.losses:  # in regression, these losses are shares of the variance
         unit = guessing if model.classes_ is None else 1.0
         weight = folds.n_rows / (folds.n_rows + n_held)
         loss = (1 - weight) * loss + weight * unit * folds.losses[model.name_]

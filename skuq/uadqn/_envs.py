@@ -1,4 +1,4 @@
-"""Environments: the paper's windy cliff, construction, episodes, and validation of inputs."""
+"""The paper's windy cliff, and functions that make environments, play and check inputs."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing

@@ -124,7 +124,7 @@ class Attestation(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Verdict on all samples or on a region, with the last entries of `RegionAudit`."""
+    """Verdict on all samples or on a region; its fields are the last five of `RegionAudit`."""
 
     passed: bool  # at the tolerance
     robust: bool  # whether tolerances smaller and larger by `max_error` give the same verdict

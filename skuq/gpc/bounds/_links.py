@@ -150,7 +150,7 @@ class ProbitLink(_BinaryLink):
 
 
 class LogitLink(_BinaryLink):
-    widening = 8 / math.pi  # normal distribution function of this variance has equal slope at 0
+    widening = 8 / math.pi  # variance of the normal distribution with the sigmoid's slope at 0
     accuracy = 1e-11
 
     def _value(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -163,7 +163,8 @@ class LogitLink(_BinaryLink):
     def leads(self, expansion: Expansion, weights: Tensor, squares: Tensor) -> Minimum:
         """Minimise averages of ``sigmoid(weights @ f)`` over boxes; results have b * o rows.
 
-        Shapes: `weights` (b, o, L); `squares` (b, o, n_pairs), weights of covariances in variances.
+        Shapes: `weights` (b, o, L); `squares` (b, o, n_pairs), factors of the covariances of f in
+        the variance of ``weights @ f``.
         """
         means, variances = expansion.mean.combine(weights), expansion.covariances(squares)
         single = Expansion(means.flatten(), variances.flatten())

@@ -68,7 +68,8 @@ class Pairs:
 class ManyClassesLink:
     """Link for one class c of more than three classes: margin, smallest or largest probability."""
 
-    # `Pairs` defines objectives and kinds; the values are the right-hand sides of its inequalities.
+    # Objectives and kinds are as in `Pairs`; each value is the right-hand side stated there for its
+    # kind, such as ``p_c - max_j p_j`` for "margin".
 
     def __init__(
         self,
