@@ -40,6 +40,7 @@ MANY_LEVELS = 20  # a text column with more values is encoded by the mean target
 # rows in which the value is missing.
 FEW_NUMBERS = 20
 ENOUGH_TO_STOP = 500  # minimum number of rows for early stopping of boosting
+MANY = 50_000  # with so many rows, 300 small trees would not fit the signal (`ladders`)
 LEAF = 3
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # pools of these have no new categories
 COVERAGE = 0.9  # nominal coverage of the intervals used to compare scales of a target
@@ -85,6 +86,8 @@ class Learner(BaseEstimator):
             options |= {"max_iter": 1500 if stops else 150, "n_iter_no_change": 30}
             return ensemble.HistGradientBoostingRegressor(**options)
         options |= {"max_iter": 300 if stops else 100, "max_leaf_nodes": 15}
+        if stops and len(y) >= MANY:
+            options |= {"learning_rate": 0.1, "max_leaf_nodes": 31}
         return ensemble.HistGradientBoostingClassifier(**options)
 
     def fit(
