@@ -182,7 +182,9 @@ class CertifiedRangeDisplay(Display):
         if attack is not None:
             settings["attack"] = estimator.attack(points, y=labels, method=attack, **region).proba
         name = name or f"probability of class {class_}"
-        return cls.from_predictions(radii, *ends, name=name, allowed=(0.5, np.inf), **settings)
+        if len(estimator.classes_) == 2:  # with more, the most probable class may have less
+            settings["allowed"] = (0.5, np.inf)
+        return cls.from_predictions(radii, *ends, name=name, **settings)
 
     @property
     def safe_radius(self) -> float:
@@ -202,7 +204,7 @@ class CertifiedRangeDisplay(Display):
     def _draw(self) -> None:
         self.ax_.fill_between(self.radii, self.min_lower, self.max_upper, **_BAND)
         line: dict[str, Any] = {"where": "post", "linewidth": 1.8}
-        for values, label in ((self.min_upper, "found in it"), (self.max_lower, None)):
+        for values, label in ((self.min_upper, "attained there"), (self.max_lower, None)):
             self.ax_.step(self.radii, values, color=COLOURS[0], label=label, **line)
         if self.attack is not None:
             self.ax_.step(self.radii, self.attack, "--", color=COLOURS[1], label="attack", **line)

@@ -297,7 +297,7 @@ def test_range_has_the_bounds_and_status_of_the_estimator_tightened_by_its_other
         f"counterexample from {display.unsafe_radius:.3g}",
         f"safe up to {display.safe_radius:.3g}",
     )
-    assert legend_texts(display) == ["proven range", "found in it", "attack", *ends]
+    assert legend_texts(display) == ["proven range", "attained there", "attack", *ends]
     attack = gpc.attack(points, radius=RADII, method="fgsm").proba
     np.testing.assert_allclose(display.attack, attack)
     assert display.ax_.get_ylabel() == f"probability of class {gpc.predict(POINT)[0]}"
@@ -344,7 +344,7 @@ def test_range_of_one_of_three_classes_and_of_data_frames():
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*feature names")
         display = CertifiedRangeDisplay.from_estimator(gpc, X[60:61], [0.05, 0.1], **settings)
-    assert display.name == "probability of class 2"
+    assert (display.name, display.allowed) == ("probability of class 2", None)
     assert display.status[0] == "unsafe"  # counterexample from the start
 
 
