@@ -33,7 +33,7 @@ WESTERN = "cp1252"
 MARKS = {*"€£“”«»…§°²³\u2018\u2019\u2013\u2014"}
 NOT_WESTERN = {*"ªºƒˆÐÞðþ"}
 OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")
-SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)  # for Excel, above the header
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)  # first line, for Excel
 NUMBERS = {mark: re.compile(rf"[+-]?(\d*[{mark}])?\d+([eE][+-]?\d+)?") for mark in ",."}
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}
 
@@ -114,8 +114,8 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
         wide = next(row for row in reader if len(row) > len(header))
         raise uneven(path, n_above + reader.line_num, len(wide), len(header))
     mark = given.decimal or _decimal(path, rows, sep)
-    # If semicolons separate columns, a point in later rows may separate thousands. With a decimal
-    # comma, such a number is read as text, and its column shows the meaning of the point.
+    # With semicolons, assume a decimal comma. A number with a point in a later row, such as 1.234,
+    # is then read as text, and its column shows whether the point separates thousands.
     usual = "," if sep == ";" else "."
     found = CsvFormat(sep, given.decimal or (usual if sep == "," else mark or usual), encoding)
     note = _note(path, found, mark, text) if found[:3] != given[:3] else ""
@@ -230,7 +230,7 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
         )
     if commas or points:
         return mark
-    # Numbers with units or thousands separators decide if all of their columns agree.
+    # Otherwise use the numbers with units or thousands separators, if their columns agree.
     return common_mark(pd.Series(column, dtype=object) for column in _columns(rows))
 
 

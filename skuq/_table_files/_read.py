@@ -92,8 +92,8 @@ class TableFile(ABC):
         These columns are read as numbers, unless `dtype` is ``str``.
     """
 
-    # `attrs` of the tables that are read: the word for a row, and the number of the first row; for
-    # CSV also the decimal mark, or "" if the first rows do not show it, and the assumed mark.
+    # `attrs` of the tables: `numbered` has the word for a row and the number of the first row. CSV
+    # files add `decimal`, the decimal mark ("" if unknown), and `assumed`, the mark used then.
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}
     _split = ""  # how a CSV file is split, in words
     strips = True  # whether outer blanks of cells of a CSV file are removed
@@ -218,7 +218,7 @@ class CsvFile(TableFile):
 
 
 def _stripped(frame: pd.DataFrame, missing: Mapping[str, Any], fixed: set[str]) -> pd.DataFrame:
-    """Remove outer blanks of cells: pandas reads numbers with blanks as text."""
+    """Remove outer blanks of cells, because pandas reads a number with outer blanks as text."""
     stripped, n_changed = rewritten(frame, OUTER_BLANKS, str.strip)
     for name in map(str, frame if n_changed else ()):
         if not stripped[name].equals(frame[name]):

@@ -30,7 +30,7 @@ COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.op
 NOT_WRITTEN = (".xlsx", ".xls", ".xlsm", ".ods", ".zip", ".zst")
 # The last four are full-width =, +, - and @, which East Asian keyboards can type.
 STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-# A byte order mark may count as whitespace. The final dot means that a sign alone is not a formula.
+# A byte order mark may count as whitespace. The final dot excludes texts that are a sign only.
 _START = rf"[\s\ufeff]*[{re.escape(STARTS)}]."
 _BEGINS = r"(?:\A|[;\t|])"
 FORMULA = re.compile(f"{_BEGINS}'*{_START}", re.DOTALL)
@@ -101,7 +101,7 @@ class WrittenTable(NamedTuple):
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Refuse names of spreadsheets and archives, and of Parquet files without pyarrow."""
+    """Refuse names of spreadsheets and archives, and Parquet files if pyarrow is not installed."""
     ending = Path(path).suffix.lower()
     if ending in NOT_WRITTEN:
         raise TableFileError(
@@ -124,7 +124,7 @@ def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> Wr
     n_rows = n_marked = 0
     with atomic_path(path) as partial:
         if ending in PARQUET:
-            with partial.open("wb") as file:  # pass a file: pyarrow encodes names by the locale
+            with partial.open("wb") as file:  # no path, since pyarrow encodes paths by the locale
                 n_rows = _write_parquet(file, chunks)
         else:
             opened = COMPRESSED.get(ending, open)
@@ -136,20 +136,20 @@ def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> Wr
 
 
 def _write_csv(stream: TextIO, frame: pd.DataFrame, *, is_first: bool) -> int:
-    """Write rows, and the header if they are the first; return the number of marked texts."""
+    """Write rows, with a header if `is_first`; return the number of texts with an apostrophe."""
     header = [safe_text(name) if isinstance(name, str) else name for name in frame]
     n_marked = is_first * sum(new != old for new, old in zip(header, frame, strict=True))
     frame, n_cells = rewritten(frame.set_axis(header, axis=1), FORMULA, safe_text)
     options: dict[str, Any] = {"index": False, "header": is_first, "lineterminator": "\n"}
     text = frame.to_csv(**options)
-    if "\r" in text:  # readers end a line there, but the csv module does not quote this text
+    if "\r" in text:  # quote all texts, since readers end a line at a \r that is not quoted
         text = frame.to_csv(quoting=csv.QUOTE_NONNUMERIC, **options)
     stream.write(text.replace("\0", "\N{REPLACEMENT CHARACTER}"))  # NUL is invalid in CSV
     return n_marked + n_cells
 
 
 def _write_parquet(file: BinaryIO, chunks: Iterable[pd.DataFrame]) -> int:
-    """Write chunks with the schema of the first; return the number of rows."""
+    """Write all chunks with the schema of the first chunk; return the number of rows."""
     arrow = import_optional("pyarrow", extra="parquet")
     parquet = import_optional("pyarrow.parquet", extra="parquet")
     n_rows, schema = 0, None

@@ -98,8 +98,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     settings_ : dict
         Parameters that the audit used; `region_tolerance` is None if no regions were searched.
     n_families_ : int
-        Number of tests: one of all samples, one of each group, and the search for regions. The
-        first has half of the error probability ``1 - confidence_level``; the others share the rest.
+        Number of tests: one of all samples, one of each group, and the search for regions. The test
+        of all samples has half of the error probability ``1 - confidence_level``.
     n_samples_, n_effective_ : int or float
         Size of the reference set (sum of its weights), and its effective size, which fractional
         weights reduce.
@@ -233,7 +233,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             found = _trained_with_proba(self.estimator, X, y, weight, groups)
             self.estimator_, proba, predicted = found
         self.classes_ = np.asarray(self.estimator_.classes_)
-        if weight is not None:  # samples of weight 0 may have unknown labels
+        if weight is not None:  # samples of weight 0 may have unknown labels; replace these
             y = np.where(weight > 0, y, self.classes_[0])
         options: dict[str, Any] = {"classes": self.classes_, "predicted": predicted}
         predictions = top_label_predictions(y, proba, **options)
@@ -258,8 +258,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each sample with the audited classifier, shape (n_samples,)."""
-        best = self.predict_proba(X).argmax(axis=1)  # call this first: it raises without `fit`
-        if not hasattr(self.estimator_, "predict"):  # such as a client of a served model
+        best = self.predict_proba(X).argmax(axis=1)  # raises an error if there is no `estimator_`
+        if not hasattr(self.estimator_, "predict"):  # it may be a client of a served model
             return self.classes_[best]
         return np.ravel(self.estimator_.predict(_as_rows(self.estimator, X)))
 

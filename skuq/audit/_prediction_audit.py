@@ -22,10 +22,10 @@ from skuq.labels import as_text, labels_of_proba, positions_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_GROUPS = 200  # maximum per column; a column with more values holds names or measurements
+MAX_GROUPS = 200  # maximum number per column; more values would be names or measurements
 MOST_COUNTED = 20  # whole-number weights with a larger mean may be survey weights, not counts
 _MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
-FAR = 0.1  # a pass is inconclusive if it could miss gaps that exceed the tolerance by this
+FAR = 0.1  # a pass is inconclusive if gaps that exceed the tolerance by FAR could be missed
 DENSITY_BINS = 20  # bins in plots of the distribution of confidence
 
 SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"
@@ -54,7 +54,7 @@ def named_groups(columns: Any) -> list[Grouping]:
 
 
 def distinct(groupings: list[Grouping]) -> list[Grouping]:
-    """Refuse groups of the same name, such as those of the values 1 and "1"."""
+    """Refuse groups with the same name, such as the groups of the values 1 and "1"."""
     seen = Counter(name for grouping in groupings for name in grouping.names)
     if twice := [name for name, times in seen.items() if times > 1]:
         raise ValueError(f"Group names must differ, got {twice[0]!r} twice; rename one.")
@@ -87,7 +87,7 @@ def _by_name(columns: Any) -> Iterable[tuple[Any, Any]]:
 def _grouping(name: str, values: ArrayLike) -> Grouping:
     import pandas as pd
 
-    # Other pandas types than strings, such as categories, may have an order: convert to NumPy.
+    # Convert other pandas types to NumPy: `factorize` would sort categories by their own order.
     is_text = isinstance(getattr(values, "dtype", None), pd.StringDtype)
     array: Any = pd.Series(values).array if is_text else np.asarray(values)
     if array.ndim != 1:
@@ -155,10 +155,10 @@ def warn_of_copies(predictions: TopLabelPredictions, groups: Any) -> None:
 
 
 def clustered(weight: Any, codes: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return weights with which a group counts as one sample, and squared weights of its samples.
+    """Return weights that make each group count as one sample, and values for squared weights.
 
-    The latter add up to the square of the group's weight. For any dependence within groups, the
-    variance of a weighted sum is at most that of independent samples with these squared weights.
+    The values of a group add up to the square of its weight. For any dependence within groups, the
+    variance of a weighted sum is then at most that of independent samples with these squares.
     """
     weight = validation.independent_counts(None if weight is None else weight.astype(float), codes)
     return weight, weight * np.bincount(codes, weights=weight)[codes]
@@ -258,7 +258,7 @@ class PredictionAudit(BaseEstimator):
         return not self.passed_ or not self._misses(self.settings_["tolerance"] + FAR)
 
     def _misses(self, gap: float, times: float = 1.0) -> bool:
-        """Whether `times` as many samples miss this gap of all bins with probability above 0.2."""
+        """Whether `times` as many samples would miss a gap common to all bins (power below 0.8)."""
         count, mean = np.rint(times * self.sums_.effective_count), self.sums_.mean_confidence
         most: dict[Direction, float] = {"underconfident": 1 - self.confidence_}
         most["overconfident"] = self.confidence_
@@ -269,7 +269,7 @@ class PredictionAudit(BaseEstimator):
         )
 
     def _required_size(self, gap: float) -> float:
-        """Number of samples that detects `gap`, accurate to 5 %; infinite if no number does."""
+        """Return the number of samples needed to detect `gap` (to 5 %); infinite if none does."""
         low, high = 0.0, 1.0
         while self._misses(gap, high):
             low, high = high, 2 * high
@@ -389,7 +389,7 @@ class PredictionAudit(BaseEstimator):
         return audit
 
     def undersample(self, rho: float, region_mask: ArrayLike, *, random_state: Any = None) -> Self:
-        """Return an audit without some of a region's samples, with new quantile bins (Eq. 20).
+        """Audit again without some of a region's samples; recompute quantile bins (Eq. 20).
 
         Parameters
         ----------
@@ -443,7 +443,7 @@ class PredictionAudit(BaseEstimator):
             )
 
     def _searches(self) -> bool:
-        # Unlike False, a tolerance of 0 requests a search.
+        # The number 0, unlike False, requests a search (with a tolerance of 0).
         return not isinstance(self.search_regions, bool | np.bool_) or bool(self.search_regions)
 
     def _audit(
@@ -454,7 +454,7 @@ class PredictionAudit(BaseEstimator):
         weight: NDArray[Any] | None,
         groups: Any = None,
     ) -> None:
-        """Audit predictions in place of earlier ones; `X`: a table, conditions of one, or None."""
+        """Audit predictions; `X` is None, a table, or the conditions derived from a table."""
         for group in grouping:
             check_consistent_length(group.codes, predictions.confidence)
         n_samples = len(predictions.confidence)

@@ -57,13 +57,13 @@ def recorded_predictions(
         Column with the true label.
     proba : sequence of str, optional
         Columns with the reported probabilities, one per class. With two classes, one column is
-        enough: that of the class in its name, or else of 1 or yes. Default: columns named as in
-        `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
+        enough; it belongs to the class in its name, or else to 1 or yes. Default: columns named as
+        in `skuq.tables.TableModel.predict`, such as ``p(yes)`` for the probability of ``yes``.
         Rows must sum to 1, up to rounding to two or more decimals; they are never rescaled.
     classes : sequence of str, optional
         Labels, as text, in the order of `proba`. With one column: both labels, with the label of
         this column last. Default: the labels in the column names, such as ``yes`` or ``p(yes)``,
-        or else the sorted labels of the table, unless they may be sorted in two ways.
+        or else the sorted labels of the table; an error if their order is ambiguous.
     weight : str, optional
         Column with the sample weights, as in `skuq.CalibrationAuditor.fit`.
 
@@ -103,7 +103,7 @@ def recorded_predictions(
 
 
 def _label_in(columns: Iterable[str], label: str) -> str:
-    """Return the column of true labels, which results of `skuq quantify` call "LABEL (true)"."""
+    """Return `label` or, if only that is a column, "LABEL (true)", as `skuq quantify` names it."""
     named, true = {*columns}, labels.true_name(label)
     return true if label not in named and true in named else label
 
@@ -183,7 +183,7 @@ def order_of_columns(
 
 
 def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None) -> list[str]:
-    """Return the labels in column names; if names have none, `classes` or the sorted labels."""
+    """Return the labels that column names contain, or else `classes`, or else the sorted labels."""
     stated = known if classes is None else list(classes)
     named = labels.labels_of_columns(proba, np.array(stated, str)) if len(proba) > 1 else None
     if named is None:
@@ -200,11 +200,11 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 
 
 def _order_of_one(name: str, known: list[str]) -> list[str]:
-    """Return both labels; raise unless name or convention show that the column's label is last."""
+    """Return both labels; raise an error unless name or convention tells the column's label."""
     first, second = known
     named = labels.label_in_name(name, second, known)
     is_usual = not named and (first.casefold(), second.casefold()) in CONVENTIONS
-    if named != second and not is_usual:  # a name may negate its label, as "unhappy" does
+    if named != second and not is_usual:  # a name may negate the first label, as in "unhappy"
         raise ValueError(
             f"Column {name!r} may be the probability of {second!r} "
             f"(`classes={f'{first},{second}'!r}`) or of {first!r} "
@@ -257,7 +257,7 @@ def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> Float
 
 
 def note_on_sums(values: FloatArray, start: int = 0) -> str:
-    """Note that sums of rounded probabilities differ from 1; raise if by more than rounding."""
+    """Return a note if rounding made sums differ from 1; refuse sums that differ by more."""
     decimals = labels.decimals_of(values)
     tolerance = labels.rounded_sum_tolerance(values.shape[1], decimals)
     totals = values.sum(axis=1)
@@ -323,7 +323,7 @@ def audit_files(
     n_jobs: int | None = None,
     **params: Any,
 ) -> AuditedFiles:
-    """Audit recorded predictions in files, with the findings of `from_predictions`.
+    """Audit recorded predictions in files; the findings equal those of `from_predictions`.
 
     Each file is read once, in chunks. About ten bytes per row are kept, plus one for each column of
     groups; columns in which regions are searched are kept completely.
@@ -341,7 +341,7 @@ def audit_files(
     weights_are : {"counts", "survey"}, optional
         Meaning of weights that are whole numbers; required if their mean is above 20.
     cluster : str, optional
-        Column of the groups of `CalibrationAuditor.fit`.
+        Column to use as `groups` of `CalibrationAuditor.fit`.
     format : CsvFormat, optional
         Known properties of the CSV files, such as the delimiter.
     n_jobs : int, optional
@@ -443,8 +443,8 @@ def _read(
     cluster: str | None,
 ) -> list[_Chunk]:
     found = []
-    # Words such as NA are text, except in the columns that are searched, whose types depend on all
-    # rows of the file.
+    # Words such as NA are text, except in the columns that are searched. The file is then read as
+    # one chunk, so that the types of these columns follow from all rows.
     texts = [n for n in table.columns if n in kinds or n not in (*features, cluster)]
     options: dict[str, Any] = {"text_columns": texts}
     options["dtype"] = kinds if cluster is None else {**kinds, cluster: str}
@@ -499,7 +499,7 @@ def _label_codes(
 
 
 def _note_on_decisions(chunk: _Chunk, classes: list[str]) -> str:
-    """Note that recorded decisions differ from the probabilities; the audit ignores decisions."""
+    """Return a note if a recorded decision is not the most probable class, which is audited."""
     if chunk.decided is None or (chunk.decided.codes < 0).any():
         return ""
     texts, known = list(map(as_text, chunk.decided.categories)), np.array(classes)
@@ -538,9 +538,9 @@ def _weights(
 
 
 def _features(tables: Sequence[TableFile], chunks: list[_Chunk], texts: list[str]) -> pd.DataFrame:
-    """Return columns of all rows; a column that is text in one file is text in all of them.
+    """Return the columns to search; a column that is text in one file becomes text in all.
 
-    Such a column is read again as text. All are read again if one was read as text (`texts`).
+    The files are read again for this, and if a column was read as text for other uses (`texts`).
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype

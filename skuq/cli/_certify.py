@@ -113,7 +113,7 @@ def certify(
     except (ValueError, MemoryError) as error:
         raise InputError(f"{train}: {error}") from error
     gpc.set_params(verbose=1)  # progress bar for the certificates only
-    # The range of the training rows, extended by the row's own values.
+    # For each row: the range of the training rows, extended to contain this row.
     ends = np.minimum(X.min(axis=0), X_new), np.maximum(X.max(axis=0), X_new)
     # Radii are precise to 0.01 standard deviations: `precision` is relative to `max_radius`.
     points = scaler.transform(X_new)

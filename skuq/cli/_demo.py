@@ -18,7 +18,7 @@ from skuq.plotting import OODDisplay, UncertaintyHistogramDisplay
 from skuq.quam import PoolSearch, QUAMClassifier, make_pool
 from skuq.reporting import Report
 
-_HELD_OUT = 300  # number of inputs excluded from training, with which detectors are calibrated
+_HELD_OUT = 300  # number of training digits that are held out to calibrate the detector
 
 
 class DigitsDemoResult(NamedTuple):
@@ -59,7 +59,7 @@ def run_digits_demo(
 
 
 def altered_digits(X: FloatArray) -> FloatArray:
-    """Pool of altered digits, (n_pool, n_pixels), without the kinds of OOD inputs to be tested."""
+    """Return altered digits, (n_pool, n_pixels), of other kinds than the OOD inputs to detect."""
     kinds = ["warped", "halves", "overlaid", "erased", "patches"]
     images = X.reshape(-1, 1, SIDE, SIDE)
     return make_pool(images, kinds=kinds, random_state=0).reshape(-1, SIDE**2)
@@ -71,7 +71,7 @@ def _digits_detection(
     groups: dict[str, FloatArray],
     uncertainty: dict[str, Uncertainty],
 ) -> pd.DataFrame:
-    scores = {  # of each method, larger for more unusual inputs
+    scores = {  # by group and method; larger scores mean more unusual inputs
         name: pd.DataFrame(
             {
                 "QUAM": uncertainty[name].epistemic,

@@ -62,7 +62,7 @@ PARAMETER = re.compile(rf"`({'|'.join(map(re.escape, OPTIONS))})(?:=([^`]+))?`")
 
 
 def one_line(error: BaseException) -> str:
-    """Error message in one line, with command-line options in place of Python parameters."""
+    """Return an error message in one line, with command-line options for Python parameters."""
     return as_options(" ".join(str(error).split()))
 
 
@@ -114,7 +114,7 @@ def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def option(names: str, text: str, type: Any = None, default: Any = None, **settings: Any) -> Any:
-    """Decorator that adds an option; `names` holds its name and, if different, its parameter."""
+    """Return a decorator that adds an option; `names` may also name the function's parameter."""
     if default is not None:
         settings |= {"default": default, "show_default": True}
     return click.option(*names.split(), help=text, type=type, **settings)
@@ -238,7 +238,7 @@ def classes_as_written(table: TableFile, frame: pd.DataFrame, target: str) -> pd
 
 
 def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:
-    """Map the names of the text columns of `frame` to `str`: a `dtype` for reading another file."""
+    """Return the `dtype` with which another file is read, so that these text columns stay text."""
     from pandas import CategoricalDtype
     from pandas.api.types import infer_dtype
 

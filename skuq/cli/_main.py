@@ -19,7 +19,7 @@ from skuq.imports import shown
 PASSED, NO_VERDICT, FAILED, INCONCLUSIVE = 0, 2, 10, 12
 GUESSING = 11  # the model is not better than a constant prediction
 
-COMMANDS = {  # module and short help of each command, whose function has its name
+COMMANDS = {  # module and short help of each command; the function has the command's name
     "audit": ("_audit", "Audit reported confidence against true labels."),
     "certify": ("_certify", "Prove how far table rows can change without changing class."),
     "demo": ("_main", "Detect inputs of a digit classifier that are not digits."),

@@ -39,7 +39,7 @@ class _ConfidenceLevel(click.ParamType):  # type: ignore[type-arg]  # not generi
 
 
 def _command(*options: Any, **files: click.Path) -> Callable[[Any], click.Command]:
-    """Create a decorator for a command with these files as arguments, and these options."""
+    """Return a decorator that makes a function a command with these options and file arguments."""
 
     def decorate(function: Any) -> click.Command:
         for each in reversed(options):
@@ -392,7 +392,7 @@ def _bins(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
         "within_tolerance": within,
         "significant": ~within,
         "direction": np.where(gap > 0, "underconfident", "overconfident"),
-        **dict.fromkeys(("gap_low", "gap_high"), np.full(len(gap), np.nan)),  # there is no test
+        **dict.fromkeys(("gap_low", "gap_high"), np.full(len(gap), np.nan)),  # set below by a test
     }
     if found.result is not None:
         for name in ("within_tolerance", "significant", "direction", "gap_low", "gap_high"):
@@ -428,7 +428,7 @@ def _say_reference_string(found: VerifiedAudit | Attestation) -> None:
 
 
 class VerificationFailed(click.ClickException):
-    """Failed verification of another party's files; the message gives the reason in one line."""
+    """Another party's files failed the verification; the message gives the reason in one line."""
 
     exit_code = NO_VERDICT
 

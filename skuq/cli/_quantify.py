@@ -264,7 +264,7 @@ def _scored(
     from skuq.labels import true_name
     from skuq.tables import UNUSUAL, NewValuesWarning, coverage_notes, table_notes, unusual_note
 
-    # Text columns in training and the id are read as text.
+    # Read the id, and the columns that were text in training, as text.
     read = {*model.columns_.numbers_, *model.columns_.dates_} - {*model.columns_.formats_}
     texts = [name for name in [*model.feature_names_in_, model.id_] if name and name not in read]
     kinds, table.strips = dict.fromkeys(texts, str), model.columns_.read_text

@@ -1,4 +1,4 @@
-"""Digits with out-of-distribution inputs, data of the papers, a table of loans, and graphs."""
+"""Datasets: digits with out-of-distribution inputs, synthetic data of papers, loans, and graphs."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -262,7 +262,7 @@ def make_node_classes(
     -------
     GraphData
         A graph with one split. A fifth of all nodes are test nodes. Of the others, 20 per class (or
-        half, if that is less) are for training, the rest for validation. "OS-1": the last class.
+        half, if fewer) are for training, the rest for validation. "OS-1" leaves out the last class.
 
     Examples
     --------

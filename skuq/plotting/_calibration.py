@@ -196,7 +196,7 @@ class CalibrationAuditDisplay(Display):
         colours = np.where(bins.significant, COLOURS[1], "0.6").tolist()
         bars = bars_over_bins(self.count_ax_, bins.lower, bins.upper, bins.count, color=colours)
         for bar, significant in zip(bars, bins.significant, strict=True):
-            # Draw bins with a significant gap above the others, which could cover narrow bars.
+            # Draw significant bins last: if they are narrow, bars of other bins could cover them.
             bar.set_zorder(bar.get_zorder() + significant)
         self.count_ax_.set(xlabel="reported confidence", ylabel="samples")
 

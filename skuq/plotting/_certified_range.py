@@ -151,7 +151,7 @@ class CertifiedRangeDisplay(Display):
         region = {"radius": radii, "norm": norm, "features": features, "domain": domain}
         searched = {**limits} if tol is None else {**limits, "tol": tol}
         settings: dict[str, Any] = {"norm": norm, "ax": ax}
-        # In other estimators, methods of these names may return something else.
+        # Require `certify`, too: other estimators may have methods of these names.
         methods = [m for m in ("predict_proba_bounds", "predict_bounds") if hasattr(estimator, m)]
         if not methods or not hasattr(estimator, "certify"):
             raise TypeError(
@@ -210,7 +210,7 @@ class CertifiedRangeDisplay(Display):
             self.ax_.step(self.radii, self.attack, "--", color=COLOURS[1], label="attack", **line)
         end = self.radii[-1]
         if self.unsafe_radius < np.inf:
-            if self.unsafe_radius == end:  # larger regions contain the same counterexample
+            if self.unsafe_radius == end:  # hatch beyond it: larger regions are unsafe, too
                 end += _STRIP * (end - self.radii[0])
             label = f"counterexample from {_rounded(self.unsafe_radius, ROUND_CEILING)}"
             self.ax_.axvspan(self.unsafe_radius, end, zorder=1.5, label=label, **_HATCH)

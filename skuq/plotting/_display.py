@@ -86,7 +86,7 @@ def points_with_limits(
     ax: Axes, x: FloatArray, y: FloatArray, ends: Any, label: str, significant: BoolArray
 ) -> None:
     """Draw points with vertical confidence intervals `ends`, and highlight significant ones."""
-    # Clip differences that rounding makes negative, which matplotlib would refuse.
+    # Clip at 0: rounding can make lengths negative, and matplotlib refuses negative lengths.
     reach = np.maximum([y - ends[0], ends[1] - y], 0)
     style: dict[str, Any] = {"markersize": 6, "capsize": 3, "linewidth": 1.5, "linestyle": "none"}
     for drawn, text, marker, colour in (
@@ -148,14 +148,14 @@ def bars_over_bins(
 def axes_below(ax: Axes, highest: float, label: str) -> Axes:
     """Add short axes with the same x axis below `ax`, for the number of samples per bin."""
     cell, figure = ax.get_subplotspec(), cast("Figure", ax.figure)
-    if cell is not None and figure.get_layout_engine() is None:  # an engine makes room itself
+    if cell is not None and figure.get_layout_engine() is None:  # a layout engine makes room itself
         place, legend = cell.get_position(figure), ax.get_legend()
         above = 0.0 if legend is None else legend.get_window_extent().height / figure.bbox.height
         height = (place.height - above) / (1 + LOW + BETWEEN)
         ax.set_position((place.x0, place.y0 + (LOW + BETWEEN) * height, place.width, height))
     ax.tick_params(labelbottom=False)
     below = ax.inset_axes((0.0, -LOW - BETWEEN, 1.0, LOW), sharex=ax)
-    ticks = {0: "0", highest: label}  # one tick if `highest` is 0, because there are no samples
+    ticks = {0: "0", highest: label}  # a single tick if `highest` is 0 (there are no samples)
     below.set_yticks(list(ticks), list(ticks.values()))
     return below
 

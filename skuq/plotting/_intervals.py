@@ -22,7 +22,7 @@ FAR = 4.0
 MOST = 0.95
 WIDTH_DIGITS = 9  # number of decimals of relative widths; further decimals are rounding errors
 POINTS = 5.0  # width of a character along an axis, in points
-MISSED = 0.05  # probability that, by chance, any limits miss the coverage or any bar the band
+MISSED = 0.05  # probability that any limits miss the true coverage, or any bar leaves the band
 
 
 class IntervalsByWidthDisplay(Display):
@@ -158,7 +158,7 @@ class CoverageBySizeDisplay(Display):
     Parameters
     ----------
     y_true, lower, upper, coverage
-        As in `skuq.metrics.interval_score`; an open side is infinite.
+        As in `skuq.metrics.interval_score`; limits may be infinite.
     by : array-like of shape (n_samples,), optional
         Finite values that define the groups, such as the predictions, the widths of the intervals
         or a feature. Default: the midpoint of each interval, which must then be finite.

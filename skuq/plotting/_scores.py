@@ -34,7 +34,7 @@ MOST_BINS = 200
 
 
 class RiskCoverageDisplay(Display):
-    """Risk-coverage curve: mean loss of the least uncertain samples, against the coverage.
+    """Risk-coverage curve: mean loss of the least uncertain samples, against their share.
 
     Several curves of the same loss can be drawn on the same axes. The dashed line is the mean loss
     over all samples.
@@ -293,7 +293,7 @@ class OODDisplay(Display):
         """Compute the p-values of inputs with a fitted `OODDetector`, and draw them.
 
         `X` are in-distribution inputs that were not used in training, or inputs to be tested.
-        `X_ood` are out-of-distribution inputs, or a mapping from names to kinds of such inputs.
+        `X_ood` are out-of-distribution inputs; a mapping contains several kinds of them by name.
         """
         # A DataFrame is one group, although it maps names to columns.
         named = isinstance(X_ood, Mapping)

@@ -155,7 +155,7 @@ class UncertaintyMapDisplay(Display):
             colour = POINT_COLOURS[k % len(POINT_COLOURS)] if named else "0.1"
             self.ax_.scatter(*points[labels == label].T, color=colour, **style)
         if named:
-            # A legend of many rows would shrink the map.
+            # Use a small font for many classes: a legend of many rows would shrink the map.
             size = "small" if len(classes) > MANY_CLASSES else None
             legend_above(self.ax_, handlelength=1.0, fontsize=size)
 
@@ -164,7 +164,7 @@ def _labels(y: ArrayLike, n_points: int) -> NDArray[Any]:
     labels = np.asarray(y)
     if labels.shape != (n_points,):
         raise ValueError(f"`y` must label the {n_points} points of `X`, got shape {labels.shape}.")
-    # Look for NaN in an array of objects: an array of strings would contain "nan" in its place.
+    # Look for NaN in an array of objects: an array of strings would contain the text "nan" instead.
     missing = np.flatnonzero(pd.isna(np.asarray(y, object)))
     if len(missing):
         raise ValueError(

@@ -24,17 +24,17 @@ from skuq.reporting._report import MISSING, Report, cells, picture, template
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-# Reports state the sample size that finds a gap of twice the tolerance, or of this size if it is 0.
+# Reports state the sample size that finds a gap of twice the tolerance (of this size if it is 0).
 SMALLEST_AIM = 0.05
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
-SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # in a `BinAudit`
+SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
 REGION_SHARES, REGION_CONFIDENCE = (0.02, 0.05, 0.1, 0.2), 0.6
 MOST_LINES, MOST_PICTURES = 6, 3  # maximum number of groups in one plot, and of plots of one group
 MOST_BINS = 3  # maximum number of findings in bins that are described in full
-MOST_GROUPS = 5  # the same for findings in groups
+MOST_GROUPS = 5  # maximum number of findings in groups that are described in full
 PICTURES = ("diagram", "group_diagrams", "density", "group_density")
-# Accuracy minus confidence is positive where confidence is too low.
+# Field with the smallest detectable gap in a bin, by the direction of the gap.
 WAYS = {"too low": "detectable_underconfidence", "too high": "detectable_overconfidence"}
 
 Figures = Mapping[str, Any]  # result of `audit_data`
@@ -44,7 +44,7 @@ Row = Mapping[str, Any]  # a bin in `Figures`
 class AuditReport(Report):
     """Report on an audit; the attribute ``data`` holds its numbers as plain Python objects.
 
-    The class creates a report without plots, which `audit_report` adds. Added sections come last.
+    The class itself adds no plots; `audit_report` does. Sections that users add come last.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
 
     The integers ``count``, ``correct`` and ``confidence_sum`` (in units of ``1 / scale``) of the
     bins determine all other numbers except ``regions``, which is None if no regions were searched.
-    With fractional weights they are floats. `notes` are remarks for the reader.
+    With fractional weights, these three are floats. `notes` are remarks for the reader.
     """
     check_is_fitted(auditor)
     names = ("passed", "conclusive", "within_tolerance")
@@ -125,7 +125,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
             for name, sums in auditor.group_sums_.items()
             if sums.count.any()
         ],
-        # A gap common to all bins, and the samples needed to find it; None if there are enough.
+        # A gap common to all bins, and the sample size needed to find it (None if large enough).
         "aim": {"gap": aim, "n_samples": None if enough else _number(auditor._required_size(aim))},
         "regions": _regions(auditor),
     }
@@ -140,7 +140,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
 
 def _rows(sums: BinSums, bins: BinAudit) -> list[dict[str, Any]]:
     columns: dict[str, Any] = bins._asdict()
-    for name in ("threshold", "threshold_overconfident", *SHIFTS):  # common to all bins
+    for name in ("threshold", "threshold_overconfident", *SHIFTS):  # fields common to all bins
         columns.pop(name)
     columns["correct"], columns["confidence_sum"] = sums.correct, sums.confidence
     rows = zip(*columns.values(), strict=True)
@@ -401,7 +401,7 @@ def _unbroken(text: str) -> str:
 
 
 def _both(row: Row, names: Iterable[str]) -> str:
-    """Format the detectable accuracy minus confidence, if confidence is too low or too high."""
+    """Format the smallest detectable gaps (accuracy minus confidence) of both directions."""
     low, high = (row[name] for name in names)
     return _unbroken(f"{_or_missing(low, 1)} or {_or_missing(high, -1)}")
 
@@ -425,7 +425,7 @@ def bin_finding(row: Row) -> str:
     """Classify the finding in a non-empty bin, in the words of the report."""
     if row["significant"]:
         too_low = row["direction"] == "underconfident"
-        # Of the bins of a finding, some may be within the tolerance or deviate the other way.
+        # A finding may span several bins; some may be within tolerance or deviate the other way.
         if row["within_tolerance"] or (row["gap"] > 0) != too_low:
             return "with neighbours"
         return "too low" if too_low else "too high"
@@ -461,7 +461,7 @@ def _facts(data: Figures) -> dict[str, Any]:
         for group in groups
         for rank, run in enumerate(_runs(group["bins"]))
     ]
-    # First the strongest finding of each group, then all others.
+    # Sort the strongest finding of each group to the front.
     of_groups.sort(key=lambda entry: (entry[0] > 0, entry[1]["p_value"]))
     group_runs = [run for _, run in of_groups]
     of_regions = [{**each, "where": f"Region {each['rule']}"} for each in found_regions]
@@ -481,8 +481,8 @@ def _facts(data: Figures) -> dict[str, Any]:
         "within_in_groups": len(_sized(in_groups, "tolerated")),
         "beyond": _sized(filled, "not significant"),
         "beyond_in_groups": len(_sized(in_groups, "not significant")),
-        # The largest of k probabilities is at least 1 / k, so bins below 1 / k are always empty. If
-        # many confidences are equal, quantile edges coincide and bins have no width.
+        # Empty bins, without those that no prediction can fill: bins below 1 / k (the largest of k
+        # probabilities is at least 1 / k), and bins without width (quantile edges may coincide).
         "empty": _merged(
             row
             for row in data["bins"]
@@ -576,7 +576,7 @@ def _would_find(data: Figures) -> str:
 
 
 def _undetectable(filled: list[Row]) -> dict[str, list[str]]:
-    """List bins without a detectable deviation by direction; as "wrong" if both lists are equal."""
+    """List bins without a detectable deviation, by direction ("wrong" if both lists are equal)."""
     unseen = {
         way: [f"{bin_range(r)} ({amount(r['count'])})" for r in filled if r[name] is None]
         for way, name in WAYS.items()

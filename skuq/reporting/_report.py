@@ -76,7 +76,7 @@ class Report:
         heading, caption : str
             Heading of the section, and caption of the plot.
         figure : Display or matplotlib Figure
-            A Display that has not been drawn is drawn, and its figure closed afterwards.
+            A Display that was not drawn before is drawn, and its figure is closed afterwards.
         alt : str, optional
             Alternative text for readers who cannot see the plot. Default: the description of the
             Display, or the caption for a matplotlib Figure.
@@ -116,7 +116,7 @@ class Report:
 
 @cache
 def template(name: str) -> Template:
-    """Load the template of a page, or of plain text, which is escaped when a page shows it."""
+    """Load an HTML template, which escapes values, or a text template, which does not."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     is_page = name.endswith(".html")
@@ -141,7 +141,7 @@ def _visible(value: Any) -> Any:
 
 
 def picture(figure: Any, alt: str = "") -> dict[str, str]:
-    """Render a matplotlib Figure or a Display: data URL as ``source``, and text as ``alt``."""
+    """Render a matplotlib Figure or a Display; return its data URL and its alternative text."""
     pyplot = import_optional("matplotlib.pyplot", extra="plot")
     if hasattr(figure, "savefig"):
         buffer = io.BytesIO()

@@ -30,22 +30,22 @@ from skuq.labels import as_text
 from skuq.validation import as_pandas
 from skuq.written_numbers import FEW, OTHER, RANGE, WORDS, NumberFormat, number_format, read_column
 
-TOO_LARGE = 1e38  # limit of numbers, because trees compute in single precision
+TOO_LARGE = 1e38  # largest absolute value of a number, because trees compute in single precision
 # Reasons for dropping a column.
 EMPTY = "Columns without values were dropped"
 NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
 OF_NAMES = "Text columns with a different value in nearly every row, such as names, were dropped"
-NAMES = 0.9  # a text column with a larger share of distinct values contains names or free text
-# Distinct integers are row numbers if their range is smaller than DENSE times the number of rows,
-# or if a random sample of this range would be expected to have REPEATED pairs of equal numbers.
+NAMES = 0.9  # a text column with a larger share of distinct values counts as names or free text
+# Distinct integers count as row numbers if their range is smaller than DENSE times the number of
+# rows, or if random integers from this range would be expected to have REPEATED equal pairs.
 DENSE, REPEATED = 2, 10
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 BOOLEANS = {"True": True, "False": False}
 BOOLEAN_TEXTS = {"true": "True", "TRUE": "True", "false": "False", "FALSE": "False"}
 BOOLEAN_TEXTS |= {"1": "True", "0": "False"}
 INTEGER, DATE = "integer", "date"
-# A number may mark missing values if at least FEWEST_MARKED cells, and a share of at least MARKED,
-# contain it, and if there are at least FEWEST_OTHERS other distinct values.
+# A number may mean "missing" if it is in at least FEWEST_MARKED cells, and in at least a share
+# MARKED of all cells, and if the column has at least FEWEST_OTHERS other distinct values.
 MARKED, FEWEST_MARKED, FEWEST_OTHERS = 0.01, 3, 5
 
 stored("tables.number-format")(NumberFormat)
@@ -152,7 +152,7 @@ FORMS = {ISO_FORM: (ISO,)} | {
     for day, formats in DAYS.items()
     for time, clock in TIMES.items()
 }
-# Dates with two-digit years, times of day, and durations, which are not converted.
+# Texts that are not converted: dates with two-digit years, times of day, and durations.
 UNREAD_TIME = rf"\d\d?[./-]\d\d?[./-]\d\d(,? \d.*)?|\d+:\d\d(:\d\d)?({HALF})?"
 ORDERS = {"%d": " with the day first", "%m": " with the month first"}
 
@@ -227,7 +227,7 @@ def _is_word(column: pd.Series) -> pd.Series:
 
 
 def parsed_dates(column: pd.Series, format: str) -> pd.Series:
-    """Parse dates without time zone, after conversion to UTC; NaT for values that are not dates."""
+    """Parse dates, convert them to UTC and drop the time zone; other values become NaT."""
     texts = column
     if not types.is_datetime64_any_dtype(column):
         if types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) != "string":
@@ -250,7 +250,7 @@ class Cells(NamedTuple):
     rows: IntArray  # positions of the cells
     texts: list[str]  # contents of the cells
     held: str  # description of the contents, such as "a range" or "not a number"
-    read: bool  # whether they are replaced by a value, such as the midpoint of a range
+    read: bool  # whether a value replaces each of the cells, such as the midpoint of a range
 
 
 class Cleaned(NamedTuple):
@@ -297,12 +297,12 @@ class Cleaned(NamedTuple):
     },
 )
 class CleanColumns(BaseEstimator):
-    """Convert a table to the training columns in their order: floats with NaN, or text."""
+    """Convert a table to the training columns, as floats or text, with NaN for missing values."""
 
     def __init__(self, read_text: bool = True, names: dict[str, str] | None = None) -> None:
         # Whether to parse dates and numbers in text, and to drop uninformative columns.
         self.read_text = read_text
-        self.names = names  # original column names by clean name, for `inverse_transform`
+        self.names = names  # maps column names to the names after `inverse_transform`
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
         """Learn the names and types of the columns."""
@@ -313,7 +313,7 @@ class CleanColumns(BaseEstimator):
         self.numbers_: list[str] = []  # numeric columns of the result
         self.booleans_: list[str] = []  # boolean columns, which are text in the result
         self.none_columns_: list[str] = []  # object columns that mark missing values by None
-        self.kinds_: dict[str, str] = {}  # columns of integers, Python dates, or a datetime type
+        self.kinds_: dict[str, str] = {}  # types to restore: integer, Python date or datetime
         self.categories_: dict[str, tuple[list[Any], bool]] = {}  # values; whether they are ordered
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
@@ -411,7 +411,7 @@ class CleanColumns(BaseEstimator):
         self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Convert clean rows (with ``read_text=False``) back to the training types and names."""
+        """Restore the training types of clean rows (of ``read_text=False``); apply `names`."""
         stored = {name: _of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:
@@ -518,7 +518,7 @@ def as_integers(column: pd.Series) -> pd.Series:
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether a column numbers the rows of this table, or of a larger table that includes them."""
+    """Whether a column contains row numbers, of this table or of a larger table with its rows."""
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False
     # A column without a name is a stored index, which may have gaps of any size.
@@ -548,7 +548,7 @@ def _marks_warning(name: str, values: pd.Series) -> list[str]:
     counts = values.dropna().value_counts()
     ends = {counts.index.min(), counts.index.max()} if len(counts) > FEWEST_OTHERS else set()
     frequent = [end for end in ends if counts[end] >= max(FEWEST_MARKED, MARKED * counts.sum())]
-    inner = counts.index.difference(frequent)  # there may be marks at both ends
+    inner = counts.index.difference(frequent)  # both the smallest and the largest may be marks
     low, high = inner.min(), inner.max()
     marks = [end for end in frequent if max(low - end, end - high) > high - low]
     others = counts.index.difference(marks)
@@ -561,7 +561,7 @@ def _marks_warning(name: str, values: pd.Series) -> list[str]:
 
 
 def format_note(column: pd.Series, format: NumberFormat) -> str:
-    """Note that a text column is parsed as numbers, with an example that needs parsing."""
+    """State that a text column is parsed as numbers; quote a text that is not a plain number."""
     texts = pd.Series(written_numbers.texts_of(column)[0], dtype=object)
     words = texts.str.lower().isin(WORDS)
     written = texts[~words & pd.to_numeric(texts, errors="coerce").isna()]
@@ -575,7 +575,7 @@ def format_note(column: pd.Series, format: NumberFormat) -> str:
 
 
 def _unread_note(values: pd.Series) -> str:
-    """Warn that most texts of a column look like numbers, dates or times; return "" if not."""
+    """Return a warning if most texts of a column look like numbers, dates or times; else ""."""
     texts, looks = written_numbers.texts_of(values)[0], set()
     for text in texts:
         each = written_numbers.parts_of(text)

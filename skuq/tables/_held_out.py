@@ -27,21 +27,22 @@ from skuq.tables._target import true_values
 from skuq.tables._training import encoded
 from skuq.validation import group_codes, independent_counts, repeated_rows, whole_groups
 
-# Columns of a table that hold the groups, time and weight of each row during the training.
+# Names of the columns in which `with_marks` stores the group, time and weight of each row.
 MARKS = {"groups": "(groups)", "time": "(time)", "sample_weight": "(weight)"}
-FEWEST_GROUPS = 25  # about this many groups are held out, or a third of them if that is less
+FEWEST_GROUPS = 25  # about this many groups are held out, or a third of all groups if fewer
 N_PARTS = 50  # parts of the held-out rows or groups; each is calibrated on the others
 TAIL = 0.025  # probability that the coverage of new rows is below its lower limit
-# Age at which a calibration row counts half: a number of rows, or a share of them if that is more.
+# A calibration row gets half weight if this number of rows is later (or this share, if more).
 HALF_LIFE, HALF_LIFE_SHARE = 20, 0.1
 MAX_HELD_OUT = 2000  # rows held out for calibration, or a fifth of the table if that is less
-# Equal rows count as duplicates if pairs of them are OFTEN times as frequent as with independent
-# columns. In addition, the share FEWEST_DIFFERENT of the rows must be distinct, or a row must equal
-# another row with a probability of at most RARELY if columns are independent.
+# Equal rows count as duplicates if there are more than OFTEN times as many equal pairs as expected
+# with independent columns. In addition, at least a share FEWEST_DIFFERENT of the rows must be
+# distinct, or the probability that a row equals another one by chance must be at most RARELY.
 FEWEST_DIFFERENT, OFTEN, RARELY = 0.25, 3, 0.01
 FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leakage
-# A model is suspicious if its loss is at most SURE times that of guessing. A column then leaks a
-# quantity if a model of it alone has at most the same error, or NEARLY_NO_ERROR that of guessing.
+# A model is suspicious if its loss is at most SURE times the loss of a constant prediction. Then a
+# column leaks a numeric target if a model of this column alone has at most the same error as the
+# suspicious model, or at most NEARLY_NO_ERROR times the error of a constant prediction.
 SURE, NEARLY_NO_ERROR = 0.05, 0.01
 MAX_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 MOST_GROUPS, N_TENTHS = 20, 10
@@ -139,7 +140,7 @@ def hold_out_part(
 
 
 def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, str]:
-    """Return positions of earlier rows, of (a sample of) the latest fifth, and its description."""
+    """Split rows by time: return earlier and held-out latest positions, and a description."""
     start = np.sort(time)[-max(1, len(time) // 5)]
     late = time >= start
     from_on = f"{start:.6g}" if time.dtype.kind == "f" else str(pd.Timestamp(start))
@@ -154,7 +155,7 @@ def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, s
 def with_marks(
     table: pd.DataFrame, given: Mapping[str, Any], which: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Add groups, time and weights as columns, drop rows of weight 0; also return non-features."""
+    """Add columns of marks, drop rows of weight 0; also list the columns not to use as features."""
     apart: list[str] = []
     for name, values in given.items():
         column = true_values(table, values, which, f"`{name}`")
@@ -163,7 +164,7 @@ def with_marks(
             if not np.isfinite(column).all() or column.min() < 0 or column.max() == 0:
                 raise TableError(f"Weights (`{name}`) must be numbers >= 0, and not all 0.")
         elif name == "time" and column.isna().any():
-            raise TableError("`time` must have a value in each row; drop rows without one.")
+            raise TableError("`time` must have a value in each row; drop rows without a time.")
         table = table.assign(**{MARKS[name]: column})
         apart += [MARKS[name], *[values] * (isinstance(values, str) and name != "time")]
     if MARKS["sample_weight"] in table:
@@ -197,7 +198,7 @@ def ids_are_groups(table: pd.DataFrame) -> bool:
 
 
 def drop_overlap(parts: Parts, ids: tuple[pd.Series, pd.Series] | None) -> Parts:
-    """Drop the held-out rows that are also training rows; `ids` are those of both tables."""
+    """Drop held-out rows that are also training rows; `ids` are the id columns of both tables."""
     X, y, X_held, y_held, _, labels, own, held, _ = parts
     known = overlapping_rows(X.assign(**{TARGET: y}), X_held.assign(**{TARGET: y_held}), ids)
     new = ~known
@@ -221,7 +222,7 @@ def hold_out(
     y: NDArray[Any],
     regression: bool,
     random_state: int,
-    copies: NDArray[Any] | None = None,  # hashes or groups, which stay on one side of the split
+    copies: NDArray[Any] | None = None,  # rows with equal values stay on one side of the split
     fewest: int = 1,
 ) -> list[IntArray]:
     """Return positions of training rows (at least one of each class) and of held-out rows."""
@@ -229,7 +230,7 @@ def hold_out(
     if regression:
         split = train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
     else:
-        # The first n_held rows of `order` hold at most half of each class with two or more rows.
+        # The first n_held rows of `order` contain at most half of each class with several rows.
         random = np.random.RandomState(random_state)
         order = proportional_order(y, random.permutation(len(y)), random)
         split = [order[n_held:], order[:n_held]]
@@ -244,7 +245,7 @@ def hold_out(
 
 
 def copies_in(frame: pd.DataFrame) -> Hashes | None:
-    """Return a hash of each row, equal for duplicates; None without duplicates."""
+    """Return a hash of each row if some rows are duplicates, else None."""
     rows = _hashes(frame)
     counts = np.unique(rows, return_counts=True)[1]
     if len(counts) == len(rows):
@@ -262,7 +263,7 @@ def _hashes(frame: pd.DataFrame | pd.Series) -> Hashes:
 
 
 def _coincidence(frame: pd.DataFrame, rows: Hashes) -> float:
-    """Estimate the probability that distinct rows would be equal if columns were independent."""
+    """Estimate the probability that two rows are equal by chance, if columns are independent."""
     different = frame[~pd.Series(rows).duplicated().to_numpy()]
     n_pairs, probability = max(1, len(different) * (len(different) - 1)), 1.0
     for name in different.columns:
@@ -333,15 +334,16 @@ def leaking_columns(
 
 
 def prediction_sets(proba: FloatArray, limit: Any, predicted: IntArray) -> BoolArray:
-    """Return a mask of the most probable, the predicted, and all classes scored up to `limit`.
+    """Return a mask of the classes in each prediction set, (n_rows, n_classes).
 
-    The score is one minus the probability of the class (Sadinle, Lei, Wasserman, "Least Ambiguous
-    Set-Valued Classifiers with Bounded Error Levels", Journal of the American Statistical
-    Association 114, 2019).
+    A set contains the most probable class, the predicted class, and all classes with a score of at
+    most `limit`. The score is one minus the probability of the class (Sadinle, Lei, Wasserman,
+    "Least Ambiguous Set-Valued Classifiers with Bounded Error Levels", Journal of the American
+    Statistical Association 114, 2019).
     """
     inside: BoolArray = 1 - proba <= np.reshape(limit, (-1, 1))
     best = proba.argmax(axis=1)
-    for codes in (best, np.where(predicted < 0, best, predicted)):  # -1: the model rejects the row
+    for codes in (best, np.where(predicted < 0, best, predicted)):  # -1: model rejected the row
         inside[np.arange(len(proba)), codes] = True
     return inside
 
@@ -355,9 +357,9 @@ class HeldOutMixin:
     """Mixin for `TableModel`: quality on held-out rows, and conformal limits from these rows."""
 
     task_: str
-    classes_: Any  # None for regression, and so is held_out_proba_
+    classes_: Any  # None for regression, like held_out_proba_
     held_out_proba_: Any
-    quantities_: Any  # None for classification, and so is _held_out_quantiles
+    quantities_: Any  # None for classification, like _held_out_quantiles
     _held_out_quantiles: Any
     _held_out_groups: pd.DataFrame
     held_out_: pd.DataFrame
@@ -367,12 +369,12 @@ class HeldOutMixin:
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Return the held-out log losses in nats (or mean squared errors) of model and guessing."""
+        """Return held-out losses of model and constant: log loss (nats) or mean squared error."""
         label = self.held_out_["label"]
         if self.classes_ is None:
             error = self.held_out_mean((label - self.held_out_[PREDICTION]) ** 2)
             return error, self.held_out_mean((label - self.held_out_mean(label)) ** 2)
-        codes = codes_of(label.to_numpy(), self.classes_, "label")  # the metric refuses dates
+        codes = codes_of(label.to_numpy(), self.classes_, "label")  # the metric refuses date labels
         given: dict[str, Any] = {"classes": np.arange(len(self.classes_))}
         given["sample_weight"] = self._counts
         loss = negative_log_likelihood(codes, self.held_out_proba_, **given)
@@ -399,10 +401,10 @@ class HeldOutMixin:
     def measured_coverage(self, coverage: float = 0.9, *, by: str | None = None) -> Any:
         """Measure coverage and size of prediction sets or intervals on held-out rows.
 
-        The sets or intervals of each fiftieth of the held-out rows (with `groups`: of the groups)
-        are calibrated on the other rows. With `time`, only the later half is measured, calibrated
-        on the earlier half. Coverage and size are NaN if calibration has fewer than ``coverage /
-        (1 - coverage)`` rows (or groups), with which sets and intervals cannot exclude any value.
+        The held-out rows (with `groups`: the held-out groups) are split into 50 parts; the sets or
+        intervals of each part are calibrated on the other parts. With `time`, the earlier half of
+        the rows calibrates, and only the later half is measured. If fewer than ``coverage / (1 -
+        coverage)`` rows (or groups) calibrate, no value can be excluded: both results are NaN.
 
         Parameters
         ----------
@@ -447,7 +449,7 @@ class HeldOutMixin:
         return (np.nan, np.nan) if np.isnan(share) else (float(lower[0]), float(upper[0]))
 
     def unmeasured_classes(self) -> pd.Series:
-        """Count the held-out rows of classes with few rows; empty if the total is small, too."""
+        """Count the held-out rows of rare classes; list no class if there are few rows in total."""
         counts = self.held_out_["label"].value_counts().reindex(self.classes_, fill_value=0)
         return counts[(counts < FEWEST_OF_CLASS) & (counts.sum() >= ENOUGH_HELD)]
 
@@ -471,7 +473,7 @@ class HeldOutMixin:
         return measured
 
     def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
-        """Return intervals of `held_out_`, calibrated as in `measured_coverage`, or NaN."""
+        """Return intervals of held-out rows, calibrated as in `measured_coverage`; may be NaN."""
         check_coverage(coverage)
         self._require("regression", "intervals")
         limits = self._limits_of_others(coverage)
@@ -497,7 +499,7 @@ class HeldOutMixin:
         return np.full_like(limits, np.nan) if np.isinf(limits).any() else limits
 
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Return coverage (0, 1) and set size or interval width of each held-out row, or NaN."""
+        """Return, by row, whether it is covered (0 or 1) and its set size or width; may be NaN."""
         check_coverage(coverage)
         labels = self.held_out_["label"].to_numpy()
         if self.quantities_ is not None:
@@ -516,7 +518,7 @@ class HeldOutMixin:
         return conformal_limit(scores, coverage, self._calibration_counts())
 
     def _calibration_counts(self, rows: Any = slice(None)) -> FloatArray:
-        """Weigh rows for conformal limits; with time, recent rows more (Barber et al., 2023)."""
+        """Return weights for conformal limits; recent rows have more (Barber et al., 2023)."""
         counts, held = self._counts[rows], self.held_out_.iloc[rows]
         if "time" not in held:
             return counts

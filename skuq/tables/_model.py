@@ -44,7 +44,7 @@ OUTPUTS = (
     *("prediction", "confidence", "total", "aleatoric", "epistemic", "std", "conformal_p_value"),
     *("prediction_set", "lower", "upper", "unseen", "out_of_range", "review", "reasons"),
 )
-TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # "" for unscored rows
+TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # columns with "" if not scored
 
 
 @stored(
@@ -77,7 +77,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     this learner (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`). A part of the training rows is held
     out to calibrate p-values, prediction sets and intervals, and to measure quality.
 
-    It works with ``GridSearchCV`` and ``cross_val_score``, by its `score` or a scorer.
+    ``GridSearchCV`` and ``cross_val_score`` accept it; they use `score` unless a scorer is passed.
 
     Parameters
     ----------
@@ -112,8 +112,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     estimator_ : estimator
         The fitted estimator; its inputs are encoded columns.
     held_out_ : DataFrame
-        Predictions, uncertainty and true ``label`` of the held-out rows, with their index in the
-        training table (after `load`: from 0).
+        Predictions, uncertainty and true ``label`` of the held-out rows, with their original index
+        (after `load`, the index is 0, 1, ...).
     measured_rows_ : str
         Which rows are held out, if they are not a random part of the table.
     notes_, warnings_ : list of str
@@ -136,8 +136,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     ['', '', 'petal width (cm)']
     """
 
-    # The parameters `table` and `target` are X and y under different names. They are not metadata
-    # for scikit-learn's metadata routing.
+    # The parameters `train` or `table` and `target` correspond to scikit-learn's X and y. They are
+    # not metadata for its metadata routing.
     __metadata_request__fit: ClassVar[dict[str, str]] = {"train": UNUSED, "target": UNUSED}
     __metadata_request__predict: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}
@@ -200,12 +200,12 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             would be overstated. Rows that are also in `train` are dropped.
         groups : str or array-like of shape (n_rows,), default=None
             Name of a column (not a feature) or values, equal for rows of the same person, shop, ...
-            Groups are kept together in all splits, and a held-out group counts as one row: coverage
-            and p-values hold for rows of new groups, measured on groups of equal weight. An
-            `id_column` whose ids have several different rows is used as `groups`.
+            No split separates the rows of a group, and a held-out group counts as one row. Coverage
+            and p-values therefore hold for rows of new groups. An `id_column` is used as `groups`
+            if one of its ids occurs in several different rows.
         time : str or array-like of shape (n_rows,), default=None
-            Name of a column (which stays a feature) or values: numbers or dates. The latest fifth
-            of the rows is held out, to measure how well the model predicts later rows.
+            Numbers or dates, passed as values or as the name of a column, which remains a feature.
+            The latest fifth of the rows is held out, to measure how well later rows are predicted.
         sample_weight : str or array-like of shape (n_rows,), default=None
             Name of a column (not a feature) or weights >= 0, for training, calibration and metrics.
             Only ratios matter: a row of weight 2 stands for twice as many rows as one of weight 1.
@@ -237,7 +237,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
                 f"The id column {id_column!r} has the same name as a column of the results; rename "
                 "the id column."
             )
-        # Rows with a target.
+        # Keep the rows with a target.
         known = isinstance(self.estimator, str)
         regression = _training.checked_task(self.estimator, self.task, train[target])
         task = self.task if known else "regression" if regression else "classification"
@@ -255,7 +255,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             train, told = _target.without_lone_rows(train, target)
             warned += told
         y = _target.target_values(train[target], regression, TRAINING)
-        # Clean rows. A given estimator uses raw columns.
+        # Clean the rows. For a fitted estimator, text is not parsed and no column is dropped.
         given = not (known or hasattr(self.estimator, "predict_uncertainty"))
         wanted = _training.trained_columns(self.estimator, features)
         columns = CleanColumns(not given, wanted if given else None).fit(train[[*wanted]])
@@ -283,7 +283,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         self.target_, self.id_ = target, id_column
         self.task_ = "regression" if regression else "classification"
         self.feature_names_in_, self.columns_ = columns.feature_names_in_, columns
-        # Training.
         if held_out is None:
             marks = _held_out.marks_of(train)
             table = train.drop(columns=[*drop, *_held_out.MARKS.values()], errors="ignore")
@@ -318,7 +317,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         if self.encoder_ is None and held_out is None:
             found.append(notes.HELD_OUT_MAY_HAVE_TRAINED)
         found += notes.unsupported_notes(self.training_values_.marks(parts.X_held), parts.X_held)
-        # Calibration and measurement.
         self._tell(3, "scoring the held-out rows.")
         held = parts.y_held if regression else _target.classes_as_given(parts.y_held, train[target])
         texts = parts.X_held.drop(columns=columns.numbers_, errors="ignore")
@@ -363,14 +361,14 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             (pandas for an array), with its index. Lists in a cell are separated by "; ". Columns:
 
             - the id column, if there is one;
-            - ``prediction`` (a given model's own) and, for classification, its probability
-              ``confidence`` (0 if the given model rejects the row);
+            - ``prediction`` and, for classification, its probability ``confidence`` (0 if a model
+              passed as `estimator` rejects the row);
             - ``total``, ``aleatoric`` and ``epistemic`` uncertainty. For regression, these are
               variances in squared units of the target, and ``std`` is the square root of the total;
             - ``conformal_p_value``: share of rows that are at least as unusual, among the held-out
               rows and the row itself. A row is unusual if many columns have an unseen value or a
               number far out of range, or if its epistemic uncertainty is high (`skuq.OODDetector`).
-              A share p of rows like the training rows is expected to have a p-value up to p;
+              Among rows like the training rows, a share p is expected to have a p-value up to p;
             - ``prediction_set``, or ``lower`` and ``upper``;
             - ``unseen``, columns with a category that no training row has, or with a missing number
               if the column has a number in every training row;
@@ -397,7 +395,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     def predict_and_count(
         self, table: Any, *, coverage: float = 0.9, n_explained: int = 100, strict: bool = False
     ) -> tuple[Any, pd.DataFrame]:
-        """Return the results of `predict` and of `count`, for which the table is read once."""
+        """Return the results of `predict` and of `count`, but convert the table only once."""
         rows, *counted = self._predicted(table, coverage, n_explained, strict)
         return rows, self._counted(*counted)
 
@@ -523,7 +521,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         return tags
 
     def _tell(self, step: int, text: str) -> None:
-        """Report the start of one of three steps; step 1, the comparison, exists for "auto"."""
+        """Report the start of a step (1 to 3); step 1, the comparison, only exists for "auto"."""
         if self.progress is not None:
             skipped = int(not isinstance(self.estimator, str) or self.estimator != "auto")
             self.progress(f"{step - skipped} of {3 - skipped}: {text}")
@@ -593,8 +591,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
         )
 
     def _disagreement(self, inputs: Any) -> FloatArray:
-        """Compute what `reasons` explain: the spread of regressors, or the epistemic part."""
-        # The spread replaces the epistemic part of regressors, which needs a quadrature per row.
+        """Compute the quantity that ``reasons`` explain: model spread or epistemic uncertainty."""
+        # Regressors: use the spread of the models, which is cheaper than the epistemic part.
         if hasattr(self.estimator_, "predict_model_std"):
             return self.estimator_.predict_model_std(inputs)
         return predict_uncertainty(self.estimator_, inputs).part_or_total("epistemic")
@@ -610,7 +608,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             proba = self.estimator_.predict_proba(inputs)
             codes = proba.argmax(axis=1)
             predicted = self.classes_[codes]
-            if self.name_ not in LABELS:  # the given model decides, such as by a threshold
+            if self.name_ not in LABELS:  # a given model may predict otherwise, as by a threshold
                 answer = np.asarray(self.estimator_.predict(inputs))
                 codes = positions_of(answer, np.asarray(self.estimator_.classes_))
                 predicted = answer if (codes < 0).any() else self.classes_[codes]
@@ -626,7 +624,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             lower, upper = self.quantities_.interval(outputs, coverage, limit)
             return {"lower": lower, "upper": upper}
         codes = positions_of(found["prediction"], self.classes_)
-        # `pd.Index` makes the texts of the labels equal to those in written files.
+        # With `pd.Index`, the names of the classes are the same as in files that pandas writes.
         names = [str(label) for label in pd.Index(self.classes_)]
         sets = _held_out.prediction_sets(outputs, limit, codes)
         return {"prediction_set": marked_names(sets, names)}
@@ -649,7 +647,7 @@ def _reviews(found: dict[str, Any]) -> list[str]:
 
 
 def _refuse_large(cleaned: Cleaned, given: bool) -> None:
-    """Refuse columns with more than a few infinite numbers, or with any for a given model."""
+    """Refuse columns with many infinite numbers; with any, if the model is `given`."""
     for each in cleaned.cells:
         if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):
             raise TableError(

@@ -17,18 +17,18 @@ from skuq.tables._columns import Cells, place
 from skuq.tables._held_out import HeldOutMixin, fewest_held_out
 from skuq.tables._training import LABELS, Comparison
 
-# For `panel_notes`: a column with at most FEW_GROUPS values has categories.
+# In `panel_notes`, a column with at most FEW_GROUPS values contains categories, not groups.
 FEW_GROUPS, MOST_PAIRS, COINCIDENCE, FAR_MORE = 20, 20_000, 1e-6, 100
 IDS_ARE_GROUPS = (
-    "Ids of the column {} occur in several rows that differ. The rows of an id were kept together, "
-    "and coverage and p-values hold for rows of new ids (`groups`)."
+    "Ids of the column {} occur in several rows that differ. Rows of the same id were kept "
+    "together, as with `groups`, and coverage and p-values hold for rows of new ids."
 )
 MISTAKEN = 0.05  # probability of at least one false warning about a class
 SHOWN_CLASSES = 5
-PILED_UP = 0.25  # if at least this share of targets is equal, the others' coverage is stated
+PILED_UP = 0.25  # if this share of the targets is equal, a note states the coverage of the others
 # A column is reported if more than NEARLY_ALL of at least FEWEST_ROWS rows have a new value in it.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
-UNUSUAL, N_DEVIATIONS = 0.05, 3  # rows with a p-value up to this are called unusual
+UNUSUAL, N_DEVIATIONS = 0.05, 3  # rows with a p-value up to UNUSUAL are called unusual
 # End of the name of a numeric column that was made from a date column.
 PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")
 HELD_OUT_MAY_HAVE_TRAINED = (
@@ -65,7 +65,7 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
             if other != name
             and len(pairs) * np.log(agree[other]) < np.log(COINCIDENCE)
             and (c[first] == c[second]).all()
-            and (X[other].to_numpy()[first] != X[name].to_numpy()[first]).any()  # not a copy
+            and (X[other].to_numpy()[first] != X[name].to_numpy()[first]).any()  # no copied column
         ]
     name = max(found, key=lambda n: (len(found[n]), codes[n].max()), default="")
     if not found.get(name):
@@ -80,7 +80,7 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
 
 
 def _notes_on_alike(codes: Mapping[Any, IntArray], agree: Mapping[Any, float]) -> list[str]:
-    """Warn if most rows agree with another row in all columns but one, far beyond chance."""
+    """Warn if most rows agree with another row in all columns but one, more than by chance."""
     random, dtype = np.random.default_rng(0), np.uint64
     factors = random.integers(2**63, size=len(codes), dtype=dtype)
     hashes = {n: c.astype(dtype) * f for (n, c), f in zip(codes.items(), factors, strict=True)}
@@ -94,7 +94,7 @@ def _notes_on_alike(codes: Mapping[Any, IntArray], agree: Mapping[Any, float]) -
             return [
                 f"{n_alike} of {n_rows} rows agree with another row in all columns but "
                 f"{shown(name)}. If new rows agree with none of these, all measured quality is "
-                "overstated: pass `groups`, a column that is equal for rows that agree."
+                "overstated: pass as `groups` a column that is equal for rows that agree."
             ]
     return []
 
@@ -224,15 +224,15 @@ def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = Fa
 
 
 def guessing_note(model: HeldOutMixin) -> str:
-    """Warn of a model that is not better than a constant prediction on folds and held-out rows."""
+    """Warn if the model is no better than a constant, on cross-validation and held-out rows."""
     loss, guessing = model.measured_loss()
     folds, n_held = model.comparison_, len(model.held_out_)
-    if model.name_ in folds.losses:  # in regression, these losses are shares of the variance
+    if model.name_ in folds.losses:  # for regression, these losses were divided by the variance
         unit = guessing if model.classes_ is None else 1.0
         weight = folds.n_rows / (folds.n_rows + n_held)
         loss = (1 - weight) * loss + weight * unit * folds.losses[model.name_]
         guessing = (1 - weight) * guessing + weight * unit * folds.guessing
-    # If all held-out targets are equal, a constant prediction has a loss of 0.
+    # If all held-out targets are equal, a constant has a loss of 0, and no model can be better.
     if loss < guessing or model.held_out_["label"].nunique() == 1:
         return ""
     if model.classes_ is None:
@@ -251,15 +251,15 @@ def quality_warnings(model: HeldOutMixin, coverage: float) -> list[str]:
     return [
         f"The rows change with time: with limits from the earlier half of {model.measured_rows_}, "
         f"the coverage of the later half is {model.measured_coverage(coverage)[0]:.1%} instead of "
-        f"{100 * coverage:.4g}%. Expect no more for new rows; their p-values may be too small. "
-        "Train again as soon as there are new labels.",
+        f"{100 * coverage:.4g}%. Expect no higher coverage for new rows; their p-values may be too "
+        "small. Train again as soon as there are new labels.",
         *found,
     ]
 
 
 def _weak_classes(model: HeldOutMixin, coverage: float) -> list[str]:
     measured, label = model.measured_by_class(coverage), model.held_out_["label"]
-    tail = MISTAKEN / (2 * len(measured))  # two tests of each class
+    tail = MISTAKEN / (2 * len(measured))  # Bonferroni correction for two tests of each class
     rows = np.ceil(measured["rows"].to_numpy() * (model.n_effective_ / len(label)))
     right = model.held_out_mean(model.held_out_["prediction"] == label)
     found = measured["accuracy"].to_numpy()

@@ -1,7 +1,7 @@
 """Saving and loading of table models, in folders, and of other packages' estimators, in files.
 
-Without `trust`, a file can only create objects of listed types, and skops creates none before it
-has checked all of them. This runs no code of the file. A forged file can still crash the process,
+Without `trust`, loading a file creates only objects of listed types; skops checks all types before
+it creates the first object. No code in the file is run. A forged file can still crash the process,
 fill its memory, or read files that a table names. Therefore open models only from people whose
 programs you would run.
 """
@@ -41,9 +41,9 @@ TRUSTED = (
     "sklearn.pipeline.Pipeline.transform",
     "sklearn.tree._tree.Tree",
 )
-# Largest number of bytes in memory for each byte of the file; small models may exceed it.
+# Largest ratio of bytes in memory to bytes in the file, for models of more than SMALL_MODEL bytes.
 LARGEST_EXPANSION, SMALL_MODEL = 100, 2**28
-# Largest JSON, in bytes. The objects made from it need about twenty times as many bytes.
+# Largest JSON text in a file, in bytes. Its objects need about twenty times as much memory.
 LARGEST_SCHEMA = 2**26
 
 
@@ -156,7 +156,7 @@ def _skops() -> Any:
 class _NotImported(MetaPathFinder):
     """Context manager that makes the import of certain packages fail in this thread.
 
-    skops would otherwise import modules of scikit-learn that need these packages; it takes seconds.
+    skops imports modules of scikit-learn that use these packages if present, which takes seconds.
     """
 
     def __init__(self, *packages: str) -> None:
@@ -174,7 +174,7 @@ class _NotImported(MetaPathFinder):
 
 
 def _kept(model: Any, *, only_predicts: bool) -> Any:
-    """Copy a model without callback, held-out index and, if it `only_predicts`, training data."""
+    """Copy a model, without callback and held-out index; if `only_predicts`, no training data."""
     model = copy(model)
     model.progress, model.held_out_ = None, model.held_out_.reset_index(drop=True)
     if only_predicts:
@@ -231,7 +231,7 @@ def _check_size(path: Path, content: bytes) -> None:
     with ZipFile(io.BytesIO(content)) as archive:
         sizes = {info.filename: info.file_size for info in archive.infolist()}
         n_bytes = sum(sizes.values())
-        if n_bytes <= largest:  # sparse arrays are archives in the archive
+        if n_bytes <= largest:  # also count the contents of inner archives, which are sparse arrays
             for inner in (name for name in sizes if name.endswith(".npz")):
                 with ZipFile(io.BytesIO(archive.read(inner))) as arrays:
                     n_bytes += sum(info.file_size for info in arrays.infolist())
@@ -244,7 +244,7 @@ def _check_size(path: Path, content: bytes) -> None:
 
 def _read_code(path: Path, *, trust: bool, instead: str = "") -> Any:
     if not trust:
-        path.stat()  # raises FileNotFoundError, which is more helpful, if there is no file
+        path.stat()  # if there is no file, raises FileNotFoundError, which is more helpful
         raise TableError(untrusted(path, instead))
     try:
         return joblib.load(path)

@@ -1,4 +1,4 @@
-"""The target of a table: by name or as values; classes or quantities; scale and distributions."""
+"""Checks and conversion of the target of a table; its scale and predicted distributions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from skuq.written_numbers import OTHER, NumberFormat, number_format, read_column
 TARGET = "target"  # column name of a target passed as values without a name
 TOTAL = re.compile(r"(grand |sub)?(totals?|sum|summe|gesamt)( .*)?:?", re.IGNORECASE)
 MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
-OFTEN = 10  # with this many rows per distinct integer, it is doubtful that these are quantities
+OFTEN = 10  # with this many rows per distinct integer, warn that the integers may be classes
 SKEWED = 1.0  # smallest skewness for which other scales are tried
 SMALLEST_GAIN = 0.01  # relative improvement of the interval score needed to change the scale
 # The smallest or largest target is a bound if this share and this number of the rows have it.
@@ -44,8 +44,8 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
     name = name if isinstance(name, str) and name and name not in table else TARGET
     if name in table or any(table[other].equals(column) for other in table):
         raise TableError(
-            f"The target values are also a column of the {which}, or it has a column {name!r}; "
-            "pass the name of the column, or rename or remove it."
+            f"The {which} already has a column with the target values or with the name {name!r}; "
+            "pass the name of this column as target, or rename or remove the column."
         )
     return table.assign(**{name: column}), name
 
@@ -53,7 +53,7 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
 def true_values(
     table: pd.DataFrame, target: Any, which: str, what: str = "The target"
 ) -> pd.Series:
-    """Return the target (or `what`) of each row, by column name or passed as values."""
+    """Return the column that `target` names, or the values passed; errors call them `what`."""
     if isinstance(target, str):
         require(table, target, which)
         return table[target]
@@ -114,7 +114,7 @@ def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFo
 def rows_with_target(
     table: pd.DataFrame, target: str, format: NumberFormat | None, which: str, decimal: str | None
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Return the rows with a target, read with a format and its decimal mark, and warnings."""
+    """Parse the target as `format` says, and drop rows without a target; also return warnings."""
     require(table, target, which)
     warned = []
     column = table[target]
@@ -176,7 +176,7 @@ def without_lone_rows(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, l
 def target_values(
     column: pd.Series, regression: bool, which: str, known: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the checked target of each row: floats, or class labels, all of them `known`."""
+    """Return the checked target as floats or class labels; if `known` is passed, only those."""
     target, column = str(column.name), column.infer_objects()
     if regression:
         return _quantities(column, target, which)
@@ -251,7 +251,7 @@ class TargetScale:
 
     @classmethod
     def of(cls, y: FloatArray) -> Self:
-        """Infer the bounds of a target; return them with the untransformed scale."""
+        """Return the untransformed scale (power 1), with the bounds inferred from the targets."""
         smallest, largest = float(y.min()), float(y.max())
         enough = max(PILED_UP * len(y), FEWEST_PILED_UP)
         low = smallest if (y == smallest).sum() >= enough else -np.inf
@@ -281,7 +281,7 @@ class TargetScale:
         return np.clip(z, self.low, self.high)
 
     def slope(self, y: FloatArray) -> FloatArray:
-        """Derivative of the target with respect to its transformed value."""
+        """Return the derivative of the target with respect to its transformed value."""
         if self.power == 1:
             return np.ones_like(y)
         return y if self.power == 0 else 2 * np.sqrt(np.maximum(y, 0))
@@ -347,7 +347,7 @@ class Quantities:
         else:
             own = predict_uncertainty(estimator, inputs)
             # The epistemic uncertainty of a regressor with quantiles is a variance in squared units
-            # of the target. The unit for other regressors is unknown.
+            # of the target. Other regressors may use another unit: the std is set to 0.
             std = np.sqrt(own.epistemic) if self.noise is None else np.zeros(len(predicted))
         noise = self._noise_quantiles(estimator, inputs, predicted, held_out)
         together = residuals.widened(noise, noise[:, _MEDIAN], LEVELS, std)
@@ -371,7 +371,7 @@ class Quantities:
     def _noise_quantiles(
         self, estimator: Any, inputs: Any, predicted: FloatArray, held_out: bool
     ) -> FloatArray:
-        """Quantiles of the target that follow from the noise alone; (n_rows, n_levels)."""
+        """Return the target's quantiles if only noise is considered; (n_rows, n_levels)."""
         if self.noise is None:
             options: dict[str, Any] = {}
             if hasattr(estimator, "predict_model_std"):
@@ -388,6 +388,6 @@ class Quantities:
     def interval(
         self, quantiles: FloatArray, coverage: float, limit: Any
     ) -> tuple[FloatArray, FloatArray]:
-        """Lower and upper endpoints of intervals, clipped to possible values; (n_rows,) each."""
+        """Return lower and upper ends of intervals, clipped to possible values; (n_rows,) each."""
         ends = residuals.stretched(*central_interval(quantiles, LEVELS, coverage), limit)
         return self.scale.possible(*ends)

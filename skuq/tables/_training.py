@@ -36,13 +36,13 @@ N_FOLDS = 3
 MAX_COMPARED = 3000  # maximum number of rows on which learners are compared
 MAX_CATEGORIES = 50  # maximum number of indicators of a text column; rare categories share one
 MANY_LEVELS = 20  # a text column with more values is encoded by the mean target of each value
-# Numeric columns with fewer values are imputed for trees: every leaf of boosted trees would contain
-# rows in which the value is missing.
+# Numeric columns with fewer values are imputed for trees. Leaves of boosted trees have 20 rows or
+# more, so without imputation each leaf would contain rows in which the value is missing.
 FEW_NUMBERS = 20
 ENOUGH_TO_STOP = 500  # minimum number of rows for early stopping of boosting
 MANY = 50_000  # with so many rows, 300 small trees would not fit the signal (`ladders`)
 LEAF = 3
-KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # pools of these have no new categories
+KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool rows without new categories
 COVERAGE = 0.9  # nominal coverage of the intervals used to compare scales of a target
 FROZEN = " Inside a FrozenEstimator it stays fitted when it is cloned, as in cross-validation."
 GIVEN = "the given "  # prefix of the name of a given estimator
@@ -56,13 +56,13 @@ LABELS = {
 
 @dataclass(repr=False, eq=False)
 class Learner(BaseEstimator):
-    """A learner of `LABELS` on clean rows, together with its encoding."""
+    """One of the learners in `LABELS`, together with its encoder of clean rows."""
 
     name: str = "hgb"
     numbers: Sequence[str] = ()
     regression: bool = False
     seed: int = 0
-    # Whether there are no groups, as early stopping and target encoding on random rows require.
+    # Whether there are no groups; early stopping and target encoding would split groups at random.
     independent: bool = True
 
     def encoded(self, X: pd.DataFrame, y: NDArray[Any]) -> tuple[Encoder, FloatArray]:
@@ -126,10 +126,10 @@ class Encoder:
     numbers: list[str]
     fill: FloatArray  # for missing numbers, (n_numbers,)
     marked: BoolArray  # whether an indicator marks missing numbers, (n_numbers,)
-    mean: FloatArray  # of the numbers and indicators, which are scaled
+    mean: FloatArray  # mean and scale standardise the numbers and the indicators
     scale: FloatArray
     categories: dict[str, list[str]]  # of the text columns
-    # Name of a text column, and a table of inputs: a row per category, then one for unseen ones.
+    # Text columns, each with a table of inputs: one row per category, the last for unseen ones.
     tables: list[tuple[str, NDArray[Any]]]
 
     def transform(self, X: pd.DataFrame) -> FloatArray:
@@ -144,7 +144,7 @@ class Encoder:
         return np.hstack([(inputs - self.mean) / self.scale, *looked_up])
 
     def inputs_of(self, columns: Sequence[str]) -> list[list[int]]:
-        """Positions of the inputs of each column."""
+        """Return the positions of the inputs that encode each column."""
         marked = np.array(self.numbers, dtype=object)[self.marked]
         of_texts = [name for name, table in self.tables for _ in range(table.shape[1])]
         positions: dict[str, list[int]] = {name: [] for name in columns}
@@ -251,7 +251,7 @@ class Folds:
             self.folds = fold_splits(n_folds, self.y, self.groups, **kind)
 
     def predicted(self, name: str, y: NDArray[Any]) -> FloatArray:
-        """Predict each row by a learner of other folds; (n_rows,) or (n_rows, n_classes)."""
+        """Predict rows by learners trained on the other folds; (n_rows,) or (n_rows, n_classes)."""
         learner, regression = clone(self.learner).set_params(name=name), self.learner.regression
         classes = np.empty(0) if regression else np.unique(y)
         found = np.zeros(len(y) if regression else (len(y), len(classes)))
@@ -266,7 +266,7 @@ class Folds:
         return found
 
     def compare(self, names: Sequence[str]) -> Comparison:
-        """Cross-validate the named learners; an empty comparison if there are too few rows."""
+        """Cross-validate the named learners; return no losses if there are too few rows."""
         if not self.folds:
             return Comparison()
         y, size = self.y, (len(self.y), len(self.folds))
@@ -430,7 +430,7 @@ def trained(
                 else _pool_inputs(encoder, X, known, make_pool(X, random_state=seed), seed)
             )
     with table_errors(name, X), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="A sampler")  # a note says the same
+        warnings.filterwarnings("ignore", message="A sampler")  # `warnings_` says the same
         estimator.fit(known, y, **{n: e for n, e in options.items() if n not in lacking})
     return Trained(encoder, estimator, name, comparison, scale)
 
@@ -441,7 +441,7 @@ def _pool_inputs(
     """Encode a pool like the training rows.
 
     The target means of a training row come from other folds. A pool row gets the means of a random
-    training row of its category: with means over all rows, the pool would differ from these rows.
+    training row of its category; means over all rows would tell pool rows from training rows.
     """
     random, found, plain = (
         np.random.default_rng(seed),

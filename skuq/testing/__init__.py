@@ -1,8 +1,8 @@
 """Conformance tests for estimators with `predict_uncertainty`, built-in or third-party.
 
 Such an estimator also has to pass scikit-learn's `sklearn.utils.estimator_checks`. Each check is a
-function. The first line of its docstring states a requirement, and it raises an `AssertionError`
-if the estimator violates this requirement.
+function that raises an `AssertionError` if the estimator violates a requirement. The first line of
+the function's docstring states the requirement.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -43,8 +43,8 @@ def check_uncertainty_estimator(
     y : array-like of shape (n_samples,), default=None
         Targets of `X`.
     X_predict : array, sparse matrix, data frame or list of n_rows rows, default=None
-        Inputs for prediction, if they are of another kind: an agent is fitted on environment seeds
-        and predicts for observations. Requires `X`. None uses rows of `X`.
+        Inputs for prediction, if their kind differs from `X`: for example, an agent is fitted on
+        environment seeds and predicts for observations. Requires `X`. None uses rows of `X`.
 
     Raises
     ------
@@ -84,8 +84,8 @@ def uncertainty_checks(
     """Yield the checks that apply to an estimator.
 
     Arguments are as in `check_uncertainty_estimator`. A check is a function of the estimator that
-    raises if the check fails; its ``__name__`` is the name of the check. Checks that only predict
-    share a fitted clone if the same call has yielded them.
+    raises an error on failure; its ``__name__`` is the name of the check. Checks that only predict
+    share one fitted clone, which belongs to this call of `uncertainty_checks`.
 
     Examples
     --------

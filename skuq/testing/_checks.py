@@ -131,7 +131,7 @@ def require_floats(values: Any, shape: tuple[int, ...], name: str) -> None:
 
 
 def require_close(actual: Any, expected: Any, what: str) -> None:
-    # In float32, the rounding of matrix products depends on the number of rows.
+    # Tolerate differences in float32: rounding in matrix products depends on the number of rows.
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5, err_msg=what)
 
 
@@ -163,7 +163,7 @@ def require_equal_params(actual: dict[str, Any], expected: dict[str, Any], what:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal: NaN equals NaN, and types without equality are not compared."""
+    """Whether two values are equal; NaN equals NaN, and types without `__eq__` count as equal."""
     if a is b or type(a) is not type(b):
         return a is b
     if hasattr(a, "get_params"):
@@ -330,7 +330,7 @@ def check_global_random_state(estimator_orig: Any, data: Data) -> None:
 
     try:
         for stream in streams:
-            # Advance the generator: reseeding would not change a state that was just seeded.
+            # Advance the generator, so that reseeding it with the same seed changes its state.
             stream.draw()
         before = [content(stream.get()) for stream in streams]
         estimator = fit_clone(estimator_orig, data)
@@ -363,7 +363,7 @@ def check_row_order(estimator_orig: Any, data: Data, fit: Fit) -> None:
 def check_batches(estimator_orig: Any, data: Data, fit: Fit) -> None:
     """Results do not depend on how rows are batched."""
     estimator = fit(estimator_orig, data)
-    # A larger batch, which begins with the few rows.
+    # Predict a larger batch that begins with the few rows.
     many = data.rows(range(min(N_LARGE_BATCH, _num_samples(data.X_predict))))
     expected = estimator.predict_uncertainty(many)[: data.n_few]
     for n_batches, what in ((1, "a few rows"), (2, "halves"), (data.n_few, "single rows")):
@@ -392,7 +392,7 @@ def check_proba_bounds(estimator_orig: Any, data: Data, fit: Fit) -> None:
     for name, values in (("lower", lower), ("upper", upper)):
         require_floats(values, proba.shape, name)
     gaps = [np.max(low - high) for low, high in pairwise([0.0, lower, proba, upper, 1.0])]
-    # In float32, the rounding of matrix products depends on the number of rows.
+    # Tolerate differences in float32: rounding in matrix products depends on the number of rows.
     require(max(gaps) <= 1e-5, f"probabilities violate the bounds by up to {max(gaps)}.")
 
 
