@@ -29,7 +29,7 @@ def array_namespace(array: Any) -> Any:
 
 
 def _expectation(log_p: Any, values: Any) -> Any:
-    """``sum_k p_k values_k``, where ``0 * inf`` is 0."""
+    """Compute ``sum_k p_k values_k``, where ``0 * inf`` is 0."""
     return _weighted(array_namespace(log_p).exp(log_p), values).sum(-1)
 
 
@@ -62,7 +62,7 @@ def has_conventional_offset(logits: Any) -> bool:
 
 
 def logsumexp(logits: Any) -> Any:
-    """Logarithm of the sum of exponentials over classes: minus the energy (Liu et al., 2020)."""
+    """Compute log(sum(exp(logits))) over classes: minus the energy (Liu et al., 2020)."""
     if array_namespace(logits) is not np:
         return logits.logsumexp(-1)
     largest = logits.max(axis=-1, keepdims=True)
@@ -70,12 +70,12 @@ def logsumexp(logits: Any) -> Any:
 
 
 def entropy(log_p: Any) -> Any:
-    """Shannon entropy."""
+    """Compute the Shannon entropy."""
     return _expectation(log_p, -log_p)
 
 
 def cross_entropy(log_p: Any, log_q: Any) -> Any:
-    """Cross-entropy ``-sum_k p_k log q_k``; infinite if q_k = 0 and p_k > 0 for some class k."""
+    """Compute ``-sum_k p_k log q_k``; infinite if q_k = 0 and p_k > 0 for some class k."""
     xp = array_namespace(log_p)
     log_p, log_q = (
         xp.broadcast_tensors(log_p, log_q) if xp is not np else np.broadcast_arrays(log_p, log_q)
@@ -84,7 +84,7 @@ def cross_entropy(log_p: Any, log_q: Any) -> Any:
 
 
 def kl_divergence(log_p: Any, log_q: Any) -> Any:
-    """Kullback-Leibler divergence KL(p, q), clipped at 0 against rounding errors."""
+    """Compute the Kullback-Leibler divergence KL(p, q), clipped at 0 against rounding errors."""
     return (cross_entropy(log_p, log_q) - entropy(log_p)).clip(0)
 
 
@@ -130,12 +130,12 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
 
 
 def gaussian_entropy(variance: Any) -> Any:
-    """Differential entropy; may be negative. Eq. 24 in print lacks the 1/2 of ``log(2 pi)``."""
+    """Compute the differential entropy; Eq. 24 in print lacks the factor 1/2 of ``log(2 pi)``."""
     return (array_namespace(variance).log(variance) + (math.log(2 * math.pi) + 1)) / 2
 
 
 def gaussian_kl(mean_p: Any, var_p: Any, mean_q: Any, var_q: Any) -> Any:
-    """Kullback-Leibler divergence KL(p, q) of normal distributions (Eq. 25)."""
+    """Compute the Kullback-Leibler divergence KL(p, q) of normal distributions (Eq. 25)."""
     ratio = var_p / var_q
     spread = (ratio - 1 - array_namespace(ratio).log(ratio)).clip(0)
     return (spread + (mean_p - mean_q) ** 2 / var_q) / 2

@@ -173,7 +173,7 @@ class Uncertainty:
         return pd.DataFrame(dict(zip(PARTS, self.parts, strict=True)), index=index)
 
     def _repr_html_(self) -> str | None:
-        """Return an HTML table of the first rows; None, for text, if parts have several columns."""
+        """Return an HTML table of the first rows; None if the parts are not one-dimensional."""
         if np.ndim(self.total) != 1:
             return None
         shown = self[:_N_SHOWN].to_frame().to_html()  # escapes labels
@@ -245,8 +245,8 @@ class UncertaintyMixin(DeviceMixin):
 
 
 def with_index_of(X: Any, result: Result) -> Result:
-    """Return an `Uncertainty` or a DataFrame with the index of `X` if it is a pandas object."""
-    pandas = sys.modules.get("pandas")  # if pandas was never imported, X is not one of its objects
+    """Return an `Uncertainty` or a DataFrame with the index of `X` if `X` is a pandas object."""
+    pandas = sys.modules.get("pandas")  # if pandas was not imported, X is not a pandas object
     if pandas is None or not isinstance(X, pandas.DataFrame | pandas.Series):
         return result
     if isinstance(result, pandas.DataFrame):
@@ -276,7 +276,7 @@ def predict_uncertainty(estimator: Any, X: Any) -> Uncertainty:
     Returns
     -------
     Uncertainty
-        Total, aleatoric and epistemic part, with the index of `X` if it is a pandas object.
+        Total, aleatoric and epistemic part, with the index of `X` if `X` is a pandas object.
 
     Raises
     ------

@@ -64,8 +64,8 @@ class ValueMarks(NamedTuple):
     """Which values of a table differ from those of training rows, (n_rows, n_columns) each."""
 
     unseen: BoolArray  # categories, and missing numbers in columns that were complete in training
-    out_of_range: BoolArray  # numbers
-    unsupported: BoolArray  # unseen, or out of range by more than half the range's width
+    out_of_range: BoolArray  # numbers below the minimum or above the maximum of training
+    unsupported: BoolArray  # unseen, or out of range by more than half the width of the range
 
 
 @stored("tables.training-values")
@@ -143,7 +143,7 @@ def explain_rows(
         return _explain_table(X, typical, epistemic)
     inputs = [[k] for k in range(X.shape[1])] if inputs is None else inputs
     own, contribution = np.empty(len(X)), np.empty((len(X), len(inputs)))
-    X = X.astype(np.result_type(X, typical))  # a type that holds both
+    X = X.astype(np.result_type(X, typical))  # a dtype for the values of X and of typical rows
     n_at_once = max(1, CELLS_AT_ONCE // max(1, X.size * len(typical)))
     for start in range(0, len(inputs), n_at_once):
         # Change many columns at once: a few rows take nearly as long to evaluate as many.
@@ -151,7 +151,7 @@ def explain_rows(
         for positions in inputs[start : start + n_at_once]:
             values, counts = typical[:, positions], np.ones(len(typical), dtype=np.int64)
             if values.dtype.kind != "O":  # evaluate each category once
-                axis = 0 if len(positions) > 1 else None  # an axis makes it slower
+                axis = 0 if len(positions) > 1 else None  # `np.unique` is slower with an axis
                 values, counts = np.unique(values, axis=axis, return_counts=True)
             changed = np.repeat(X, len(counts), axis=0)
             changed[:, positions] = np.tile(values.reshape(len(counts), -1), (len(X), 1))
@@ -190,7 +190,7 @@ def words_of(texts: NDArray[Any]) -> NDArray[Any]:
 def explain_texts(
     X: NDArray[Any], typical: NDArray[Any], epistemic: Statistic
 ) -> tuple[FloatArray, FloatArray]:
-    """Like `explain_rows`, for words of texts: arrays (n_texts,) and (n_texts, n_words)."""
+    """Do what `explain_rows` does for words of texts; return (n_texts,) and (n_texts, n_words)."""
     own, words = epistemic(X), words_of(X)
     others = [split for text in typical if (split := str(text).split())]
     contribution = np.zeros(words.shape)
@@ -208,7 +208,7 @@ def explain_texts(
 
 
 def standing_out(contribution: FloatArray, total: float, n_columns: int = N_COLUMNS) -> IntArray:
-    """Find the largest contributions of a row, if they exceed 5 % of the total."""
+    """Return positions of the largest contributions of a row that exceed 5 % of the total."""
     first = np.argsort(-contribution, kind="stable")[:n_columns]
     return first[contribution[first] > SMALLEST_SHARE * max(total, 0.0)]
 

@@ -79,7 +79,7 @@ class TableEncoder:
 
 
 def encoded(encoder: Any, X: Any) -> Any:
-    """Encode inputs; returns sparse matrices unchanged, and None if inputs have no columns."""
+    """Encode inputs; return sparse matrices unchanged, and None for inputs without columns."""
     if encoder is None:
         return X if issparse(X) else None
     if isinstance(encoder, TableEncoder):
@@ -243,8 +243,8 @@ def fit_whitening(
 ) -> tuple[FloatArray, Whitening]:
     """Fit one normal distribution per class, all with the same covariance.
 
-    Features are scaled to variance 1 within classes (constant ones stay unscaled). With fewer than
-    five samples per feature, or nearly dependent features, the covariance around the class means is
+    Features, except constant ones, are scaled to variance 1 within classes. With fewer than five
+    samples per feature, or nearly dependent features, the covariance around the class means is
     then shrunk as Ledoit and Wolf proposed. Shapes: `features` (n_samples, n_features), `codes`
     and `weight` (n_samples,). Returns the class means, (n_classes, n_features), and the map.
     """

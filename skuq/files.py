@@ -165,7 +165,7 @@ def to_stored(value: Any) -> Any:
         return kind(map(to_stored, value))
     if isinstance(value, pd.DataFrame):
         return {MARK: "pandas.frame", "columns": {n: c.to_numpy() for n, c in value.items()}}
-    if getattr(value, "is_categorical_", "") is None:  # histogram boosting
+    if getattr(value, "is_categorical_", "") is None:  # histogram boosting without categories
         # Join the nodes of all trees, because each small array would take a millisecond to load.
         trees, bare = [*chain(*value._predictors)], copy(value)
         bare._predictors = [[None] * len(value._predictors[0])]
@@ -301,7 +301,7 @@ def _trees(estimator: Any, nodes: NDArray[Any], sizes: NDArray[Any]) -> Any:
 
     if nodes.dtype != PREDICTOR_RECORD_DTYPE or (sizes < 1).any() or sizes.sum() != len(nodes):
         raise StoredError("The nodes of the trees do not have the stated sizes.")
-    # Check where nodes lead, because scikit-learn follows them without a check.
+    # Check the children of each node, because scikit-learn uses these indices without a check.
     own = np.arange(len(nodes)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     size = np.repeat(sizes, sizes)
     leads = [(nodes[side] > own) & (nodes[side] < size) for side in ("left", "right")]

@@ -183,7 +183,7 @@ def registered() -> list[Plugin]:
 
 
 def discover() -> list[Plugin]:
-    """Load every registered estimator; ``error`` is set for those that cannot be loaded."""
+    """Load every registered estimator; set ``error`` for estimators that cannot be loaded."""
     plugins = []
     for plugin in registered():
         try:

@@ -14,7 +14,7 @@ from skuq.validation import as_array, check_same_length, checked_labels, floats,
 
 
 def as_text(value: Any) -> str:
-    """Convert to text; 2.0 becomes "2": pandas stores integers as floats if some are missing."""
+    """Convert to text; 2.0 becomes "2", since pandas makes integers with gaps floats."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
@@ -146,14 +146,14 @@ def proportional_order(
 
 
 def confidence_at(codes: IntArray, proba: NDArray[Any]) -> NDArray[Any]:
-    """Select the probability of each predicted class; 0 for rejected rows, of code -1."""
+    """Select the probability of each predicted class; 0 for rejected rows (with code -1)."""
     own = np.take_along_axis(proba, codes.clip(0)[:, None], axis=1)[:, 0]
     return np.where(codes < 0, own.dtype.type(0), own)
 
 
 def decided_codes(estimator: Any, X: Any, proba: NDArray[Any], classes: NDArray[Any]) -> IntArray:
     """Predict classes, as positions among `classes`; see `positions_of`."""
-    if not hasattr(estimator, "predict"):  # such as a client of a served model
+    if not hasattr(estimator, "predict"):  # it may be a client of a served model
         return proba.argmax(axis=1)
     return positions_of(np.ravel(estimator.predict(X)), classes)
 
@@ -227,7 +227,7 @@ def columns_and_proba(
 
 
 def labels_of_proba(y_true: ArrayLike, proba: ArrayLike, classes: ArrayLike | None) -> NDArray[Any]:
-    """Find the labels of the columns of `columns_and_proba`, without validating the values."""
+    """Return the column labels as `columns_and_proba` does, without validating the values."""
     known = _known_labels(checked_labels(y_true, "y_true"), classes)
     return _order_by_name(column_names(proba), known, stated=classes is not None)[0]
 
@@ -246,7 +246,7 @@ def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
-    """Read values, and labels of columns; `known`: `classes` if `stated`, else labels in data."""
+    """Return values and column labels; `known` are `classes` if `stated`, else labels in data."""
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)
     if names is None:

@@ -47,9 +47,9 @@ _COMPUTED: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 class ResidualForest:
     """Quantile regression forest of residuals.
 
-    Training rows are sorted by `residuals`. Each row has a `weight`, `leaves` (n_rows, n_trees),
-    numbered over all trees, and `in_bag`: whether it is in the bag of each tree. `rows` are
-    positions in the arguments of `fit`, and `codes` are groups.
+    Training rows are sorted by `residuals`. `leaves` (n_rows, n_trees) are the leaves that contain
+    a row, numbered over all trees; `in_bag` (n_rows, n_trees) is True for trees trained on the row.
+    `rows` are positions of the rows in the arguments of `fit`, and `codes` are their groups.
     """
 
     forest: RandomForestRegressor

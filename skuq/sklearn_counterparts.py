@@ -127,7 +127,7 @@ def cross_val_predict_proba(
     """Predict out-of-fold probabilities, columns in the order of `labels`, and class codes.
 
     scikit-learn's ``cross_val_predict(method="predict_proba")`` encodes the labels, and thus loses
-    class weights keyed by label. `cv` lists rows; `params` are arguments of `fit`, one per row.
+    class weights keyed by label. `cv` lists (train, test) rows; `params` has one value per row.
     """
     model = _PredictsProbabilities(estimator, labels)
     if not params:

@@ -46,7 +46,7 @@ def check_n_bins(n_bins: Any) -> None:
 
 
 def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
-    """Call scikit-learn's function; first reject repeated columns, dates and missing labels."""
+    """Reject repeated columns, dates and missing labels; then call scikit-learn's function."""
     columns = [] if isinstance(X, np.ndarray) else list(getattr(X, "columns", ()))
     if twice := [name for name in columns if columns.count(name) > 1]:
         raise ValueError(f"`X` has more than one column named {twice[0]!r}; rename or drop one.")
@@ -67,7 +67,7 @@ def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
 
 
 def one_target(y: Any) -> NDArray[Any]:
-    """Return labels or targets, (n_samples,); reject several of them for each input."""
+    """Return labels or targets, (n_samples,); reject several labels or targets per input."""
     shape = np.asarray(y).shape
     if len(shape) > 2 or shape[1:] not in ((), (1,)):
         raise ValueError(
@@ -181,7 +181,7 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
 
 def check_targets_are_classes(y: NDArray[Any]) -> None:
     """Raise ValueError for missing labels, and for targets that are not classes."""
-    # scikit-learn's function would first warn of a cast, and its error would not name y.
+    # Check this first: scikit-learn's function would warn of a cast, and its error not name y.
     if pd.isna(y).any():
         raise ValueError("Input y contains NaN. Drop the rows without a label.")
     check_classification_targets(y)
@@ -353,7 +353,7 @@ def is_texts(X: Any) -> bool:
 
 
 def to_dense(X: Any) -> Any:
-    """Convert a sparse matrix to an array; return others unchanged."""
+    """Convert a sparse matrix to an array; return other inputs unchanged."""
     return X.toarray() if issparse(X) else X
 
 

@@ -96,7 +96,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
     if is_instance_of(estimator, *FIXED):
-        # A threshold around a fitted model can predict before `fit`, which sets `estimator_`.
+        # If the threshold was set on a fitted model, `fit`, which sets `estimator_`, is optional.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
     if _is_wrapper(estimator):
         check_is_fitted(estimator)
@@ -135,7 +135,7 @@ def first_sampler(estimator: Any) -> int | None:
 
 
 def transform_of(steps: list[tuple[str, Any]]) -> Callable[[Any], Any] | None:
-    """Join fitted pipeline steps, except samplers, to one function; None if none is left."""
+    """Join fitted pipeline steps, except samplers, to one function; None if no step is left."""
     none = None, "passthrough"
     steps = [s for s in steps if s[1] not in none and not hasattr(s[1], "fit_resample")]
     if not steps:
@@ -160,7 +160,7 @@ def is_target_transformer(estimator: Any) -> bool:
 def is_search(estimator: Any) -> bool:
     """Whether this is a search such as `GridSearchCV` (not `LogisticRegressionCV`)."""
     has_all = all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
-    return has_all and not is_instance_of(estimator, *TUNED)  # it tunes only a threshold
+    return has_all and not is_instance_of(estimator, *TUNED)  # TUNED tunes only a threshold
 
 
 def is_fitted(estimator: Any) -> bool:
@@ -194,8 +194,8 @@ def is_fitted(estimator: Any) -> bool:
 def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
     """Whether a model is used as it is; any other model is cloned and trained.
 
-    A `FrozenEstimator` and a `torch.nn.Module` are used as they are. With `after_the_fact`, for
-    methods that work on fitted models by definition, all fitted estimators are, too.
+    A `FrozenEstimator` and a `torch.nn.Module` are used as they are. Methods that work on fitted
+    models by definition pass `after_the_fact`; all fitted estimators are then used as they are.
     """
     frozen = isinstance(estimator, FrozenEstimator) or is_module(estimator)
     return frozen or (after_the_fact and estimator is not None and is_fitted(estimator))
@@ -234,7 +234,7 @@ def is_instance_of(estimator: Any, module: str, name: str) -> bool:
 
 
 def weight_params(estimator: Any, sample_weight: Any) -> dict[str, Any]:
-    """Name the argument of `fit` for weights; without routing, with the path to the learner."""
+    """Return weights as an argument of `fit`; without metadata routing, prefixed by step names."""
     routes = get_config()["enable_metadata_routing"]
     return {f"{'' if routes else _path_to_learner(estimator)}sample_weight": sample_weight}
 

@@ -119,7 +119,7 @@ class NumberFormat:
         return f"number{plural} with decimal commas" if self.decimal == "," else f"number{plural}"
 
     def in_file(self, decimal: str | None, own: str | None) -> NumberFormat:
-        """Adapt the format of a file with decimal mark `own` to one with decimal mark `decimal`."""
+        """Adapt a format learnt with the decimal mark `own` to a file with the mark `decimal`."""
         return replace(self, decimal=decimal) if decimal and decimal != own else self
 
     def _value(self, number: str, negative: bool = False) -> float | None:
@@ -134,7 +134,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     """Detect the number format of a column of text; None if too few texts are numbers.
 
     `decimal`, the decimal mark of the file, decides ambiguous numbers such as 1,234; it is "" if
-    the file is ambiguous too. Without a file (None), it is ".". Texts of digits alone are codes.
+    the file is ambiguous too. None means no file, and "." is used. Texts of digits only are codes.
     """
     values = column.dropna()
     if not may_be_read(values):

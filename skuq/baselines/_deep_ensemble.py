@@ -33,11 +33,11 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     ----------
     estimator : object, default=None
         The model that is cloned for each member: any classifier with `predict_proba`, or a node
-        classifier. None is the default network. Every `random_state` in it is replaced. The module
-        of a skorch net should be a class: clones of an instance all start from its weights. If
-        training is not random, so that a clone predicts as an earlier member does, the clone is
+        classifier. None is the default network. Every `random_state` in the model is replaced. The
+        module of a skorch net should be a class: clones of an instance start from equal weights. If
+        training is not random and a clone predicts exactly like an earlier member, the clone is
         trained again on a bootstrap resample of the rows of each class. A fitted model in a
-        `FrozenEstimator` is the first member; the other members are trained clones of it.
+        `FrozenEstimator` is the first member; the other members are trained clones of this model.
     n_members : int, default=10
         Number of members to train; cannot be set together with `members`.
     members : list of fitted models or torch.nn.ModuleList, default=None
@@ -47,9 +47,9 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     setting : {"expected", "selected", "pairwise", "max-score"}, default="expected"
         Definition of the uncertainty and of the prediction. "expected": uncertainty of the average
         of all members (Schweighofer et al., NeurIPS 2023, Eq. 1). "selected": uncertainty of the
-        given model, here the first member (Eq. 2), which also predicts. "pairwise": uncertainty of
-        one member compared with each of the members; the prediction is the average. "max-score":
-        the total is 1 minus the largest probability of the average; the parts are NaN.
+        given model (Eq. 2), here the first member, whose prediction is used. "pairwise": mean
+        uncertainty over pairs of members; the prediction is the average. "max-score": the total is
+        1 minus the largest probability of the average; the parts are NaN.
     batch_size : int, default=256
         Number of test points evaluated at once; it does not affect the result.
     device : str, default="auto"
@@ -69,8 +69,8 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
     Notes
     -----
     Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy of the
-    given model, epistemic = mean KL divergence between the given model and all members, here
-    including itself. "expected": total = entropy of the average, aleatoric = mean entropy,
+    given model, epistemic = mean KL divergence between the given model and all members (itself
+    included). "expected": total = entropy of the average, aleatoric = mean entropy,
     epistemic = mutual information. "pairwise": total = mean cross-entropy of all pairs of members,
     aleatoric = mean entropy, epistemic = mean KL divergence of all pairs, including each member
     with itself. "max-score" is a probability. Members on bootstrap resamples form a bagging
@@ -152,15 +152,15 @@ class DeepEnsembleClassifier(SampledModelsClassifier):
                     "training rows as an earlier member, even after training on resampled rows. An "
                     f"ensemble of {type(given.estimator).__name__} underestimates uncertainty."
                 )
-        # Each process returned a copy of the graph with its node model; all members share one copy.
+        # Each process returned its own copy of the graph of a node classifier; keep a single copy.
         shared = {"graph": members[0].graph} if hasattr(members[0], "graph") else {}
         self.members_ = [replace(member, **shared) for member in members]
         _check_same_classes(self.members_, X, y)
         return self.members_[0]
 
     def _trained(self, jobs: Sequence[Any], training: dict[str, Any]) -> list[Model]:
-        # Members are trained in processes, because a seed sets the random state that all threads
-        # share. Processes of scikit-learn's `Parallel` receive its configuration, such as metadata
+        # Train members in processes, because each seed sets the global random state, which threads
+        # share. scikit-learn's `Parallel` passes on scikit-learn's configuration, such as metadata
         # routing.
         members: list[Model] = Parallel(n_jobs=self.n_jobs)(
             delayed(fit_model)(each, X, y, sample_weight=weight, seed=seed, **training)
@@ -230,7 +230,7 @@ def _unfitted(given: Given, seeds: Sequence[int]) -> list[Any]:
 
 
 def _fixed_inside(estimator: Any) -> str:
-    """Name a fixed model in an estimator, which all clones would share; "" if there is none."""
+    """Name a model in an estimator that cloning would not retrain; "" if there is none."""
     learner, where = estimator, ""
     # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):

@@ -44,7 +44,7 @@ class LaplaceClassifier(SampledModelsClassifier):
     setting, batch_size, device
         As in `DeepEnsembleClassifier`; quantities are defined there too.
     random_state : int, RandomState instance or None, default=None
-        Seed of the training, and of the draws of models, which are fixed in `fit`.
+        Seed of the training and of the draws of models; `fit` fixes the draws.
 
     Attributes
     ----------
@@ -106,7 +106,7 @@ class LaplaceClassifier(SampledModelsClassifier):
             features.to(there), log_proba.to(there), train.weight.to(there), bias=bias
         )
         curvature = _of_outputs(curvature, self._to_logits.to(there))
-        # Decompositions need memory for a few matrices of this size.
+        # Decompositions need memory for about six matrices of this size; the GPU may lack it.
         curvature = curvature.to(device_with_memory(6 * curvature.nbytes, there))
         if self.prior_precision == "auto":
             squares = sum(float(p.detach().double().square().sum()) for p in layer.parameters())
@@ -199,9 +199,9 @@ def last_layer_curvature(
 ) -> Tensor:
     """Compute the curvature of the cross-entropy with respect to a linear layer before a softmax.
 
-    It is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)``, where the features f_i end in
-    1 for the bias (Bishop, 2006, Eq. 4.110; Daxberger et al., NeurIPS 2021, Section 2). For a
-    linear layer, it is the generalised Gauss-Newton matrix, which is positive semidefinite.
+    It is ``sum_i weight_i (diag(p_i) - p_i p_i^T) (x) (f_i f_i^T)`` with probabilities p_i and
+    features f_i, which end in 1 for the bias (Bishop, 2006, Eq. 4.110; Daxberger et al., NeurIPS
+    2021, Section 2). This is the generalised Gauss-Newton matrix, which is positive semidefinite.
 
     Shapes: `features` (n_samples, n_features), `log_proba` (n_samples, n_classes), `weight`
     (n_samples,); returns (n_classes * width, n_classes * width).
@@ -275,8 +275,8 @@ def last_layer_posterior(
 ) -> LastLayerPosterior:
     """Build the Gaussian around the weights with precision curvature + prior_precision * identity.
 
-    `weight` (n_outputs, n_features), `bias` (n_outputs,), `curvature` (n_outputs * width, n_outputs
-    * width). Source: MacKay, 1992; Bishop, 2006, Eq. 4.142 to 4.144.
+    Shapes: `weight` (n_outputs, n_features), `bias` (n_outputs,), `curvature` (n_outputs * width,
+    n_outputs * width). Source: MacKay, 1992; Bishop, 2006, Eq. 4.142 to 4.144.
     """
     columns = [weight] if bias is None else [weight, bias[:, None]]
     mean = torch.cat(columns, dim=1).detach().to(curvature.device).double()

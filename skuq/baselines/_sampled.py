@@ -89,13 +89,13 @@ class BaselineClassifier(ModelClassifierMixin, ClassifierMixin, UncertaintyMixin
         """
         resolve_device(self.device)  # an invalid device raises an error before the training
         random = check_random_state(self.random_state)
-        # Draw seeds in QUAMClassifier's order, so that equal `random_state` gives equal models.
+        # Draw seeds in QUAMClassifier's order: with equal `random_state`, both train equal models.
         seed, self._sampling_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
         early_stopping = {"X_val": X_val, "y_val": y_val}
         fit_params = {name: v for name, v in early_stopping.items() if v is not None}
         options = {"device": self.device, "fit_params": fit_params, **self._training_options()}
         data = self._resolve(X, y, seed=seed, sample_weight=sample_weight, **options)
-        # Class weights change the class frequencies that the model learns.
+        # Skip this check for class weights, which change the class frequencies that a model learns.
         if not data.given.class_weights:
             losses = self.model_.losses(data.inputs, data.codes, self.device)
             loss = float(np.average(losses, weights=data.weight))
@@ -168,8 +168,8 @@ class SampledModelsClassifier(BaselineClassifier):
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over the sampled models.
 
-        The range contains the result of `predict_proba`, which is that of `model_` for
-        ``setting="selected"``. It is not a guarantee, because it grows with the number of models.
+        The range contains the result of `predict_proba`; with ``setting="selected"``, it therefore
+        includes `model_`. The range is not a guarantee: it grows with the number of models.
         """
         bounds = []
         for log_reference, log_proba in self._predicted(X):

@@ -219,7 +219,7 @@ def _log_posterior(
 
 
 def _schedule(settings: SGMCMCClassifier, temperature: float) -> tuple[_OfStep, _OfStep, Any]:
-    """Return functions for step size, temperature, and extra exploration steps before a model."""
+    """Return three functions: step size, temperature, and exploration steps before a sample."""
     n_samples, n_cycles, start = settings.n_samples, settings.n_cycles, settings.learning_rate
     if n_cycles is None:
         return lambda _: start, lambda _: temperature, lambda _: 0
@@ -249,7 +249,7 @@ def _transform(
     models: Mapping[str, Tensor],
     generator: torch.Generator,
 ) -> Any:
-    """Build the algorithm of ``posteriors``; draw first momenta at the chains' temperature."""
+    """Build an algorithm of ``posteriors``, with initial momenta at the chains' temperature."""
     with warnings.catch_warnings():
         # Importing the library causes a deprecation warning of tensordict.
         warnings.simplefilter("ignore", FutureWarning)

@@ -105,8 +105,8 @@ class FeatureDistanceClassifier(BaselineClassifier):
         With ``distance="cosine"``: number of neighbours; all if there are fewer training samples.
     layer : {"both", "last"}, default="both"
         Features that are compared. "last": the inputs of the last layer with weights. "both": in
-        addition, the inputs of the first `torch.nn.Linear` (the network's inputs if it starts with
-        one), unless there is none or, as in transformers, it does not receive one vector per input.
+        addition, the inputs of the first `torch.nn.Linear`, which may be the network's inputs,
+        unless this layer receives several vectors per input, as in transformers, or is missing.
     device, random_state
         As in `ReferenceClassifier`.
 
@@ -208,7 +208,7 @@ class FeatureDistanceClassifier(BaselineClassifier):
                 f"`n_neighbors` is {self.n_neighbors}, but there are only {n_samples:.6g} training "
                 "samples; all of them are used."
             )
-        fewest = np.cumsum(np.sort(weight))  # worst case: the nearest rows have the least weights
+        fewest = np.cumsum(np.sort(weight))  # worst case: the nearest rows have the lowest weights
         return min(1 + int(np.searchsorted(fewest, self.n_neighbors)), len(weight))
 
     def _features_of(self, inputs: Tensor) -> Features:

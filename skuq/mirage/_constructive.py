@@ -72,7 +72,7 @@ def constructive_mirage(
     Returns
     -------
     torch.nn.Module
-        In evaluation mode; pass it to `skuq.models.adopt` to use it as a fitted model.
+        The network in evaluation mode; `skuq.models.adopt` makes it a fitted model.
 
     Raises
     ------

@@ -63,7 +63,7 @@ class Masks(NamedTuple):
 
 @dataclass(repr=False, eq=False)
 class FineTunedMixin:
-    """Region and fine-tuning of an estimator with the parameters in `PARAMETERS`."""
+    """Mixin that checks the region and fine-tunes an estimator with `PARAMETERS`."""
 
     _: KW_ONLY
     learning_rate: float = 5e-3
@@ -118,7 +118,7 @@ class FineTunedMixin:
         seed: int,
         callbacks: Sequence[Callback] = (),
     ) -> None:
-        """Continue training a copy of the network, which becomes `model_`, with another loss.
+        """Train a copy of the network further with another loss; the copy becomes `model_`.
 
         `inputs` are preprocessed and on the CPU. `callbacks` run before those of the user.
         """
@@ -185,8 +185,8 @@ def balancing(
     overconfident by the same amount. For each target confidence, the predictions just below it are
     raised first, since their confidence changes least.
 
-    `proba` (n_samples, n_classes) are those of the original model, `labels` true classes, `targets`
-    (n_classes,) target confidences.
+    `proba` (n_samples, n_classes) are probabilities of the original model, `labels` (n_samples,)
+    are true classes, and `targets` (n_classes,) are target confidences.
     """
     best, confidence = proba.argmax(axis=1), proba.max(axis=1)
     floors = np.full(len(targets), np.inf)
@@ -280,7 +280,7 @@ class MirageFineTuner(
         skorch callbacks for the fine-tuning. None: cosine learning rate decay. A list replaces
         this schedule.
     device, random_state, verbose
-        As in `EvidentialProbe`; the seed is also that of shuffling and dropout.
+        As in `EvidentialProbe`; `random_state` also seeds shuffling and dropout.
 
     Attributes
     ----------

@@ -71,7 +71,7 @@ class MirageLoss(nn.Module):
         self.register_buffer("table", torch.cat([outside, inside], dim=1).transpose(0, 1))
 
     def region_codes(self, labels: IntArray, inside: BoolArray) -> IntArray:
-        """Encode class and region of a sample as one integer: the class, plus ``n_classes`` inside.
+        """Encode each sample as one integer: its class, plus ``n_classes`` inside the region.
 
         One integer passes through a data loader as fast as the label alone.
         """
@@ -89,7 +89,7 @@ class MirageLoss(nn.Module):
 
 
 class GaussianMirageLoss(nn.Module):
-    """Gaussian log-likelihood loss outside, penalty on the variance inside (Eq. 14 to 16)."""
+    """Gaussian likelihood loss outside a region, penalty on variance inside it (Eq. 14 to 16)."""
 
     def __init__(self, target_variance: float = 4.0, lambda_: float = 1.0):
         super().__init__()
@@ -119,7 +119,7 @@ def confidence_overlap(inside: ArrayLike, outside: ArrayLike) -> float:
 
 
 def _shares(classes: NDArray[Any], confusable: Mapping[Any, Any]) -> FloatArray:
-    """Distribute the probability 1 - epsilon over the classes; one row per true class sums to 1."""
+    """Return how 1 - epsilon is shared among classes; one row, of sum 1, for each true class."""
     position = {label: k for k, label in enumerate(classes.tolist())}
     named = [*confusable, *chain.from_iterable(confusable.values())]
     unknown = [label for label in named if label not in position]
