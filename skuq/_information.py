@@ -130,7 +130,7 @@ def decompose_pairwise(log_proba: Any, weights: Any) -> Decomposition:
 
 
 def gaussian_entropy(variance: Any) -> Any:
-    """Compute the differential entropy; Eq. 24 in print lacks the factor 1/2 of ``log(2 pi)``."""
+    """Compute the differential entropy. Eq. 24 in print lacks the factor 1/2 of ``log(2 pi)``."""
     return (array_namespace(variance).log(variance) + (math.log(2 * math.pi) + 1)) / 2
 
 

@@ -14,7 +14,7 @@ from skuq.validation import as_array, check_same_length, checked_labels, floats,
 
 
 def as_text(value: Any) -> str:
-    """Convert to text; 2.0 becomes "2", since pandas makes integers with gaps floats."""
+    """Convert to text; 2.0 becomes "2", since integers may be stored as floats (with NaN)."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)

@@ -96,7 +96,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
     if isinstance(estimator, FrozenEstimator):
         return Unwrapped(estimator.estimator)
     if is_instance_of(estimator, *FIXED):
-        # If the threshold was set on a fitted model, `fit`, which sets `estimator_`, is optional.
+        # `fit` sets `estimator_`, but is optional if the wrapped `estimator` is already fitted.
         return Unwrapped(getattr(estimator, "estimator_", estimator.estimator))
     if _is_wrapper(estimator):
         check_is_fitted(estimator)

@@ -33,7 +33,7 @@ WESTERN = "cp1252"
 MARKS = {*"€£“”«»…§°²³\u2018\u2019\u2013\u2014"}
 NOT_WESTERN = {*"ªºƒˆÐÞðþ"}
 OTHER_SCRIPT = re.compile(rb"[\x80-\xff]{3}")
-SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)  # first line, for Excel
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?\r?\n', re.IGNORECASE)  # first line of files for Excel
 NUMBERS = {mark: re.compile(rf"[+-]?(\d*[{mark}])?\d+([eE][+-]?\d+)?") for mark in ",."}
 GROUPED = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}([{mark}]\d{{3}})+") for mark in ",."}
 

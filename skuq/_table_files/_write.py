@@ -124,7 +124,7 @@ def write_table(path: str | PathLike[str], chunks: Iterable[pd.DataFrame]) -> Wr
     n_rows = n_marked = 0
     with atomic_path(path) as partial:
         if ending in PARQUET:
-            with partial.open("wb") as file:  # no path, since pyarrow encodes paths by the locale
+            with partial.open("wb") as file:  # open it here: pyarrow encodes paths by locale
                 n_rows = _write_parquet(file, chunks)
         else:
             opened = COMPRESSED.get(ending, open)

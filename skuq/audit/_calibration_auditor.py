@@ -98,8 +98,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     settings_ : dict
         Parameters that the audit used; `region_tolerance` is None if no regions were searched.
     n_families_ : int
-        Number of tests: one of all samples, one of each group, and the search for regions. The test
-        of all samples has half of the error probability ``1 - confidence_level``.
+        Number of tests: of all samples, of each group, and the search for regions. The test of all
+        samples has half the error probability ``1 - confidence_level``; the others share the rest.
     n_samples_, n_effective_ : int or float
         Size of the reference set (sum of its weights), and its effective size, which fractional
         weights reduce.

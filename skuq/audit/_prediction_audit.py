@@ -22,7 +22,7 @@ from skuq.labels import as_text, labels_of_proba, positions_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_GROUPS = 200  # maximum number per column; more values would be names or measurements
+MAX_GROUPS = 200  # maximum per column; more distinct values suggest names or measurements
 MOST_COUNTED = 20  # whole-number weights with a larger mean may be survey weights, not counts
 _MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
 FAR = 0.1  # a pass is inconclusive if gaps that exceed the tolerance by FAR could be missed
@@ -155,10 +155,10 @@ def warn_of_copies(predictions: TopLabelPredictions, groups: Any) -> None:
 
 
 def clustered(weight: Any, codes: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return weights that make each group count as one sample, and values for squared weights.
+    """Return weights that make each group count as one sample, and squared weights for variances.
 
-    The values of a group add up to the square of its weight. For any dependence within groups, the
-    variance of a weighted sum is then at most that of independent samples with these squares.
+    The squared weights of a group add up to the square of the group's weight. For any dependence
+    within groups, they bound the variance of a weighted sum by that of independent samples.
     """
     weight = validation.independent_counts(None if weight is None else weight.astype(float), codes)
     return weight, weight * np.bincount(codes, weights=weight)[codes]
@@ -389,7 +389,7 @@ class PredictionAudit(BaseEstimator):
         return audit
 
     def undersample(self, rho: float, region_mask: ArrayLike, *, random_state: Any = None) -> Self:
-        """Audit again without some of a region's samples; recompute quantile bins (Eq. 20).
+        """Return a new audit without some of a region's samples (Eq. 20); recompute quantile bins.
 
         Parameters
         ----------

@@ -200,7 +200,7 @@ def _order(proba: Sequence[str], known: list[str], classes: Sequence[str] | None
 
 
 def _order_of_one(name: str, known: list[str]) -> list[str]:
-    """Return both labels; raise an error unless name or convention tells the column's label."""
+    """Return both labels; raise an error unless the column clearly belongs to the second one."""
     first, second = known
     named = labels.label_in_name(name, second, known)
     is_usual = not named and (first.casefold(), second.casefold()) in CONVENTIONS

@@ -230,7 +230,7 @@ def _unfitted(given: Given, seeds: Sequence[int]) -> list[Any]:
 
 
 def _fixed_inside(estimator: Any) -> str:
-    """Name a model in an estimator that cloning would not retrain; "" if there is none."""
+    """Name a model inside an estimator that clones would share without retraining, or return ""."""
     learner, where = estimator, ""
     # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):

@@ -106,7 +106,7 @@ class LaplaceClassifier(SampledModelsClassifier):
             features.to(there), log_proba.to(there), train.weight.to(there), bias=bias
         )
         curvature = _of_outputs(curvature, self._to_logits.to(there))
-        # Decompositions need memory for about six matrices of this size; the GPU may lack it.
+        # Decompositions need memory for about six such matrices; use the CPU if a GPU lacks it.
         curvature = curvature.to(device_with_memory(6 * curvature.nbytes, there))
         if self.prior_precision == "auto":
             squares = sum(float(p.detach().double().square().sum()) for p in layer.parameters())

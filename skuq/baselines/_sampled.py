@@ -168,8 +168,8 @@ class SampledModelsClassifier(BaselineClassifier):
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over the sampled models.
 
-        The range contains the result of `predict_proba`; with ``setting="selected"``, it therefore
-        includes `model_`. The range is not a guarantee: it grows with the number of models.
+        With ``setting="selected"``, the models include `model_`, so the range always contains the
+        result of `predict_proba`. It is not a guarantee: more models can only widen the range.
         """
         bounds = []
         for log_reference, log_proba in self._predicted(X):

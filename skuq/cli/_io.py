@@ -238,7 +238,7 @@ def classes_as_written(table: TableFile, frame: pd.DataFrame, target: str) -> pd
 
 
 def text_columns(frame: pd.DataFrame) -> dict[str, type[str]]:
-    """Return the `dtype` with which another file is read, so that these text columns stay text."""
+    """Return a `dtype` argument with which the text columns of `frame` are text in another file."""
     from pandas import CategoricalDtype
     from pandas.api.types import infer_dtype
 

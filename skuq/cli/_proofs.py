@@ -392,7 +392,7 @@ def _bins(found: VerifiedAudit) -> Iterator[dict[str, Any]]:
         "within_tolerance": within,
         "significant": ~within,
         "direction": np.where(gap > 0, "underconfident", "overconfident"),
-        **dict.fromkeys(("gap_low", "gap_high"), np.full(len(gap), np.nan)),  # set below by a test
+        **dict.fromkeys(("gap_low", "gap_high"), np.full(len(gap), np.nan)),  # unless tested below
     }
     if found.result is not None:
         for name in ("within_tolerance", "significant", "direction", "gap_low", "gap_high"):

@@ -293,7 +293,7 @@ class OODDisplay(Display):
         """Compute the p-values of inputs with a fitted `OODDetector`, and draw them.
 
         `X` are in-distribution inputs that were not used in training, or inputs to be tested.
-        `X_ood` are out-of-distribution inputs; a mapping contains several kinds of them by name.
+        `X_ood` are out-of-distribution inputs, or a mapping from names to inputs of several kinds.
         """
         # A DataFrame is one group, although it maps names to columns.
         named = isinstance(X_ood, Mapping)

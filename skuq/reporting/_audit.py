@@ -24,7 +24,7 @@ from skuq.reporting._report import MISSING, Report, cells, picture, template
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-# Reports state the sample size that finds a gap of twice the tolerance (of this size if it is 0).
+# Reports state how many samples find a gap of twice the tolerance, or of SMALLEST_AIM if that is 0.
 SMALLEST_AIM = 0.05
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of `BinAudit`

@@ -411,7 +411,7 @@ class CleanColumns(BaseEstimator):
         self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Restore the training types of clean rows (of ``read_text=False``); apply `names`."""
+        """Restore the training types of clean rows, if ``read_text=False``; rename by `names`."""
         stored = {name: _of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:
@@ -518,7 +518,7 @@ def as_integers(column: pd.Series) -> pd.Series:
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether a column contains row numbers, of this table or of a larger table with its rows."""
+    """Whether a column contains row numbers of this table, or of a table it was drawn from."""
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False
     # A column without a name is a stored index, which may have gaps of any size.

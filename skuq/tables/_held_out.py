@@ -32,7 +32,7 @@ MARKS = {"groups": "(groups)", "time": "(time)", "sample_weight": "(weight)"}
 FEWEST_GROUPS = 25  # about this many groups are held out, or a third of all groups if fewer
 N_PARTS = 50  # parts of the held-out rows or groups; each is calibrated on the others
 TAIL = 0.025  # probability that the coverage of new rows is below its lower limit
-# A calibration row gets half weight if this number of rows is later (or this share, if more).
+# A calibration row has half weight if this many rows are later (or this share of rows, if more).
 HALF_LIFE, HALF_LIFE_SHARE = 20, 0.1
 MAX_HELD_OUT = 2000  # rows held out for calibration, or a fifth of the table if that is less
 # Equal rows count as duplicates if there are more than OFTEN times as many equal pairs as expected
@@ -140,7 +140,7 @@ def hold_out_part(
 
 
 def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, str]:
-    """Split rows by time: return earlier and held-out latest positions, and a description."""
+    """Return positions of earlier rows and of held-out late rows, and describe the late rows."""
     start = np.sort(time)[-max(1, len(time) // 5)]
     late = time >= start
     from_on = f"{start:.6g}" if time.dtype.kind == "f" else str(pd.Timestamp(start))
@@ -369,7 +369,7 @@ class HeldOutMixin:
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Return held-out losses of model and constant: log loss (nats) or mean squared error."""
+        """Return held-out log losses (nats) or squared errors of model and constant prediction."""
         label = self.held_out_["label"]
         if self.classes_ is None:
             error = self.held_out_mean((label - self.held_out_[PREDICTION]) ** 2)
@@ -403,8 +403,8 @@ class HeldOutMixin:
 
         The held-out rows (with `groups`: the held-out groups) are split into 50 parts; the sets or
         intervals of each part are calibrated on the other parts. With `time`, the earlier half of
-        the rows calibrates, and only the later half is measured. If fewer than ``coverage / (1 -
-        coverage)`` rows (or groups) calibrate, no value can be excluded: both results are NaN.
+        the rows calibrates, and only the later half is measured. Coverage and size are NaN if fewer
+        than ``coverage / (1 - coverage)`` rows (or groups) calibrate: no value can be excluded.
 
         Parameters
         ----------
@@ -499,7 +499,7 @@ class HeldOutMixin:
         return np.full_like(limits, np.nan) if np.isinf(limits).any() else limits
 
     def _measured(self, coverage: float) -> tuple[FloatArray, FloatArray]:
-        """Return, by row, whether it is covered (0 or 1) and its set size or width; may be NaN."""
+        """Return coverage (0 or 1) and size of each row's set or interval; NaN if not measured."""
         check_coverage(coverage)
         labels = self.held_out_["label"].to_numpy()
         if self.quantities_ is not None:
@@ -518,7 +518,7 @@ class HeldOutMixin:
         return conformal_limit(scores, coverage, self._calibration_counts())
 
     def _calibration_counts(self, rows: Any = slice(None)) -> FloatArray:
-        """Return weights for conformal limits; recent rows have more (Barber et al., 2023)."""
+        """Return weights for conformal limits; recent rows may weigh more (Barber et al., 2023)."""
         counts, held = self._counts[rows], self.held_out_.iloc[rows]
         if "time" not in held:
             return counts

@@ -77,7 +77,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     this learner (`skuq.QUAMClassifier`, `skuq.QUAMRegressor`). A part of the training rows is held
     out to calibrate p-values, prediction sets and intervals, and to measure quality.
 
-    ``GridSearchCV`` and ``cross_val_score`` accept it; they use `score` unless a scorer is passed.
+    ``GridSearchCV`` and ``cross_val_score`` use the `score` of the model, or a scorer.
 
     Parameters
     ----------
@@ -136,8 +136,8 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     ['', '', 'petal width (cm)']
     """
 
-    # The parameters `train` or `table` and `target` correspond to scikit-learn's X and y. They are
-    # not metadata for its metadata routing.
+    # The parameters `train`, `table` and `target` correspond to scikit-learn's X and y. Therefore
+    # they are not metadata for metadata routing.
     __metadata_request__fit: ClassVar[dict[str, str]] = {"train": UNUSED, "target": UNUSED}
     __metadata_request__predict: ClassVar[dict[str, str]] = {"table": UNUSED}
     __metadata_request__predict_proba: ClassVar[dict[str, str]] = {"table": UNUSED}
@@ -647,7 +647,7 @@ def _reviews(found: dict[str, Any]) -> list[str]:
 
 
 def _refuse_large(cleaned: Cleaned, given: bool) -> None:
-    """Refuse columns with many infinite numbers; with any, if the model is `given`."""
+    """Refuse columns with more than a few infinite numbers (with any, if the model is `given`)."""
     for each in cleaned.cells:
         if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):
             raise TableError(

@@ -65,7 +65,7 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
             if other != name
             and len(pairs) * np.log(agree[other]) < np.log(COINCIDENCE)
             and (c[first] == c[second]).all()
-            and (X[other].to_numpy()[first] != X[name].to_numpy()[first]).any()  # no copied column
+            and (X[other].to_numpy()[first] != X[name].to_numpy()[first]).any()  # not a copy
         ]
     name = max(found, key=lambda n: (len(found[n]), codes[n].max()), default="")
     if not found.get(name):
@@ -80,7 +80,7 @@ def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
 
 
 def _notes_on_alike(codes: Mapping[Any, IntArray], agree: Mapping[Any, float]) -> list[str]:
-    """Warn if most rows agree with another row in all columns but one, more than by chance."""
+    """Warn if most rows agree with another row in all columns but one, far more than by chance."""
     random, dtype = np.random.default_rng(0), np.uint64
     factors = random.integers(2**63, size=len(codes), dtype=dtype)
     hashes = {n: c.astype(dtype) * f for (n, c), f in zip(codes.items(), factors, strict=True)}
@@ -224,7 +224,7 @@ def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = Fa
 
 
 def guessing_note(model: HeldOutMixin) -> str:
-    """Warn if the model is no better than a constant, on cross-validation and held-out rows."""
+    """Warn if the model is no better than a constant prediction, on folds and held-out rows."""
     loss, guessing = model.measured_loss()
     folds, n_held = model.comparison_, len(model.held_out_)
     if model.name_ in folds.losses:  # for regression, these losses were divided by the variance
@@ -232,7 +232,7 @@ def guessing_note(model: HeldOutMixin) -> str:
         weight = folds.n_rows / (folds.n_rows + n_held)
         loss = (1 - weight) * loss + weight * unit * folds.losses[model.name_]
         guessing = (1 - weight) * guessing + weight * unit * folds.guessing
-    # If all held-out targets are equal, a constant has a loss of 0, and no model can be better.
+    # If all held-out targets are equal, a constant prediction has loss 0: no model can be better.
     if loss < guessing or model.held_out_["label"].nunique() == 1:
         return ""
     if model.classes_ is None:

@@ -174,7 +174,7 @@ class _NotImported(MetaPathFinder):
 
 
 def _kept(model: Any, *, only_predicts: bool) -> Any:
-    """Copy a model, without callback and held-out index; if `only_predicts`, no training data."""
+    """Copy a model without its callback, held-out index and (if `only_predicts`) training data."""
     model = copy(model)
     model.progress, model.held_out_ = None, model.held_out_.reset_index(drop=True)
     if only_predicts:

@@ -53,7 +53,7 @@ def with_target(table: pd.DataFrame, target: Any, which: str) -> tuple[pd.DataFr
 def true_values(
     table: pd.DataFrame, target: Any, which: str, what: str = "The target"
 ) -> pd.Series:
-    """Return the column that `target` names, or the values passed; errors call them `what`."""
+    """Return the column that `target` names, or the values in `target`; errors call it `what`."""
     if isinstance(target, str):
         require(table, target, which)
         return table[target]
@@ -176,7 +176,7 @@ def without_lone_rows(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, l
 def target_values(
     column: pd.Series, regression: bool, which: str, known: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the checked target as floats or class labels; if `known` is passed, only those."""
+    """Return the checked target as floats or labels; labels must be `known`, if this is passed."""
     target, column = str(column.name), column.infer_objects()
     if regression:
         return _quantities(column, target, which)

@@ -441,7 +441,7 @@ def _pool_inputs(
     """Encode a pool like the training rows.
 
     The target means of a training row come from other folds. A pool row gets the means of a random
-    training row of its category; means over all rows would tell pool rows from training rows.
+    training row of its category, because means over all rows would differ systematically.
     """
     random, found, plain = (
         np.random.default_rng(seed),
