@@ -33,7 +33,7 @@ def with_gradients() -> Iterator[None]:
     with ExitStack() as stack:
         if torch is not None and torch.get_default_device().type != "cpu":
             stack.enter_context(torch.device("cpu"))
-        if torch is not None and not torch.is_grad_enabled():  # inference mode disables them, too
+        if torch is not None and not torch.is_grad_enabled():  # also in inference mode
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
         yield
@@ -128,7 +128,7 @@ def available_memory() -> int:
         files = (group / name for name in ("memory.max", "memory.current", "memory.stat"))
         most, used, lines = (file.read_text(encoding="utf-8") for file in files)
         stat = dict(line.split() for line in lines.splitlines())
-        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # the system can free it
+        cached = int(stat["inactive_file"]) + int(stat["active_file"])  # memory that can be freed
         found.append(int(most) - int(used) + cached)
     except (OSError, ValueError):  # not in a container, or the limit is "max": no limit
         pass

@@ -32,9 +32,9 @@ SEPARATOR = "; "
 N_COLUMNS = 3  # number of columns or words that are named
 N_TYPICAL = 20  # number of training inputs whose columns or words are inserted into an input
 MOST_COLUMNS = 100  # largest width of a table whose columns `UnusualParts` names
-ALL_DIFFERENT = 50  # more texts than this, all different, are names, not categories
+ALL_DIFFERENT = 50  # if more texts than this are all different, they are names, not categories
 ROUNDING = 1e-6  # relative tolerance for numbers at the ends of a range
-FAR = 0.5  # numbers out of range by more than this fraction of its width are unsupported
+FAR = 0.5  # numbers outside a range by more than this fraction of its width are unsupported
 CELLS_AT_ONCE = 2**22  # largest number of cells in changed rows that are evaluated together
 SMALLEST_SHARE = 0.05  # of the epistemic uncertainty; smaller contributions are not reported
 
@@ -74,7 +74,7 @@ class TrainingValues:
     """Categories and ranges of the columns of a training table."""
 
     categories: dict[str, list[str]]  # of text columns, unless the texts are names
-    lowest: dict[str, float]  # minimum of each numeric column; NaN if it is empty
+    lowest: dict[str, float]  # minimum of each numeric column; NaN for an empty column
     highest: dict[str, float]
     complete: list[str]  # numeric columns without missing values
 
@@ -106,7 +106,7 @@ class TrainingValues:
         low, high = (np.array([each.get(name, np.nan) for name in X.columns]) for each in limits)
         numbers = [name in self.lowest for name in X.columns]
         found = X if all(numbers) else X.loc[:, numbers]
-        if not all(map(is_numeric_dtype, found.dtypes)):  # such as booleans, which are texts here
+        if not all(map(is_numeric_dtype, found.dtypes)):  # such as texts made from booleans
             found = found.apply(pd.to_numeric, errors="coerce")
         values = np.full(X.shape, np.nan)
         values[:, numbers] = found.to_numpy(dtype=float, na_value=np.nan)
@@ -263,7 +263,7 @@ def explain(estimator: Any, X: Any, X_train: Any, *, n_typical: int = 20) -> Exp
 
     Values from some training rows replace one column at a time; in texts, words from training texts
     replace one word. The contribution of a column or word is the mean decrease in epistemic
-    uncertainty. It is 0 for a column that the model does not use.
+    uncertainty. The contribution is 0 for a column that the model does not use.
 
     Parameters
     ----------

@@ -317,7 +317,7 @@ def _trees(estimator: Any, nodes: NDArray[Any], sizes: NDArray[Any]) -> Any:
     return estimator
 
 
-# Fields of each name that this module defines, and the function that builds the object.
+# For each name that this module defines: the fields, and the function that builds the object.
 _OWN: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
     "dict": (
         {"keys": list[Any], "values": list[Any]},

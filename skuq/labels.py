@@ -153,7 +153,7 @@ def confidence_at(codes: IntArray, proba: NDArray[Any]) -> NDArray[Any]:
 
 def decided_codes(estimator: Any, X: Any, proba: NDArray[Any], classes: NDArray[Any]) -> IntArray:
     """Predict classes, as positions among `classes`; see `positions_of`."""
-    if not hasattr(estimator, "predict"):  # it may be a client of a served model
+    if not hasattr(estimator, "predict"):  # a client of a served model
         return proba.argmax(axis=1)
     return positions_of(np.ravel(estimator.predict(X)), classes)
 

@@ -268,7 +268,7 @@ def central_interval(
 
 
 def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """Divide the signed distance of targets from their intervals by the widths, (n_rows,).
+    """Divide signed distances of targets from their intervals by the interval widths, (n_rows,).
 
     The score is negative inside the interval and -1/2 at its midpoint (Sesia, Candès, "A
     Comparison of Some Conformal Quantile Regression Methods", Stat 9, 2020, CQR-r).

@@ -68,7 +68,7 @@ def cross_val_predict_uncertainty(
     params: dict[str, Any] | None = None,
     pre_dispatch: int | str = "2*n_jobs",
 ) -> Uncertainty:
-    """Predict the uncertainty of each row with a model that was not trained on it.
+    """Predict the uncertainty of each row with a model that was not trained on this row.
 
     Counterpart of `sklearn.model_selection.cross_val_predict`: with the same `cv` and a fixed
     ``random_state``, both evaluate the same models. A prefit model (in a ``FrozenEstimator``, or a

@@ -181,7 +181,7 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
 
 def check_targets_are_classes(y: NDArray[Any]) -> None:
     """Raise ValueError for missing labels, and for targets that are not classes."""
-    # Check this first: scikit-learn's function would warn of a cast, and its error not name y.
+    # Check this first: scikit-learn's function would warn of a cast, and its error omits the name.
     if pd.isna(y).any():
         raise ValueError("Input y contains NaN. Drop the rows without a label.")
     check_classification_targets(y)

@@ -20,9 +20,9 @@ from skuq.labels import as_text
 
 NUMBER, MISSING, RANGE, OTHER = range(4)  # kinds of cells
 SOME = 200  # number of cells sampled to decide whether a column may contain numbers or dates
-# A column with at most this many distinct numbers is categorical if it repeats other texts.
+# A column with at most this many distinct numbers is categorical if other texts are repeated.
 CATEGORIES = 20
-# In a column of numbers, at most this fraction of the non-missing cells are other texts.
+# A column counts as numbers if at most this fraction of its non-missing cells are other texts.
 FEW = 0.05
 # Words for missing values in any column, from the documentation of pandas.
 MISSING_WORDS = frozenset(

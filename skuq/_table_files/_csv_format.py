@@ -139,7 +139,7 @@ def _lines_above(text: str, seps: Sequence[str]) -> int:
                 if has_numbers and all(len(each) >= len(row) for each in below):
                     found.append(k)
                 break
-            # A title may be followed by separators, as spreadsheets write it.
+            # Spreadsheets may write separators after a title.
             if not is_comment and n_filled and not (row[0] and n_filled == 1 and len(row) != 2):
                 break
     return min(found, default=0)
@@ -230,7 +230,7 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
         )
     if commas or points:
         return mark
-    # Otherwise use the numbers with units or thousands separators, if their columns agree.
+    # Otherwise use numbers with units or thousands separators, if columns of such numbers agree.
     return common_mark(pd.Series(column, dtype=object) for column in _columns(rows))
 
 

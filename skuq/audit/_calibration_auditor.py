@@ -74,8 +74,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     passed_ : bool
         Whether no significant deviation was found among all samples, in any group or any region.
     conclusive_ : bool
-        False if the audit passed, but has so few samples that it could miss gaps that exceed
-        `tolerance` by 0.1 in all bins.
+        False if the audit passed, but has too few samples: it could miss a gap of ``tolerance +
+        0.1`` that is common to all bins.
     within_tolerance_ : bool
         Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= tolerance``. It does
         not account for chance.
@@ -114,8 +114,8 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     -----
     Uncertainty is measured as a probability. The total is 1 - reported confidence, the aleatoric
     part 1 - audited accuracy of the confidence bin (NaN without reference samples). The epistemic
-    part is the difference, which the reference set does not support: positive where confidence is
-    artificially low, negative where it is too high.
+    part is the total minus the aleatoric part, which the reference set does not support: positive
+    where confidence is artificially low, negative where confidence is too high.
 
     Weights that are whole numbers count samples. With fractional weights, such as inverse selection
     probabilities, tests and limits use the effective number of samples of each bin,
@@ -259,7 +259,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each sample with the audited classifier, shape (n_samples,)."""
         best = self.predict_proba(X).argmax(axis=1)  # raises an error if there is no `estimator_`
-        if not hasattr(self.estimator_, "predict"):  # it may be a client of a served model
+        if not hasattr(self.estimator_, "predict"):  # a client of a served model
             return self.classes_[best]
         return np.ravel(self.estimator_.predict(_as_rows(self.estimator, X)))
 
@@ -289,7 +289,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if hasattr(self.estimator, "__sklearn_tags__"):  # `fit` rejects other objects
+        if hasattr(self.estimator, "__sklearn_tags__"):  # `fit` rejects objects without tags
             with suppress(AttributeError):  # raised for a wrapped client of a served model
                 tags.input_tags = get_tags(self.estimator).input_tags
         return tags

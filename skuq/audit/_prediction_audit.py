@@ -157,8 +157,8 @@ def warn_of_copies(predictions: TopLabelPredictions, groups: Any) -> None:
 def clustered(weight: Any, codes: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return weights that make each group count as one sample, and squared weights for variances.
 
-    The squared weights of a group add up to the square of the group's weight. For any dependence
-    within groups, they bound the variance of a weighted sum by that of independent samples.
+    The squared weights of a group add up to the square of the group's weight. The variance of a
+    sum of independent samples is then an upper bound for any dependence within groups.
     """
     weight = validation.independent_counts(None if weight is None else weight.astype(float), codes)
     return weight, weight * np.bincount(codes, weights=weight)[codes]

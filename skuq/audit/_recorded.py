@@ -111,7 +111,7 @@ def _label_in(columns: Iterable[str], label: str) -> str:
 def named_columns(
     names: Iterable[str], classes: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Find columns of probabilities by names such as p(yes); return them and their labels."""
+    """Return the probability columns, by names such as p(yes), and the labels of the columns."""
     found = classes_of_columns(map(str, names))
     if len(found) < 2 or classes is not None:
         raise ValueError(
@@ -477,7 +477,7 @@ def _labels(pairs: list[tuple[TableFile, _Chunk]], label: str, enough: int) -> l
             break
     try:
         return [as_text(value) for value in sorted(values)]
-    except TypeError:  # text in one file, and numbers in another
+    except TypeError:  # labels are text in one file, and numbers in another
         return sorted(map(as_text, values))
 
 

@@ -169,7 +169,7 @@ class SampledModelsClassifier(BaselineClassifier):
         """Predict the range of each class probability over the sampled models.
 
         With ``setting="selected"``, the models include `model_`, so the range always contains the
-        result of `predict_proba`. It is not a guarantee: more models can only widen the range.
+        result of `predict_proba`. The range is not a guarantee: more models can only widen it.
         """
         bounds = []
         for log_reference, log_proba in self._predicted(X):

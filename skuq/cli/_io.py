@@ -202,7 +202,7 @@ def files_of(option: str, patterns: Sequence[str]) -> list[Path]:
         for path in found:
             if not path.is_file():
                 raise InputError(f"{option}: {path} is not a file; pass files, or {path}/*.csv.")
-            if path.resolve() in paths:  # its rows would be counted twice
+            if path.resolve() in paths:  # rows would be counted twice
                 raise InputError(f"{option}: {path} is named twice.")
             paths[path.resolve()] = path
     return [*paths.values()]

@@ -148,7 +148,7 @@ class IntervalsByWidthDisplay(Display):
 
 
 class CoverageBySizeDisplay(Display):
-    """Coverage of prediction intervals in groups of rows, ordered by their predicted values.
+    """Coverage of prediction intervals in groups of rows with similar predicted values.
 
     A point is the share of the values in a group that lie in their intervals. The line through it
     is an exact binomial confidence interval; with a probability of at least 95%, the lines of all

@@ -24,13 +24,13 @@ from skuq.reporting._report import MISSING, Report, cells, picture, template
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-# Reports state how many samples find a gap of twice the tolerance, or of SMALLEST_AIM if that is 0.
+# Reports state the sample size that detects twice the tolerance, or SMALLEST_AIM if that is 0.
 SMALLEST_AIM = 0.05
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
 REGION_SHARES, REGION_CONFIDENCE = (0.02, 0.05, 0.1, 0.2), 0.6
-MOST_LINES, MOST_PICTURES = 6, 3  # maximum number of groups in one plot, and of plots of one group
+MOST_LINES, MOST_PICTURES = 6, 3  # maximum numbers: groups in one plot, plots of single groups
 MOST_BINS = 3  # maximum number of findings in bins that are described in full
 MOST_GROUPS = 5  # maximum number of findings in groups that are described in full
 PICTURES = ("diagram", "group_diagrams", "density", "group_density")
@@ -67,8 +67,8 @@ class AuditReport(Report):
     ) -> Path:
         """Write the page and its data atomically, and return the path of the page.
 
-        By default, the data are written to `path` with the suffix ``.json``. They contain the
-        SHA-256 of the page, so a page next to the data of a different audit can be detected.
+        By default, the data are written to `path` with the suffix ``.json``. The data contain the
+        SHA-256 of the page, which shows whether page and data belong to the same audit.
         """
         path = Path(path)
         twin = path.with_suffix(".json") if json_path is None else Path(json_path)

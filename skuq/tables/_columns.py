@@ -167,7 +167,7 @@ class DateColumn:
     has_time: bool  # whether any training date has a time other than midnight
 
     def names(self, name: str) -> list[str]:
-        """Names of the numeric columns that replace the date column."""
+        """Return the names of the numeric columns that replace the date column."""
         parts = [f"days since {self.first}", "month", "weekday", *["hour"][: self.has_time]]
         return [f"{name} ({part})" for part in parts]
 
@@ -314,7 +314,7 @@ class CleanColumns(BaseEstimator):
         self.booleans_: list[str] = []  # boolean columns, which are text in the result
         self.none_columns_: list[str] = []  # object columns that mark missing values by None
         self.kinds_: dict[str, str] = {}  # types to restore: integer, Python date or datetime
-        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # values; whether they are ordered
+        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # values, and whether ordered
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
         left_out: dict[str, list[str]] = {}
@@ -482,7 +482,7 @@ def is_number(column: pd.Series) -> bool:
 
 
 def _cells(column: pd.Series, marks: BoolArray, held: str, *, read: bool = False) -> list[Cells]:
-    """Return the marked cells of a column in a list with one element; [] if none is marked."""
+    """Return the marked cells as a list of one `Cells` object; [] if no cell is marked."""
     rows = np.flatnonzero(marks)
     found = column.iloc[rows] if len(rows) else ()
     texts = [f"{v:g}" if isinstance(v, float) else as_text(v) for v in found]
@@ -518,7 +518,7 @@ def as_integers(column: pd.Series) -> pd.Series:
 
 
 def _numbers_rows(name: str, values: pd.Series) -> bool:
-    """Whether a column contains row numbers of this table, or of a table it was drawn from."""
+    """Whether a column numbers the rows of this table, or of a table from which they were drawn."""
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False
     # A column without a name is a stored index, which may have gaps of any size.

@@ -349,7 +349,7 @@ def prediction_sets(proba: FloatArray, limit: Any, predicted: IntArray) -> BoolA
 
 
 def fewest_held_out(coverage: float) -> int:
-    """Smallest number of held-out rows for which the conformal limit is finite."""
+    """Return the smallest number of held-out rows for which the conformal limit is finite."""
     return math.ceil(coverage / (1 - coverage) - 1e-9)
 
 
@@ -393,7 +393,7 @@ class HeldOutMixin:
         return float(self._counts.sum())
 
     def held_out_mean(self, values: Any) -> float:
-        """Weighted mean over the held-out rows with a value."""
+        """Return the weighted mean over the held-out rows with a value."""
         known = np.asarray(values, np.float64)
         rows = ~np.isnan(known)
         return float(np.average(known[rows], weights=self._counts[rows])) if rows.any() else np.nan

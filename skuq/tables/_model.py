@@ -576,7 +576,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     def _encoded(self, X: pd.DataFrame) -> Any:
         if self.encoder_ is not None:
             return self.encoder_.transform(X)
-        # An external estimator expects the columns as they were stored.
+        # An external estimator expects the types and names of the user's table.
         return self.columns_.inverse_transform(X)
 
     def _reasons(self, X: pd.DataFrame, unsupported: BoolArray) -> list[str]:

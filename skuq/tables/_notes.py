@@ -46,7 +46,7 @@ def _listed(counts: pd.Series) -> str:
 
 
 def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
-    """Warn if rows with equal values of a column also agree in other columns, beyond chance."""
+    """Warn if rows that agree in one column agree in other columns more often than by chance."""
     codes = {name: pd.factorize(X[name])[0] for name in X}
     agree = {n: float(((np.bincount(c + 1) / max(1, len(c))) ** 2).sum()) for n, c in codes.items()}
     found: dict[str, list[str]] = {}

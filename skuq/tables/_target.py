@@ -102,7 +102,7 @@ def quantity_notes(y: FloatArray, target: str) -> tuple[list[str], list[str]]:
 
 
 def target_format(column: pd.Series, task: str, decimal: str | None) -> NumberFormat | None:
-    """Detect the number format of a quantity stored as text; None if it is numeric or a class."""
+    """Detect the number format of quantities stored as text; None for numbers and for classes."""
     if task == "classification" or is_number(column):
         return None
     format = number_format(column, decimal)

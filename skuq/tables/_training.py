@@ -412,7 +412,7 @@ def trained(
         estimator = quam(frozen, n_jobs=n_jobs)
         name = f"{GIVEN}{type(frozen.estimator).__name__}"
         tell(2, f"searching for adversarial models of {name}.")
-    # An external estimator expects the columns as they were stored.
+    # An external estimator expects the types and names of the user's table.
     if encoder is None:
         known = columns.inverse_transform(X)
     options = {"groups": groups, "sample_weight": weight}
