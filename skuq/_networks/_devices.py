@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from skuq.validation import warn_user
 
-# A forked child has no copies of the parent's OpenMP threads, but would wait for them forever.
+# Forked processes use one thread: OpenMP threads are not copied, and would be waited for forever.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=partial(torch.set_num_threads, 1))
 
@@ -28,8 +28,8 @@ Module = TypeVar("Module", bound=nn.Module)
 # Number of weights of a network below which a step on the CPU takes less time than the launch of
 # this step on a GPU.
 SMALL_NETWORK = 2**15
-# Maximum size of a tensor on the CPU. With larger tensors, a step takes three times as long,
-# because they do not fit into the caches, and the allocator requests new pages in each step.
+# Maximum size of a tensor on the CPU. A step with larger tensors takes three times as long: these
+# tensors do not fit into the caches, and the allocator requests new pages in each step.
 _CACHED_BYTES = 16 * 2**20
 # Fraction of a device's free memory for one tensor; a step needs several tensors of this size.
 _SHARE = 1 / 16
@@ -78,8 +78,8 @@ def seeded(seed: int) -> Iterator[None]:
     started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
     mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
     n_gpus = torch.cuda.device_count()
-    # `torch.manual_seed` records the stack for each kind of device that is not initialised, which
-    # takes longer than fitting a small model: without any device, only the CPU is seeded.
+    # `torch.manual_seed` records the stack for each kind of device that is not initialised. This
+    # takes longer than fitting a small model, so without such devices, only the CPU is seeded.
     on_cpu_alone = not (n_gpus or mps_state is not None or torch.accelerator.is_available())
     try:
         with torch.random.fork_rng(devices=range(n_gpus) if started else []):
@@ -96,7 +96,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def moved(module: Module, device: torch.device | str) -> Module:
-    """Copy a module to a device (on MPS in float32); return the module itself if it is there."""
+    """Return a module if it is on a device already, else copy it there (on MPS in float32)."""
     there = torch.empty(0, device=device).device  # converts "cuda" to "cuda:0"
     tensor = next(chain(module.parameters(), module.buffers()), None)
     if tensor is None or tensor.device == there:
@@ -155,7 +155,7 @@ def within_memory(work: Callable[[int], T], device: torch.device | str) -> T:
             if n_bytes <= _FEWEST_BYTES:
                 raise too_little_memory(device, error) from error
             n_bytes = max(n_bytes // 2, _FEWEST_BYTES)
-        # Restart outside the handler, because the error keeps references to the tensors.
+        # Restart outside the handler, because the error keeps tensors of the failed call alive.
         warn_user(
             f"The memory of {device} ran out; restarting with tensors of at most "
             f"{n_bytes / 2**20:.0f} MiB."
@@ -186,9 +186,9 @@ def is_of_device(error: BaseException) -> bool:
 
 
 class HeldOnDevice(ABC):
-    """Base class of objects that cache a copy on the last device used; the copy is never saved."""
+    """Base class of objects that cache a copy on the last device used; pickles omit the copy."""
 
-    __slots__ = ("_held",)  # a slot, so that dataclasses that inherit it have no such field
+    __slots__ = ("_held",)  # a slot, so that it is in neither `vars` nor the fields of dataclasses
 
     @abstractmethod
     def _copy_to(self, device: torch.device) -> Any:
@@ -221,7 +221,7 @@ def evaluate(
 ) -> Tensor:
     """Evaluate a module without gradients, in batches to limit memory use; outputs are on the CPU.
 
-    By default, `batch_size` is `rows_at_once` on the CPU, and fits into free memory on a GPU.
+    By default, batches have `rows_at_once` inputs on the CPU, and fit into free memory on a GPU.
     """
     module = moved(module, device)
     if batch_size is not None or torch.device(device).type == "cpu":

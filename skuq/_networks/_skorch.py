@@ -69,7 +69,7 @@ def make_net(
     more: dict[str, Any] = {}
     if settings.weight_decay:
         more["optimizer__weight_decay"] = settings.weight_decay
-    if not settings.verbose:  # the log would otherwise build a table for each epoch
+    if not settings.verbose:  # remove skorch's log, which builds a table for each epoch
         more["callbacks__print_log"] = None
     return _Net(
         module,
@@ -110,8 +110,8 @@ class BatchLoader:
     """Data loader that indexes whole batches of arrays or tensors, for ``iterator_train``.
 
     torch's loader fetches and stacks single samples, which takes as long as a step of a small
-    network. If one sample is left over, it joins the last batch. torch's global generator draws the
-    order.
+    network. If a single sample is left over, it joins the last batch. The order is drawn by torch's
+    global generator.
     """
 
     def __init__(self, dataset: Dataset, batch_size: int, shuffle: bool = False):
@@ -123,9 +123,9 @@ class BatchLoader:
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
         if self.batch_size >= self.n_samples and not self.shuffle:
-            yield self.X, self.y  # the arrays themselves, not a copy
+            yield self.X, self.y  # without a copy
             return
-        # The order is drawn on the CPU; batches are thus the same on all devices.
+        # Draw the order on the CPU, so that batches are the same on all devices.
         draw = torch.randperm if self.shuffle else torch.arange
         order = draw(self.n_samples, device="cpu").to(self.y.device)
         batches = list(order.split(self.batch_size))  # type: ignore[no-untyped-call]
@@ -164,8 +164,8 @@ def fit_net(
 ) -> skorch.NeuralNet:
     """Fit a skorch net reproducibly, and restore torch's global random state.
 
-    The net is fitted in place; `X` must have the dtype of its module, and `y` the form that its
-    criterion needs. skorch's nets accept no weights.
+    The net is fitted in place. `X` must have the dtype of the net's module, and `y` the form that
+    its criterion needs. skorch nets accept no sample weights.
     """
     if sample_weight is not None:
         raise ValueError(

@@ -43,7 +43,7 @@ class TrainingSettings:
 
 
 class Trained(NamedTuple):
-    """A network on the CPU, in evaluation mode and without gradients; history of its training."""
+    """A network on the CPU, in evaluation mode without gradients, and the history of training."""
 
     module: nn.Module
     history: Any
@@ -132,7 +132,7 @@ class TrainingSet(NamedTuple):
 def training_batches(
     n_samples: int, batch_size: int, n_batches: int, generator: torch.Generator
 ) -> Iterator[Tensor]:
-    """Draw rows of mini-batches: from shuffled epochs, or all samples if they fit into a batch."""
+    """Draw the rows of mini-batches from shuffled epochs; all rows if they fit into one batch."""
     if n_samples <= batch_size:
         for _ in range(n_batches):
             yield torch.arange(n_samples, device="cpu")
@@ -198,8 +198,8 @@ def train_default_regressor(
     data = _weighted(X, sample_weight)
     centre = np.average(y, weights=data["weight"])
     scale = np.sqrt(np.average((y - centre) ** 2, weights=data["weight"])) or 1.0
-    # If the variance is learned, the mean needs more epochs: large variances reduce the gradient of
-    # the mean.
+    # If the variance is learned, the mean needs more epochs, because large variances reduce the
+    # gradient of the mean.
     max_epochs = REGRESSOR.max_epochs * n_outputs
     network = train(
         partial(float64_mlp, X.shape[1], n_outputs),

@@ -1,4 +1,4 @@
-"""Variants of a network: selected weights, a split before them, and batched evaluation."""
+"""Variants of a network: choice of weights, split before these weights, batched evaluation."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _default_cut(network: nn.Module, X: Tensor) -> Cut:
 
 
 def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
-    """Split before the first linear layer, without a body if it comes first; None if impossible."""
+    """Split before the first linear layer (body None if it comes first); None if impossible."""
     body = LayerInput.of_first_linear(network, X)
     if body is None:
         return None
@@ -127,7 +127,7 @@ def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
 
 
 def _before_last_layer(network: nn.Module, X: Tensor) -> Cut:
-    """Split before the last layer; do not split if code outside of modules alters its output."""
+    """Split before the last layer, unless code outside of modules alters the layer's output."""
     name = _layers_that_run(network, X)[-1]
     tail = _tail_of(network, name)
     last = network.get_submodule(name)
@@ -202,7 +202,7 @@ class SampleFeatures(LayerInput):
         first, last = super().forward(X[:1].clone()), super().forward(X[-1:].clone())
         n_each, shape = len(first), rows.shape[1:]
         if len(rows) == n_samples * n_each:
-            # The rows of a sample are adjacent, or each comes from one pass over all samples.
+            # A sample's rows are adjacent, or each pass over all samples gives one row per sample.
             by_pass = rows.reshape(n_each, n_samples, *shape).transpose(0, 1)
             for by_sample in (rows.reshape(n_samples, n_each, *shape), by_pass):
                 ends = torch.stack([by_sample[0], by_sample[-1]])
@@ -325,9 +325,9 @@ def stacked_forward(
                 batched: Callable[..., Tensor] = vmap(forward, in_dims=in_dims)
                 return batched(dict(parameters), X.clone())
             except RuntimeError as error:
-                # Errors of the memory or the device are raised here: the slow loop below could hide
-                # them. torch has no error class for layers that cannot be batched; an error with a
-                # different cause is raised again by the loop.
+                # Raise errors of memory and device here, because the slow loop below could hide
+                # them. torch has no error class for layers that cannot be batched. An error with
+                # any other cause will be raised again by the loop.
                 if is_of_device(error):
                     raise
         outputs = []
@@ -351,7 +351,7 @@ def _without_fused_attention() -> Iterator[None]:
 
 @contextmanager
 def _without_checkpoints() -> Iterator[None]:
-    """Disable `torch.utils.checkpoint`, whose backward pass would use other weights of a module."""
+    """Disable `torch.utils.checkpoint`: its backward pass would use the module's own weights."""
     was = {name: getattr(checkpoint, name) for name in _CHECKPOINTS if hasattr(checkpoint, name)}
     for name in was:
         setattr(checkpoint, name, _CHECKPOINTS[name])

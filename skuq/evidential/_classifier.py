@@ -57,7 +57,7 @@ class PretrainedClassifier(
 
     _shared = ("estimator", "graph")
     _min_samples = 2  # read by `resolve`
-    verbose: int = 0  # this default and the next are for subclasses without these parameters
+    verbose: int = 0  # like `batches`, a default for subclasses without this parameter
     batches: NodeBatches | None = None
 
     graph: Any
@@ -170,7 +170,7 @@ def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
     model = _outputs.node_model(net.module_, graph, None)
     if not isinstance(net, NeuralNetClassifier):
         return model
-    if isinstance(net.criterion_, nn.NLLLoss):  # skorch then expects probabilities as outputs
+    if isinstance(net.criterion_, nn.NLLLoss):  # for this loss, skorch's nets output probabilities
         model = model.followed_by(LogProbabilities())
     classes = np.asarray(net.classes_)
     order = np.argsort(classes)
@@ -198,9 +198,9 @@ def _evaluated(model: NodeModel, nodes: LabelledData, outputs: Outputs) -> Evalu
 def node_energy(
     estimator: Any, X: Any, y: Any, *, similar: bool = False, device: Any = "auto"
 ) -> FloatArray:
-    """Compute the energy of all nodes for a fitted node classifier, and diffuse it over the graph.
+    """Compute a fitted node classifier's energy for all nodes, and diffuse it over the graph.
 
-    With `similar`, it is also diffused over nodes with similar features. `X`, `y`: labelled nodes.
+    With `similar`, also diffuse it over similar nodes. `X`, `y`: labelled nodes and their labels.
     """
     graph = graph_of(estimator, None)
     if graph is None:
@@ -216,7 +216,7 @@ def node_energy(
 
 
 def _warn_if_worse_than_guessing(estimator: Any, evaluated: EvaluatedModel) -> None:
-    if models.look_at(estimator).class_weights:  # the model learns other class frequencies
+    if models.look_at(estimator).class_weights:  # they change the class frequencies of the model
         return
     rows, codes, weight = evaluated.data.training
     log_proba = evaluated.outputs.logits[rows].log_softmax(1).numpy()
@@ -248,7 +248,7 @@ def graph_of(estimator: Any, graph: Any) -> NodeGraph | None:
 def known_classes(estimator: Any, X_val: Any = None, y_val: Any = None) -> NDArray[Any] | None:
     """Return the classes of a trained estimator; for a module, the labels of validation nodes.
 
-    Validation labels may include classes that the network was trained on, but that `y` lacks.
+    Validation nodes may have labels that `y` lacks, of classes that the network was trained on.
     """
     model = unwrapped(estimator)
     if isinstance(model, nn.Module) and y_val is not None:

@@ -130,7 +130,7 @@ def new_head(
 
 
 def safe_exp(x: Tensor, cap: float = LOG_CAP) -> Tensor:
-    """Compute exp(x), limited smoothly to exp(cap); the relative error at cap - 10 is 1e-4."""
+    """Compute exp(x), smoothly limited to exp(cap); at x = cap - 10, the relative error is 5e-5."""
     return torch.exp(cap - softplus(cap - x))
 
 
@@ -185,7 +185,7 @@ class NetworkEvidence(nn.Module):
 
 
 def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute weighted means and deviations of columns; a constant column gets a deviation of 1."""
+    """Compute weighted mean and standard deviation of each column; 1 for a constant column's."""
     hidden = hidden.double()
     share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)
@@ -210,7 +210,7 @@ def ice_loss(class_evidence: Tensor, proba: Tensor) -> Tensor:
 def pcl_loss(
     total_evidence: Tensor, confidence: Tensor, evidence_id: float, evidence_ood: float
 ) -> Tensor:
-    """Compute the loss of Eq. 14, smallest at evidence ``r evidence_id + (1 - r) evidence_ood``."""
+    """Compute Eq. 14, whose minimum is at evidence ``r evidence_id + (1 - r) evidence_ood``."""
     e, r = total_evidence, confidence
     lacking = (evidence_id - e).clamp_min(0).square()
     excessive = (e - evidence_ood).clamp_min(0).square()

@@ -28,14 +28,14 @@ from skuq.wrappers import is_fitted
 
 
 class SharedParametersMixin:
-    """Let `clone` share the graph and fitted estimators, which it would otherwise copy or reset."""
+    """Let clones share the graph and fitted estimators, instead of copying or resetting these."""
 
     _shared: tuple[str, ...] = ("graph",)
 
     def __sklearn_clone__(self: Any) -> Any:
         params = self.get_params(deep=False)
         for name, value in params.items():
-            # Unfitted estimators are cloned, because a grid search sets their parameters.
+            # Clone unfitted estimators, because a grid search sets parameters of the clones.
             untrained = hasattr(value, "get_params") and not is_fitted(value)
             if untrained or name not in self._shared:
                 params[name] = clone(value, safe=False)
@@ -53,7 +53,7 @@ class PredictionsMixin:
 
     @abstractmethod
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict the class probabilities of the estimator, unless propagation smooths them.
+        """Predict class probabilities: the estimator's, unless propagation has smoothed them.
 
         `X` are rows (n_samples, n_features), or ids of nodes if there is a graph. Columns are in
         the order of `classes_`.
@@ -105,10 +105,10 @@ class GraphClassifier(
     Parameters
     ----------
     graph : DGLGraph, (adjacency, features) or PyG Data
-        The graph: a `dgl.DGLGraph` with features in ``ndata["feat"]``, a pair of an adjacency
-        matrix (dense or scipy sparse) or DGLGraph and a feature matrix, or an object with
-        ``edge_index`` and ``x``. Features in a float32 `numpy.memmap` stay on disk. Edges are
-        treated as undirected and unweighted; self-loops are dropped. Clones share the graph.
+        The graph: a `dgl.DGLGraph` with features in ``ndata["feat"]``; a pair (adjacency,
+        features), where the adjacency is a dense matrix, scipy sparse matrix or DGLGraph; or an
+        object with ``edge_index`` and ``x``. Features in a float32 `numpy.memmap` stay on disk.
+        Edges become undirected and unweighted; self-loops are dropped. Clones share the graph.
     architecture : {"gcn", "gat"}, default="gcn"
         Graph convolutions (GCN), or attention with 8 heads (GAT).
     hidden_sizes : sequence of int, default=(64,)
@@ -125,7 +125,7 @@ class GraphClassifier(
     Attributes
     ----------
     network_ : torch.nn.Module
-        The trained network, called with the converted graph.
+        The trained network; its input is the converted graph.
     labelled_nodes_ : ndarray of shape (n_labelled,), int64
         Nodes whose labels were used for training or early stopping.
     proba_ : ndarray of shape (n_nodes, n_classes), float64

@@ -95,14 +95,14 @@ def _from_pyg(graph: Any) -> NodeGraph:
 def call_on_graph(network: nn.Module, graph: NodeGraph) -> Tensor:
     """Evaluate a graph network with the arguments that its library expects.
 
-    A network with the attribute `takes_node_graph` is called with the NodeGraph. Any other is
-    called as ``network(x, edge_index)`` or ``network(data)`` if the graph is of PyG, else as
-    ``network(graph, features)`` with a DGLGraph.
+    A network with the attribute `takes_node_graph` is called with the NodeGraph. If the graph is of
+    PyG, any other network is called as ``network(x, edge_index)`` or ``network(data)``; otherwise
+    as ``network(graph, features)`` with a DGLGraph.
     """
     if getattr(network, "takes_node_graph", False):
         return network(graph)
     original, features = graph.original, _features(graph)
-    if original is None:  # with the self-loops that DGL's layers need
+    if original is None:  # build a DGLGraph, with the self-loops that DGL's layers need
         ends = tuple(torch.from_numpy(part) for part in given_edges(graph))
         original = _new_dgl_graph(ends, num_nodes=graph.n_nodes)
     dense = features if isinstance(features, Tensor) else features.to_dense()
@@ -131,7 +131,7 @@ def _call_on_original(
         there.ndata["feat"] = features.to(device)
         outputs = network(there, there.ndata["feat"])
     elif takes_data(network):
-        data = copy(original)  # a network may alter it
+        data = copy(original)  # because a network may alter its input
         data.x = features
         outputs = network(data.to(device) if hasattr(data, "to") else data)
     else:
@@ -209,8 +209,8 @@ class Part(NamedTuple):
 
 
 def call_on_part(network: nn.Module, graph: NodeGraph, device: torch.device, part: Part) -> Tensor:
-    """Evaluate a user's network on a part of its graph, see `call_on_graph`."""
-    # Some layers need edges sorted by target. Edges with equal targets keep their order.
+    """Evaluate a user's network on a part of its graph, as in `call_on_graph`."""
+    # Some layers need edges sorted by target. Edges with equal targets are in the original order.
     order = np.lexsort([part.edges, part.target])
     nodes, edges = torch.from_numpy(part.nodes), torch.from_numpy(part.edges[order])
     ends = torch.from_numpy(np.stack([part.source[order], part.target[order]]))

@@ -1,7 +1,7 @@
 """Graph networks in plain torch, GCN and GAT, and their layer-wise evaluation for large graphs.
 
 Layer-wise evaluation computes each layer for all nodes, in chunks, before the next layer: a chunk
-needs only its nodes and their direct neighbours. The result equals that of one pass.
+needs only its nodes and their direct neighbours. One pass over the whole graph has the same result.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ CHUNK_FLOATS = 2**24  # maximum count of numbers for a chunk of nodes and its ne
 
 
 class _LinearMap(torch.autograd.Function):
-    """A linear map of values, and its transpose for the gradient."""
+    """A linear map `along` of values, and its transpose `back` for the gradient."""
 
     @staticmethod
     def forward(ctx: Any, along: _Map, back: _Map, values: Tensor) -> Tensor:
@@ -132,12 +132,12 @@ class GraphAttention(GraphLayer):
         self.mean = mean
         width = n_heads * n_outputs
         self.linear = SparseLinear(n_inputs, width, bias=False)
-        # Weights of the source's features, and of the target's, in the score of an edge.
+        # Weights of the source's features, and of the target's features, in the score of an edge.
         self.attn_l = nn.Parameter(torch.empty(1, n_heads, n_outputs))
         self.attn_r = nn.Parameter(torch.empty(1, n_heads, n_outputs))
         self.bias = nn.Parameter(torch.zeros(width))
-        # DGL's layer, which made the recorded results, also draws weights for a linear map of its
-        # own. These weights are still drawn, because later layers depend on the random state.
+        # The recorded results are from DGL's layer, which also draws weights of a further linear
+        # map. Draw them, too: otherwise, later layers would get different initial weights.
         nn.init.xavier_normal_(nn.Linear(width, width, bias=False).weight)
         for weight in (self.attn_l, self.attn_r):
             nn.init.xavier_normal_(weight, gain=nn.init.calculate_gain("relu"))
@@ -258,8 +258,8 @@ def layerwise_logits(
     """
     total = (1 + len(network.layers)) * graph.n_nodes
     bar = progress(total=total, desc="layers", unit="node", verbose=verbose)
-    # Errors of the deletion are ignored: after an exception, the traceback keeps memory maps alive,
-    # and Windows cannot delete a mapped file.
+    # Ignore errors when the folder is deleted: after an exception, the traceback keeps memory maps
+    # alive, and Windows cannot delete a mapped file.
     with TemporaryDirectory(prefix="skuq-", ignore_cleanup_errors=True) as folder, bar:
         return _logits_by_layers(network, graph, device, folder, bar)
 
@@ -278,7 +278,7 @@ def _logits_by_layers(
         return np.memmap(path, np.float32, mode="w+", shape=(graph.n_nodes, width))
 
     def gathered(layer: GraphLayer) -> Iterator[tuple[slice, Tensor]]:
-        """Yield the outputs of a layer in chunks, from the projected features of all nodes."""
+        """Yield a layer's outputs in chunks, from `projected`, its linear map of all inputs."""
         for nodes in chunks(degree, projected.shape[1]):
             ids, edges = _edges_into(nodes, graph.adjacency, degree)
             values = torch.from_numpy(projected[ids]).to(device)

@@ -1,4 +1,4 @@
-"""Undirected graph with node features, ids of its nodes, and propagation over it (Eq. 86, 90, 91).
+"""Undirected graph with node features, checks of node ids, and propagation (Eq. 86, 90, 91).
 
 Vacuity, concentrations and scores are propagated. Concentrations `alpha` have shape (n_nodes,
 n_classes). Adjacency matrices have no self-loops.
@@ -57,13 +57,13 @@ class LoopedEdges:
     """Edges into all or some nodes of a graph, the targets, including a self-loop at each target.
 
     Gradients are implemented only if all nodes are targets. Sums over edges are products with a
-    sparse matrix, which avoids storing a message per edge. They read the values of the sources.
+    sparse matrix, which avoids storing a message per edge. The nodes that are read are the sources.
     """
 
     bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
     source: Tensor  # (n_edges,), int32: positions of the sources among the nodes that are read
     degree: Tensor  # (n_read,), float32: in-degrees, in the whole graph, of the nodes that are read
-    own: slice  # positions of the targets among the nodes that are read
+    own: slice  # positions of the targets among the nodes that are read; self-loops make them so
 
     @classmethod
     def of(
@@ -188,7 +188,7 @@ class NodeGraph:
     features: Features  # (n_nodes, n_features), float32
     original: Any = None  # the DGL or PyG graph before its conversion, for users' networks
     on_disk: bool = False  # whether the features stay in a file
-    device = torch.device("cpu")  # on which networks are evaluated
+    device = torch.device("cpu")  # device on which networks are evaluated
 
     @property
     def n_nodes(self) -> int:
@@ -253,7 +253,7 @@ class NodeGraph:
             return self
         moved = replace(self, features=self.features.to(device))
         moved.device = device
-        if "similar" in vars(self):  # `edges` are not copied, but rebuilt on the device when needed
+        if "similar" in vars(self):  # copied; `edges` are rebuilt on the device when needed
             vars(moved)["similar"] = self.similar
         return moved
 
@@ -346,20 +346,20 @@ def checked_nodes(X: Any, n_nodes: int) -> NDArray[np.int64]:
 def propagate(
     adjacency: sparse.csr_array, alpha: FloatArray, scheme: Propagation | None
 ) -> FloatArray:
-    """Propagate concentrations over edges by any scheme but "similarity" (`NodeGraph.propagate`).
+    """Propagate concentrations over edges; for "similarity", see `NodeGraph.propagate`.
 
     The weights of "vacuity" and "evidence" are those of the works that the paper cites; the paper
-    swaps them. Its Eq. 90 is for the strength alpha_0, but its Section 4.1 propagates the vacuity
-    ``C / alpha_0``. Results are close to the published results only if the vacuity is propagated,
-    because a few nodes of enormous strength dominate a mean of strengths.
+    swaps these weights. Its Eq. 90 is for the strength alpha_0, but its Section 4.1 propagates the
+    vacuity ``C / alpha_0``. Results are close to the published results only if the vacuity is
+    propagated, because a few nodes of enormous strength dominate a mean of strengths.
     """
     if scheme in ("evidence", "both"):
         alpha = propagate_evidence(adjacency, alpha)  # Eq. 91
     if scheme in ("diffusion", "vacuity", "both"):
         vacuity = alpha.shape[1] / alpha.sum(axis=1)  # Eq. 7
-        # Unlike in Eq. 91, each row of a diffusion matrix sums to 1, so that a high degree does not
-        # count as evidence. Vacuity is at most 1, so that a neighbour with enormous evidence cannot
-        # dominate the mean.
+        # Unlike in Eq. 91, each row of a diffusion matrix sums to 1; a high degree therefore does
+        # not count as evidence. The vacuity of a neighbour with enormous evidence is close to 0,
+        # so such a neighbour cannot dominate the mean.
         average = diffuse if scheme == "diffusion" else smooth  # Eq. 90
         alpha = (vacuity / average(adjacency, vacuity))[:, None] * alpha
     return alpha

@@ -27,7 +27,7 @@ from skuq._progress import progress
 from skuq.evidential._graph_libraries import Ids, Part, call_on_part, given_edges
 from skuq.evidential._graphs import NodeGraph
 
-# Function that evaluates a network by calling its argument; returns logits and representations.
+# Function that calls its argument to evaluate a network, and returns logits and representations.
 Read = Callable[[Callable[[], Tensor]], tuple[Tensor, Tensor]]
 
 # Number of paths of the test graph, and number of hops from the middle of a path to each end.
@@ -87,7 +87,7 @@ def batched_outputs(
             nodes = np.arange(rows.start, rows.stop)
             part = edges.around(nodes, field)
             outputs = read(partial(call, part))
-            if not kept:  # allocated once: many small results would fragment memory
+            if not kept:  # allocate results once, because many small results would fragment memory
                 kept = [torch.empty(graph.n_nodes, *x.shape[1:], dtype=x.dtype) for x in outputs]
             for whole, values in zip(kept, outputs, strict=True):
                 whole[rows] = values[: len(nodes)].cpu()
@@ -154,7 +154,7 @@ class Edges:
         """Select edges that carry messages to the batch, or that count in degrees."""
         into_border = self.into[border]
         entering = into_border.indices
-        if not field.into:  # in-degrees of border nodes do not matter: one edge each is enough
+        if not field.into:  # in-degrees of border nodes do not matter, except that 0 is avoided
             entering = entering[into_border.indptr[:-1][np.diff(into_border.indptr) > 0]]
         if not field.out_of:
             return np.append(self.into[inner].indices, entering)
@@ -203,7 +203,7 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
 
 
 class _Paths:
-    """Directed paths with self-loops, and one further node; data are drawn from the graph."""
+    """Directed paths with self-loops, and one more node, with data of random nodes and edges."""
 
     def __init__(self, call: Callable[[Part], Tensor], n_nodes: int, edges: Ids):
         random = np.random.default_rng(0)

@@ -77,7 +77,7 @@ default="auto"
     callbacks : list, default=None
         Further skorch callbacks.
     device : str, default="auto"
-        Where to compute; "auto" is CUDA if present and the network is not small, else the CPU.
+        Where to compute; "auto" is CUDA if available and the network is not small, else the CPU.
     random_state : int, RandomState instance or None, default=None
         Seed of the head's initial weights, and of the training of an unfitted estimator.
     verbose : int, default=0
@@ -165,11 +165,11 @@ default="auto"
         Warns
         -----
         UserWarning
-            If the predictions of the estimator for the labelled inputs are worse than guessing.
-            The outputs of a `torch.nn.Module`, which stores no labels, are assumed to be in the
-            sorted order of the labels in `y`.
+            If the predictions of the estimator for the labelled inputs are worse than guessing. A
+            possible cause: a `torch.nn.Module` stores no labels, so its outputs are assumed to be
+            in the sorted order of the labels in `y`.
         """
-        head: NetworkHead | None = None  # on the logits
+        head: NetworkHead | None = None  # None: the head "logits"
         if self.head != "logits":
             head = self.head if isinstance(self.head, NetworkHead) else NetworkHead()
             head._validate_params()

@@ -23,7 +23,7 @@ _JOINED: WeakKeyDictionary[Any, tuple[Any, int, Any]] = WeakKeyDictionary()
 
 
 def for_few_rows(estimator: Any) -> Any:
-    """Return a copy of fitted boosted trees that predicts a few rows faster, or `estimator`."""
+    """Return a copy of boosted trees that predicts a few rows faster; other models unchanged."""
     if type(estimator) not in _KINDS:
         return estimator
     trees = estimator._predictors
@@ -52,7 +52,7 @@ class _Trees:
         nodes = np.concatenate([tree.nodes for tree in trees])
         self.roots = np.cumsum(sizes) - sizes
         first, is_leaf = np.repeat(self.roots, sizes), nodes["is_leaf"] == 1
-        # A leaf is its own child, so that all rows take the same number of steps.
+        # Make each leaf its own child: all rows can then take the same number of steps.
         next_nodes = nodes["left"] + first, nodes["right"] + first
         children = np.where(is_leaf, np.arange(len(nodes)), next_nodes)
         self.children = children.ravel("F")  # children of node k are at 2 k and 2 k + 1

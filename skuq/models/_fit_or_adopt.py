@@ -1,4 +1,4 @@
-"""Networks of users and default networks: prefit models are converted, all others are trained."""
+"""Users' networks and default networks: conversion of prefit models, training of all others."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def fitted_classifier(
     after_the_fact: bool,
     training: dict[str, Any],
 ) -> NetworkModel:
-    """Return a network that predicts logits: convert a prefit model, or train; see `fit_model`."""
+    """Return a network that predicts logits: convert a prefit model, or train one (`fit_model`)."""
     estimator = given.estimator
     if is_prefit(estimator, after_the_fact=after_the_fact):
         refuse_fit_params(fit_params, "A frozen model is not trained and accepts no")
@@ -88,7 +88,7 @@ def fitted_classifier(
 
 
 def _with_two_logits(model: NetworkModel, X: Any, y: NDArray[Any]) -> NetworkModel:
-    """Append the logit 0 of the first class to the output of a module with one logit."""
+    """Add the logit 0 of the first class if a module returns only the logit of the second."""
     if model.at_once or model.classes is not None or len(np.unique(y)) > 2:
         return model
     outputs = model.outputs(model.inputs(_safe_indexing(X, slice(0, N_EXAMPLES))))
@@ -181,7 +181,7 @@ def fitted_regressor(
     after_the_fact: bool,
     training: dict[str, Any],
 ) -> NetworkModel:
-    """Return a network that predicts targets: convert a prefit model, or train."""
+    """Return a network that predicts targets: convert a prefit model, or train a network."""
     estimator = given.estimator
     if is_prefit(estimator, after_the_fact=after_the_fact):
         model = usable_network(adopt(estimator), X)
@@ -360,12 +360,12 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
         )
     if binary:
         module = nn.Sequential(module, BinaryLogits())
-    # skorch assumes probabilities for custom criteria, but many expect logits: look at the layers.
+    # skorch assumes that custom criteria take probabilities, but many take logits: see the layers.
     elif isinstance(net.criterion_, nn.NLLLoss) or (
         not isinstance(net.criterion_, _CRITERIA) and _ends_in_softmax(module)
     ):
         if is_chain(module) and isinstance(module[-1], nn.Softmax):
-            # Remove the softmax: where its outputs underflow to 0, logarithms have no gradient.
+            # Remove the softmax: where its outputs underflow to 0, their logarithms lack gradients.
             module = part_of_chain(module, slice(-1))
         else:
             module = nn.Sequential(module, LogProbabilities())
@@ -424,7 +424,7 @@ def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
 class Logits(nn.Module):
     """Module that computes the logits of a transformers model from a single tensor of inputs."""
 
-    rows_at_once = 64  # batch size without gradients; small, because activations are large
+    rows_at_once = 64  # maximum batch size; small, because the activations are large
 
     def __init__(self, model: Any):
         super().__init__()
@@ -450,7 +450,7 @@ class Logits(nn.Module):
 class TransformersModel(NetworkModel):
     """A transformers model; its inputs may be a mapping."""
 
-    # Variants of all weights of a large model would not fit into memory together.
+    # Only the last layer is searched: variants of all weights would not fit into memory.
     moving_parameters: ClassVar[str] = "last"
 
     def inputs(self, X: Any) -> Tensor:

@@ -70,7 +70,7 @@ class Given:
     trained: Any
     preprocesses: bool  # whether a pipeline around the learner preprocesses inputs
     takes_ids: bool  # whether inputs are ids, such as node ids of a graph
-    resamples: bool = False  # whether a pipeline changes the class frequencies of training rows
+    resamples: bool = False  # whether a sampler changes the class frequencies of training rows
     decides: bool = False  # whether a threshold, or the user's `predict`, chooses classes
 
     @property
@@ -108,7 +108,7 @@ class Given:
             )
 
     def refuse_device(self, device: Any) -> None:
-        """Raise ValueError for a device other than the CPU, on which a learner runs."""
+        """Raise ValueError unless the device is the CPU: learners run only on the CPU."""
         if str(device) not in ("auto", "cpu"):
             raise ValueError(
                 f"device={str(device)!r} has no effect on {type(self.estimator).__name__}, which "
@@ -149,7 +149,7 @@ class Given:
 
     @property
     def pretrained(self) -> Any:
-        """The learner if it is a transformers model, else None; does not import transformers."""
+        """The learner if it is a transformers model, else None; transformers is not imported."""
         found = is_instance_of(self.learner, "transformers.modeling_utils", "PreTrainedModel")
         return self.learner if found else None
 
@@ -162,13 +162,13 @@ class Given:
 def class_weights(estimator: Any) -> dict[str, Any]:
     if not hasattr(estimator, "get_params"):
         return {}
-    ends = ("class_weight", "scale_pos_weight")  # of scikit-learn; of XGBoost, LightGBM
+    ends = ("class_weight", "scale_pos_weight")  # names in scikit-learn; in XGBoost and LightGBM
     given = estimator.get_params().items()
     return {n: v for n, v in given if n.rpartition("__")[2] in ends and v not in (None, 1)}
 
 
 def takes_weights(learner: Any) -> bool:
-    if isinstance(learner, FrozenEstimator):  # never trained; weights do not matter
+    if isinstance(learner, FrozenEstimator):  # never trained, so weights have no effect
         return True
     passes_on = any(is_instance_of(learner, *kind) for kind in _PASS_ON)
     if not passes_on and not has_fit_parameter(learner, "sample_weight"):
@@ -228,7 +228,7 @@ def check_several_classes(y: NDArray[Any]) -> None:
 
 
 def refuse_fit_params(fit_params: Mapping[str, Any] | None, reason: str) -> None:
-    """Raise TypeError if there are arguments of `fit`; `reason` is the start of the message."""
+    """Raise TypeError if `fit_params` is not empty; `reason` is the start of the message."""
     if fit_params:
         raise TypeError(f"{reason} {', '.join(fit_params)}.")
 
@@ -252,7 +252,7 @@ class Inputs(ABC):
 
     @abstractmethod
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
-        """Validate training data, and note their columns in the owner; return self, X and y."""
+        """Validate training data, and store their columns in `owner`; return self, X and y."""
 
     @abstractmethod
     def check(self, owner: Any, X: Any) -> Any:
@@ -275,7 +275,7 @@ class Rows(Inputs):
 
     @property
     def special_tokens(self) -> list[int]:
-        """Special ids, as for the end of a text, that the transformers model's config names."""
+        """Ids of special tokens, such as the end of a text, in the transformers model's config."""
         names = [f"{kind}_token_id" for kind in ("bos", "eos", "cls", "sep", "pad")]
         ids = [getattr(self.pretrained.config, name, None) for name in names]
         return [each for id_ in ids if id_ is not None for each in np.ravel(id_).tolist()]
@@ -283,7 +283,7 @@ class Rows(Inputs):
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         options = {"allow_nd": not self.flat, "ensure_min_samples": min_samples, **self._numbers}
         X, y = validate_data(owner, self._stacked(X), y, **options)
-        # All training data are needed at once; sparse inputs are therefore made dense here.
+        # All training data are needed at once, so sparse inputs are converted to dense arrays here.
         return replace(self, shape=self._shape_of(X)), to_dense(X), y
 
     def check(self, owner: Any, X: Any) -> Any:
@@ -331,7 +331,7 @@ class Table(Inputs):
 
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
         X = self._as_table(X)
-        vars(owner).pop("n_features_in_", None)  # `validate_data` does not reset it for texts
+        vars(owner).pop("n_features_in_", None)  # for texts, `validate_data` would not reset it
         y = one_target(y)
         validate_data(owner, X, y, skip_check_array=True)
         X, y = indexable(X.astype(np.float64) if kind_of(X) == "b" else X, y)

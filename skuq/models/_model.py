@@ -166,15 +166,15 @@ class LearnerModel(Model):
     def inputs(self, X: Any) -> Any:
         """Preprocess inputs into an array or table that the estimator accepts."""
         if self.transform is not None and issparse(transformed := self.transform(X)):
-            return transformed  # as the learner received it in training
+            return transformed  # sparse, as the learner received its training data
         X = X if self.transform is None else transformed
         return for_learner(self.estimator, X, preprocesses=look_at(self.estimator).preprocesses)
 
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self:
-        # The user's metadata requests do not apply, because the weights of a refit are not the
-        # user's weights: all inner models that accept weights receive the weights of the refit.
+        # Switch metadata routing off: the user's requests are for the user's weights, but a refit
+        # has other weights, which all inner models that accept weights must receive.
         with config_context(enable_metadata_routing=False):
             fitted = fit_clone(self.estimator, X, y, sample_weight=sample_weight, seed=seed)
         return replace(self, estimator=fitted)
@@ -226,7 +226,7 @@ def _accepts_sparse(estimator: Any) -> bool:
     if not hasattr(estimator, "__sklearn_tags__") or hasattr(estimator, "feature_names_in_"):
         return False
     inside = getattr(estimator, "estimator", estimator)  # in a FrozenEstimator
-    if type(inside).__module__.startswith("xgboost"):  # treats zeros as missing
+    if type(inside).__module__.startswith("xgboost"):  # in sparse rows, it treats 0 as missing
         return False
     # Support vector machines and nearest neighbours fitted to dense rows refuse sparse rows.
     fitted_to = getattr(estimator, "_fit_X", None)
@@ -247,13 +247,13 @@ UNCONVERTED = (
 )
 
 
-# Parameters of early stopping (XGBoost, LightGBM), and for the number of trees (CatBoost, too).
+# Names of parameters in boosting libraries: for early stopping, and for the number of trees.
 _STOPPING = ("early_stopping_round", "early_stopping_rounds", "n_iter_no_change")
 _N_TREES = ("n_estimators", "iterations", "num_boost_round", "num_trees")
 
 
 def unfitted(estimator: Any) -> Any:
-    """Clone; boosting that stopped early gets its best number of trees and no early stopping."""
+    """Clone an estimator; boosting's best number of trees replaces its early stopping."""
     twin = clone(estimator)
     copies = twin.get_params()
     for name, part in {"": estimator, **estimator.get_params()}.items():
@@ -284,8 +284,8 @@ def fit_clone(
 ) -> Any:
     """Fit a clone of a scikit-learn model, with `seed` for each `random_state` that is None.
 
-    Weights reach the learner inside pipelines and searches: by parameter names or, with metadata
-    routing, as the model's parts request them.
+    Weights also reach a learner inside pipelines and searches: they are passed by parameter names
+    or, with metadata routing, as the parts of the model request.
     """
     twin = unfitted(estimator)
     unset = [name for name, value in twin.get_params().items() if value is None]
@@ -299,7 +299,7 @@ def fit_clone(
         except UnsetMetadataPassedError as error:
             error.add_note(_REQUESTS)
             raise
-        except Exception as error:  # a search raises any exception that one of its models raises
+        except Exception as error:  # of any type, because the models of a search can raise any
             if "not routed to any object" in str(error):  # scikit-learn's message
                 raise ValueError(
                     f"No part of {type(estimator).__name__} requests `sample_weight`. {_REQUESTS}"
@@ -310,7 +310,7 @@ def fit_clone(
 
 
 def _seeded(seed: int) -> AbstractContextManager[None]:
-    """Seed torch if it is imported, because a learner may use it."""
+    """Seed torch inside a block if torch is imported, because a learner may use torch."""
     if "torch" not in sys.modules:
         return nullcontext()
     from skuq._networks import seeded

@@ -50,8 +50,8 @@ class NetworkModel(HeldOnDevice, Model):
     Attributes
     ----------
     module : torch.nn.Module
-        Private copy in evaluation mode and without gradients, on the CPU unless `to` has moved it;
-        maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
+        Private copy in evaluation mode and without gradients, on the CPU unless `to` has moved it.
+        It maps inputs of shape (n_samples, ...) to logits (n_samples, n_classes) or predictions
         (n_samples, n_outputs).
     """
 
@@ -106,7 +106,7 @@ class NetworkModel(HeldOnDevice, Model):
         try:
             with torch.no_grad(), forward_hooks(names, check, before=True):
                 module(inputs[:2].clone())
-                # Stop at the last embedding called; some are only used as a matrix, never called.
+                # Stop at the last embedding that ran. Networks may use others only as a matrix.
                 for batch in torch.split(inputs, rows_at_once(module)) if ran else ():
                     run_until(ran[-1:], module, batch.clone())
         except IndexError as error:
@@ -129,7 +129,7 @@ class NetworkModel(HeldOnDevice, Model):
         return inputs
 
     def one_pass(self, inputs: Tensor) -> Tensor:
-        """Evaluate the module on inputs on its device, all at once; outputs stay on the device."""
+        """Evaluate the module on all inputs at once; inputs and outputs are on its device."""
         outputs: Tensor = self.module(inputs.clone())  # a module may alter its input in place
         return outputs
 
@@ -210,8 +210,8 @@ def private_copy(module: nn.Module) -> nn.Module:
         if isinstance(part, _EMBEDDINGS):
             part.register_forward_pre_hook(_as_ids)
     half = any(p.dtype in (torch.float16, torch.bfloat16) for p in copy.parameters())
-    # Half precision is converted to float32: numpy has no bfloat16, and values would overflow in
-    # searches in float16.
+    # Convert half precision to float32: numpy has no bfloat16, and searches in float16 would
+    # overflow.
     return copy.float() if half else copy
 
 

@@ -1,4 +1,4 @@
-"""Conversion of a user's estimator and data to a fitted model, and mixins for its owner."""
+"""Conversion of a user's estimator and data to a fitted model; mixins for estimators around it."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class TrainingData(NamedTuple):
     given: Given
     X: Any  # validated, before the model's own preprocessing
     inputs: Any  # preprocessed, for the network or learner
-    labels: NDArray[Any]  # or targets of a regression
-    codes: NDArray[np.int64]  # positions of the labels in the model's classes; empty for targets
+    labels: NDArray[Any]  # class labels, or targets of a regression
+    codes: NDArray[np.int64]  # positions of labels in the model's classes; empty for regression
     weight: FloatArray  # ones if no weights were given
     further: tuple[Any, ...] = ()  # further validated inputs
-    groups: IntArray | None = None  # number of the group of each sample
+    groups: IntArray | None = None  # index of each sample's group
 
 
 @with_gradients()
@@ -98,7 +98,7 @@ def resolve(
     seed : int
         Seed of the training.
     form : {"network", "learner", "natural"}, default="network"
-        "network": return a network; `adopt` converts linear models as well. "learner": accept any
+        "network": return a network; linear models are converted to networks. "learner": accept any
         scikit-learn estimator, and use only its predictions. "natural": return networks and linear
         models as networks, and all other estimators, such as wrappers around a network, as
         learners.
@@ -201,8 +201,8 @@ def fit_model(
 ) -> Model:
     """Return a prefit model, or clone and train the estimator on validated data.
 
-    With `as_learner`, any scikit-learn estimator becomes a `LearnerModel`; else the result is a
-    `NetworkModel`, whose `classes` are None if the network does not store its labels. The default
+    With `as_learner`, the result is a `LearnerModel` of any scikit-learn estimator. Otherwise, it
+    is a `NetworkModel`, whose `classes` are None if the network stores no labels. The default
     classifier is ``network(n_features, n_classes)``, trained on `device`. `n_outputs` of a
     regression network is 1 for the mean, 2 for mean and log variance. `fit_params` are further
     arguments of a scikit-learn estimator's `fit`. For `after_the_fact`, see `is_prefit`.
@@ -250,7 +250,7 @@ def _learner(
 
 def _learner_model(fitted: Any) -> LearnerModel:
     """Build a model from the estimator inside pipelines and searches; keep their transformers."""
-    if (sampler := first_sampler(fitted)) is not None:  # refits have to resample, too
+    if (sampler := first_sampler(fitted)) is not None:  # keep samplers inside: refits need them
         model = LearnerModel(estimator=fitted[sampler:], classes=np.asarray(fitted.classes_))
         return model.behind(transform_of(fitted.steps[:sampler]))
     if isinstance(fitted, FrozenEstimator | Pipeline) or hasattr(fitted, "best_estimator_"):
@@ -264,7 +264,7 @@ def _learner_model(fitted: Any) -> LearnerModel:
             f"{type(fitted).__name__} does not predict probabilities. Wrap it in "
             "CalibratedClassifierCV, or choose a classifier with `predict_proba`."
         )
-    several = any(np.ndim(each) for each in fitted.classes_)  # one array of classes per label
+    several = any(np.ndim(each) for each in fitted.classes_)  # `classes_` lists an array per label
     if several or getattr(fitted, "multilabel_", False):
         raise ValueError(
             f"{type(fitted).__name__} predicts several labels for each sample; pass a single-label "
@@ -276,9 +276,9 @@ def _learner_model(fitted: Any) -> LearnerModel:
 class ModelMixin:
     """Mixin of estimators with parameters `estimator` and `device`, whose model is in `model_`."""
 
-    _supports_ids = False  # node ids of a graph
+    _supports_ids = False  # whether inputs may be node ids of a graph
     _supports_sparse = True
-    _needs_all_inputs = True  # if False, `TrainingData.inputs` contains a few
+    _needs_all_inputs = True  # if False, `TrainingData.inputs` contains only the first rows
     _min_samples = 1
     estimator: Any
     device: str | torch.device
@@ -364,7 +364,7 @@ class FunctionClassifier(ClassifierMixin, BaseEstimator):
         self.batch_size = batch_size
 
     def __sklearn_clone__(self) -> Self:
-        return self  # connections and sessions cannot be copied
+        return self  # not a copy, because connections and sessions cannot be copied
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -417,8 +417,8 @@ def from_function(
     Raises
     ------
     ValueError
-        If there are fewer than two different classes, or `batch_size` is less than 1. Predictions
-        raise it, too, if the function does not return probabilities of all its inputs.
+        If `classes` has fewer than two entries or equal entries, or `batch_size` is less than 1.
+        Predicting raises it, too, if the function does not return probabilities of all inputs.
 
     Examples
     --------

@@ -44,10 +44,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     """Detector of out-of-distribution inputs with a known false alarm rate.
 
     Scores of an input are the uncertainty of the model, the distance from the training data in the
-    model's features, and for tables the number of values that training rows lack. They are combined
-    into one statistic, which is compared with the statistic of held-out inputs. If new inputs have
-    the distribution of the held-out inputs, the expected fraction of flagged inputs is at most
-    `false_alarm_rate`, for any model. For several scores, this is shown by simulation only.
+    model's features and, for tables, the number of values that training rows lack. The scores are
+    combined into one statistic, which is compared with the statistic of held-out inputs. If new
+    inputs have the distribution of the held-out inputs, at most a fraction `false_alarm_rate` of
+    them is expected to be flagged, for any model. With several scores, simulations support this.
 
     Parameters
     ----------
@@ -62,17 +62,17 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     scores : "auto" or list of str or callable, default="auto"
         Scores to combine. "auto" uses all scores that apply to the model and the inputs:
 
-        - "neighbors": mean distance to the ten nearest training inputs, measured on the inputs of a
-          learner or, in a network, of the first layer that receives one vector per sample. Tables
-          are standardised; other vectors are standardised or scaled to unit length, whichever lets
-          neighbours predict the labels better.
+        - "neighbors": mean distance to the ten nearest training inputs. It is measured between the
+          inputs of a learner or, in a network, between inputs of the first layer that gets a vector
+          per sample. Tables are standardised; other vectors are standardised or scaled to unit
+          length, whichever lets neighbours predict the labels better.
         - "epistemic": epistemic uncertainty of a skuq estimator.
-        - For embeddings, learned or of at least 32 features: "entropy" and "energy" of a
+        - For embeddings (learned features, or at least 32 features): "entropy" and "energy" of a
           classifier's predictions; "total", the total uncertainty of a skuq estimator; with at
           least five training inputs per feature, "mahalanobis", the relative Mahalanobis distance;
-          and "length", whether the norm is out of the training range by more than half its width.
-        - For columns of a table, "support": number of columns with a category that does not
-          occur in training rows, or a number that is out of range by more than half its width.
+          and "length", whether the norm is outside the training range by more than half the range.
+        - For columns of a table, "support": number of columns with a category that does not occur
+          in training rows, or with a number outside the training range by more than half the range.
 
         A callable receives a batch of inputs and returns one score per input, larger for more
         unusual inputs; a score must not depend on the other inputs of the batch.
@@ -99,10 +99,10 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     Notes
     -----
     Each score is converted to a surprise, the negative log of its p-value among the held-out
-    inputs; it grows linearly beyond their 90 % quantile. The squared surprises are averaged within
-    each kind of score (model, distance, support), and summed over kinds. By cross-validation, an
-    input is compared with the held-out inputs of a fold by surprises that do not depend on this
-    fold (CV+, Barber et al.); this comparison is proved to flag at most twice the false alarm rate.
+    inputs. Beyond the 90 % quantile of the held-out inputs, it grows linearly. The squared
+    surprises are averaged within each kind of score (model, distance, support), and summed over
+    kinds. An input is compared with each held-out fold by surprises that do not depend on this fold
+    (CV+, Barber et al.). This comparison is proved to flag at most twice the false alarm rate.
 
     The false alarm rate holds in expectation over the draw of the held-out inputs. With n of them,
     the rate of one fitted detector has a standard deviation of about ``sqrt(rate / n)``. P-values
@@ -198,9 +198,9 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         Warns
         -----
         UserWarning
-            If a frozen estimator may have been trained on the held-out inputs; if these are too few
-            for the rate; if the model's training loss exceeds the loss of guessing; or if a module
-            gets labels 0 and 1 as floats.
+            If a frozen estimator may have been trained on the held-out inputs; if the held-out
+            inputs are too few for the rate; if the model's training loss exceeds that of guessing;
+            or if a module gets labels 0 and 1 as floats.
         """
         random = check_random_state(self.random_state)
         seed = int(random.randint(np.iinfo(np.int32).max))

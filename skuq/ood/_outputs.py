@@ -120,7 +120,7 @@ class NetworkOutputs(Evaluator):
         from skuq._networks import SampleFeatures, evaluate
 
         there, logits = self.model.resolved(device), None
-        if self.is_classifier:  # first, because this call explains errors in inputs
+        if self.is_classifier:  # called first, because `outputs` explains errors in inputs
             logits = self.model.outputs(inputs, device).double().numpy()
         layer = SampleFeatures(self.model.on(there), self.layer)
         features = evaluate(layer, inputs, device=there).flatten(1).float().numpy()
@@ -134,7 +134,7 @@ class LearnerOutputs(Evaluator):
     model: LearnerModel  # the estimator with its transformers
     network: NetworkOutputs | None  # the network inside a skuq estimator
     encoder: Any  # converts the learner's inputs to features; None with a network
-    logits_of: Any  # the learner, if its `decision_function` returns logits
+    logits_of: Any  # the learner if its `decision_function` returns logits, else None
 
     @classmethod
     def of(cls, model: LearnerModel, X: Any, device: Any) -> LearnerOutputs:
@@ -142,7 +142,7 @@ class LearnerOutputs(Evaluator):
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
         if core.network is not None:
-            # An ensemble's predictions are not the softmax of a network's logits: ignore logits.
+            # Ignore the logits of an ensemble's network: their softmax is not its prediction.
             own = getattr(type(estimator), "predict_proba", None)
             predicts = own is ModelClassifierMixin.predict_proba or hasattr(estimator, "as_model")
             is_classifier = model.classes is not None and predicts
@@ -202,7 +202,7 @@ def _has_logits(learner: Any, examples: Any) -> bool:
 
 @dataclass(frozen=True)
 class NodeOutputs(Evaluator):
-    """Evaluator of a node classifier; energy is diffused over the graph and similar nodes."""
+    """Evaluator of a node classifier, with energies that `node_energy` has diffused over nodes."""
 
     estimator: Any
     energy: FloatArray  # (n_nodes,)
@@ -231,7 +231,7 @@ def node_ids(X: Any) -> NDArray[np.int64]:
 
 
 def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
-    """Refuse held-out nodes that are repeated or were trained on; warn if it is unknown."""
+    """Refuse held-out nodes that are repeated or were used in training; warn if use is unknown."""
     distinct, count = np.unique(nodes, return_counts=True)
     repeated = distinct[count > 1]
     if len(repeated):

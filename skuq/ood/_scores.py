@@ -39,10 +39,10 @@ class Training:
     """Training rows that scores are fitted to."""
 
     rows: RowOutputs
-    are_columns: bool  # the features are probably table columns with different units
+    are_columns: bool  # whether the features are probably table columns, with different units
     codes: NDArray[np.int64] | None  # class codes, (n_samples,)
     targets: FloatArray | None  # targets of a regression, (n_samples,)
-    random: np.random.RandomState  # draws rows
+    random: np.random.RandomState  # generator with which scores draw subsets of rows
 
 
 class Score:
@@ -177,7 +177,7 @@ class Neighbors(Score):
         if training.are_columns:
             embed: Any = Standardised(features)
         elif issparse(features):
-            embed = normalize  # Euclidean distances between vectors scaled to unit length
+            embed = normalize  # scale to unit length, for distances that depend only on angles
         else:
             y = training.codes if training.codes is not None else training.targets
             embed = _best_metric(features, None if y is None else y[rows], training)
@@ -223,7 +223,7 @@ def automatic(training: Training) -> dict[str, Score]:
     chosen = [kind for kind in SCORES.values() if not kind.lacks(training)]
     if training.are_columns:
         chosen = [kind for kind in chosen if kind in (Neighbors, Epistemic, Support)]
-    elif Neighbors in chosen:  # even ordinary inputs have some features out of the training range
+    elif Neighbors in chosen:  # some of many features are out of range for ordinary inputs, too
         chosen = [kind for kind in chosen if kind is not Support]
     return {kind.name: kind.of(training) for kind in chosen}
 
@@ -238,7 +238,7 @@ def _best_metric(features: FloatArray, y: NDArray[Any] | None, training: Trainin
     for embed in metrics:
         search = NearestNeighbors(n_neighbors=N_NEIGHBORS + 1).fit(embed(features))
         nearest = search.kneighbors(embed(features[some]), return_distance=False)[:, 1:]
-        del search  # keep one copy of the features only
+        del search  # free the copy of the features in it, before the next copy is made
         if training.codes is not None:
             losses.append((y[nearest] != y[some, None]).mean())
         else:
@@ -248,7 +248,7 @@ def _best_metric(features: FloatArray, y: NDArray[Any] | None, training: Trainin
 
 @dataclass(frozen=True)
 class RelativeMahalanobis(Score):
-    """Squared Mahalanobis distance to the nearest class, minus the distance to all training rows.
+    """Squared Mahalanobis distance to the nearest class mean, minus that to the overall mean.
 
     Ren, Fort, Liu, Guha Roy, Padhy, Lakshminarayanan, "A Simple Fix to Mahalanobis Distance for
     Improving Near-OOD Detection", 2021 (arXiv:2106.09022).
@@ -296,7 +296,7 @@ class RelativeMahalanobis(Score):
 
 @dataclass(frozen=True)
 class Support(Score):
-    """Number of columns with an unseen category or a number far out of range."""
+    """Number of columns with an unseen category, or a number far outside the training range."""
 
     name, group = "support", "support"
     values: TrainingValues
@@ -322,7 +322,7 @@ class Support(Score):
 
 
 class Length(Support):
-    """1 if the norm, which distances between unit vectors ignore, is far out of range."""
+    """1 if the norm is far outside the training range; distances of unit vectors ignore norms."""
 
     name = "length"
 
@@ -388,10 +388,10 @@ class Combination:
     """A statistic of several scores, compared with the statistic of held-out inputs.
 
     The statistic is the sum over groups of the mean squared surprise within each group, such as
-    all scores computed from logits. A large surprise in one group outweighs small surprises in all.
+    all scores computed from logits. A large surprise in one group outweighs small ones in all.
 
     An input is compared with the held-out inputs of each fold by tails fitted without this fold;
-    neither side of the comparison affects these tails (CV+). A single score is compared directly.
+    neither side of the comparison affects these tails (CV+). `single_p_values` uses no folds.
     """
 
     groups: dict[str, str]  # group of each score
@@ -420,7 +420,7 @@ class Combination:
         tails, folds = {n: Tail.of(each) for n, each in scores.items()}, units % _N_FOLDS
         whole = cls(dict(groups), tails, folds, [], np.empty(0), counts, codes)
         held_out = np.full(n_rows, _LARGEST**2)
-        # Cross-validation needs two folds; with one, all statistics stay at their maximum.
+        # Cross-validation needs two folds. With a single fold, statistics stay at their maximum.
         for fold in np.unique(folds):
             own = folds == fold
             if own.all():

@@ -31,7 +31,7 @@ from skuq.uadqn._quantiles import (
 )
 from skuq.uadqn._training import CheckedAgent
 
-# Table 1 of the paper, where it differs from the defaults of sb3-contrib.
+# Settings of the paper (its Table 1) that differ from the defaults of sb3-contrib.
 PAPER: dict[str, Any] = {
     "learning_rate": 1e-4,
     "buffer_size": 100_000,
@@ -48,8 +48,8 @@ EPSILON = {"exploration_fraction", "exploration_initial_eps", "exploration_final
 class QuantileDQN(CheckedAgent, QRDQN):
     """QR-DQN of sb3-contrib with the quantile loss of the paper and a faster update.
 
-    The loss is Eq. 1, without the Huber smoothing of sb3-contrib. Exploration is
-    epsilon-greedy, as there. `UADQNAlgorithm` trains its value network in the same way.
+    The loss is Eq. 1, without the Huber smoothing of sb3-contrib. Exploration is epsilon-greedy, as
+    in sb3-contrib. `UADQNAlgorithm` trains its value network in the same way.
 
     Parameters
     ----------
@@ -149,7 +149,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
         return bellman_targets(ahead, batch.rewards, batch.dones, discounts)
 
     def _pull(self) -> float:
-        """Return the factor of the prior's gradient: 0, as a value network has no prior."""
+        """Return the factor of the prior's gradient; 0, because a value network has no prior."""
         return 0.0
 
     def _on_step(self) -> None:
@@ -163,8 +163,8 @@ class QuantileDQN(CheckedAgent, QRDQN):
 class Decision(NamedTuple):
     """Uncertainty of the chosen actions' returns, averaged over environments."""
 
-    epistemic: float  # variances in squared units of the return (Eq. 7)
-    aleatoric: float
+    epistemic: float  # variance in squared units of the return (Eq. 7)
+    aleatoric: float  # variance in squared units of the return (Eq. 7)
     exploratory: float  # share of actions that do not maximise the risk-adjusted value
 
 
@@ -183,7 +183,7 @@ def _setting_of_the_policy(name: str) -> Any:
 
 
 def _check_settings(settings: dict[str, Any]) -> None:
-    """Raise if a setting is out of range, has no effect, or configures epsilon-greedy actions."""
+    """Raise if a setting is out of range, or configures epsilon-greedy exploration."""
     if "aleatoric" in settings:
         check_estimate(settings["aleatoric"])
     for name in {"epistemic_factor", "aleatoric_factor", "noise_scale"} & set(settings):
@@ -201,9 +201,9 @@ class UADQNAlgorithm(QuantileDQN):
 
     A value network learns quantiles of returns as in QR-DQN. Two auxiliary networks are trained on
     the same targets, each regularised towards its own random initialisation (randomised MAP
-    sampling [2]_). From the first step on, actions are chosen by Thompson sampling, with mean
-    ``mean - aleatoric_factor * sigma_aleatoric`` and variance
-    ``epistemic_factor**2 * sigma_epistemic**2``; epsilon-greedy exploration is not used.
+    sampling [2]_). From the first step on, actions are chosen by Thompson sampling: values are
+    drawn with mean ``mean - aleatoric_factor * sigma_aleatoric`` and variance
+    ``epistemic_factor**2 * sigma_epistemic**2``. Epsilon-greedy exploration is not used.
 
     Parameters
     ----------
@@ -272,11 +272,11 @@ class UADQNAlgorithm(QuantileDQN):
             # Disable epsilon-greedy exploration.
             exploration_initial_eps=0.0,
             exploration_final_eps=0.0,
-            policy_kwargs=dict(**networks, **decision),  # raises if a key is in both
+            policy_kwargs=dict(**networks, **decision),  # raises if both contain the same key
             **options,
         )
         self.noise_scale = noise_scale
-        # The most recent actions, and the quantiles by which they were chosen, for `decision`.
+        # For `decision`: the quantiles from which the most recent actions were chosen, and actions.
         self._last_choice: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
@@ -285,10 +285,10 @@ class UADQNAlgorithm(QuantileDQN):
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load a saved agent; arguments are as in `sb3_contrib.QRDQN.load`, and `trust`.
+        """Load a saved agent; arguments are `trust` and those of `sb3_contrib.QRDQN.load`.
 
-        The file can run code: ``trust=True`` states that you trust whoever made it. Any argument of
-        the constructor can be overridden, such as ``aleatoric_factor=1.0``.
+        Loading a file can run code: ``trust=True`` states that you trust whoever made the file. Any
+        argument of the constructor can be overridden, such as ``aleatoric_factor=1.0``.
         """
         _check_settings(settings)
         decision = {name: settings.pop(name) for name in DECISION_SETTINGS if name in settings}
@@ -304,7 +304,7 @@ class UADQNAlgorithm(QuantileDQN):
         episode_start: Any = None,
         deterministic: bool = False,
     ) -> tuple[np.ndarray, Any]:
-        """Choose actions by Thompson sampling or, if `deterministic`, the highest value."""
+        """Choose actions by Thompson sampling or, if `deterministic`, by the highest value."""
         return self.policy.predict(observation, state, episode_start, deterministic)
 
     def _sample_action(
@@ -351,7 +351,7 @@ class ActionEstimate(NamedTuple):
 
     value: float  # expected return
     epistemic: float  # standard deviation of the return; NaN if it is not estimated
-    aleatoric: float
+    aleatoric: float  # standard deviation of the return
 
 
 def estimate_action(algorithm: QuantileDQN, observation: Any, action: int) -> ActionEstimate:

@@ -1,4 +1,4 @@
-"""The paper's windy cliff, and functions that make environments, play and check inputs."""
+"""The windy cliff of the paper, and functions to make environments, play episodes, check inputs."""
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -143,7 +143,7 @@ def make_env(env: EnvLike, **options: Any) -> Env:
 
 
 def check_spaces(observations: Space, actions: Space) -> None:
-    """Raise if spaces are unsupported; discrete spaces must start at 0, like output indices."""
+    """Raise if a space is unsupported; discrete spaces must start at 0, as network outputs do."""
     if not isinstance(actions, spaces.Discrete) or actions.start != 0:
         raise ValueError(
             f"The action space must be Discrete and start at 0, but the environment has {actions}."
@@ -244,8 +244,8 @@ def checked_seeds(X: Any) -> IntArray:
         seeds = seeds[:, 0]
     if seeds.ndim != 1 or not len(seeds) or seeds.dtype.kind not in "iu" or seeds.min() < 0:
         raise ValueError(
-            "X must contain environment seeds, at least one, of shape (n_seeds,) or (n_seeds, 1), "
-            f"which are non-negative integers; got shape {np.shape(X)}: {str(seeds)[:50]}."
+            "X must contain environment seeds, which are integers >= 0, at least one, of shape "
+            f"(n_seeds,) or (n_seeds, 1); got shape {np.shape(X)}: {str(seeds)[:50]}."
         )
     return seeds.astype(np.int64)
 
@@ -287,7 +287,7 @@ def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # This check runs in every step; `vdot` creates no temporary array. NaN is not <= a bound.
+        # This check runs in every step: `vdot` avoids a temporary array. NaN fails it, like inf.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= LARGEST**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= LARGEST))

@@ -108,7 +108,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         ``levels``, ``init_gain``, ``prior_gain``, ...), and so on.
     device : str, default="auto"
         Device for training and prediction. "auto" is CUDA if it is present and the value network
-        has at least 32,768 weights, as networks for images do; otherwise the CPU, which is faster.
+        has at least 32,768 weights, as for images. Otherwise, it is the CPU, which is then faster.
     random_state : int, RandomState instance or None, default=None
         Seed of networks, exploration and replay. With an int and the same seeds ``X``, runs on one
         machine are bit-identical if the device computes deterministically. Fits in threads run one
@@ -207,7 +207,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
             algorithm = rl_module("_algorithm").UADQNAlgorithm(policy, env, **options)
             training.move(algorithm, self.device)
             if algorithm.device.type == "cuda":
-                # stable-baselines3 does the same for an agent that is created on a GPU.
+                # stable-baselines3 sets these flags only for an agent that is created on a GPU.
                 torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
             callbacks = import_module("stable_baselines3.common.callbacks")
             shown = callbacks.ConvertCallback(lambda *_: bar.update() or True)

@@ -1,7 +1,7 @@
 """Stacked layers, which evaluate several networks of the same shape in one batch.
 
-With weights of shape (n_members, inputs, outputs), the batched products of both passes need no
-transposed copies.
+With weights of shape (n_members, inputs, outputs), the batched products of the forward and the
+backward pass need no transposed copies.
 """
 
 import math
@@ -39,7 +39,7 @@ class StackedLinear(nn.Module):
 
 
 class StackedConv2d(nn.Module):
-    """Filters of several networks for the patches of the same image, stride 1 and no padding."""
+    """Filters of several networks for the patches of shared images; stride 1, no padding."""
 
     patches: Tensor
 
@@ -62,8 +62,8 @@ class StackedConv2d(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Map (n_samples, h, w, in) to patches (n_samples * h' * w', in * k * k)."""
-        # The product of patches and filters has the memory layout that the next layer needs; the
-        # result of a convolution, and its gradient, would have to be copied.
+        # `evaluate_layers` multiplies the patches by the filters. The product has the memory layout
+        # that the next layer needs; a convolution's result and gradient would have to be copied.
         return images.flatten(1).index_select(1, self.patches).view(-1, self.weight[0, 0].numel())
 
 
@@ -162,7 +162,7 @@ AGENT_BIASES = 0.1
 def draw_biases(
     module: nn.Module, networks: slice = slice(None), *, relative_spread: float = 1.0
 ) -> None:
-    """Draw biases from N(0, s), s = `relative_spread` * standard deviation of a layer's weights."""
+    """Draw biases with mean 0 and `relative_spread` times the std of the weights of their layer."""
     # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
     # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,
     # and all kinks of ReLU networks would stay there, because no gradient could move them.
@@ -190,7 +190,7 @@ class QuantileNetworks(nn.Module):
         self.networks = stacked_mlp(sizes, gains, ACTIVATIONS[activation]).double()
         if n_varying is not None:
             # With more inputs than units, orthogonal initialisation divides the gain among the
-            # inputs: only inputs that vary in training should share it.
+            # inputs: only inputs that vary in training should share the gain.
             with torch.no_grad():
                 first = cast(StackedLinear, self.networks[0])
                 first.weight.mul_((max(sizes[:2]) / max(n_varying, sizes[1])) ** 0.5)

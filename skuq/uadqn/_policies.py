@@ -161,7 +161,7 @@ def image_extractor(space: Space) -> type[BaseFeaturesExtractor]:
 
 
 def is_large_enough(image: Any) -> bool:
-    """Whether images are large enough for `NatureCNN`, with stable-baselines3's order of axes."""
+    """Whether images, with channels on the first or last axis, are large enough for NatureCNN."""
     shape = image.shape or (0, 0, 0)
     return min(shape[1:] if is_image_space_channels_first(image) else shape[:2]) >= MIN_IMAGE
 
@@ -198,7 +198,7 @@ class StackedQuantileNetwork(Trusted, BasePolicy):
         epistemic_factor: float = 0.0,
         aleatoric_factor: float = 0.0,
         aleatoric: str = "covariance",
-        **base: Any,  # feature extractor and normalisation of images
+        **base: Any,  # arguments of the base class: feature extractor, normalisation of images
     ):
         super().__init__(observation_space, action_space, **base)
         rectified = activation_fn is nn.ReLU
@@ -266,7 +266,7 @@ class StackedQuantileNetwork(Trusted, BasePolicy):
         return torch.as_tensor(actions, device=quantiles.device)
 
     def chosen(self, quantiles: np.ndarray, deterministic: bool = False) -> np.ndarray:
-        """Choose the actions with the highest values, or with the highest Thompson samples."""
+        """Choose the actions with the highest value if `deterministic`, else Thompson sample."""
         # Few numbers are processed faster by numpy than by torch.
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
         if not deterministic and len(quantiles) > 1:
@@ -391,7 +391,7 @@ class MlpPolicy(Trusted, QRDQNPolicy):
         return self._update
 
     def set_training_mode(self, mode: bool) -> None:
-        """Store the mode; none of the supported layers depends on it."""
+        """Store the mode; no supported layer depends on the mode."""
         self.training = mode
 
     def _get_constructor_parameters(self) -> dict[str, Any]:

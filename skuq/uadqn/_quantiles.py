@@ -1,9 +1,9 @@
 """Quantile loss, variances from quantiles, and values of actions.
 
-The variances (Eq. 4 to 7) and the values of actions (Algorithm 1) accept numpy arrays or tensors of
-shape (n_members, ..., n_quantiles), of networks that are samples from the posterior. Equations and
-propositions are numbered as in Clements et al., "Estimating Risk and Uncertainty in Deep
-Reinforcement Learning", 2019.
+The functions for variances (Eq. 4 to 7) and for values of actions (Algorithm 1) accept quantiles as
+arrays or tensors of shape (n_members, ..., n_quantiles); the networks are samples from the
+posterior. Equations and propositions are numbered as in Clements et al., "Estimating Risk and
+Uncertainty in Deep Reinforcement Learning", 2019.
 """
 
 from typing import Any, TypeVar
@@ -49,11 +49,11 @@ def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -
     The loss is convex and piecewise linear. Its slope at a quantile is the share of targets below
     the quantile, minus the level; the slope is NaN for samples with a non-finite target.
     """
-    # Store comparisons as floats, because a sum of booleans is slower, and targets on the axis
+    # Store comparisons as floats, because a sum of booleans is slower. Put the targets on the axis
     # before the last, because a sum over the last axis is slower.
     below = quantiles.new_empty(*quantiles.shape[:2], targets.shape[-1], quantiles.shape[-1])
     torch.gt(quantiles.detach()[:, :, None], targets[..., None], out=below)
-    # The last term makes the gradient NaN for targets that are not finite; comparisons hide them.
+    # The last term makes the gradient NaN if a target is not finite; comparisons would hide this.
     return below.sum(2) / targets.shape[-1] - levels + (0 * targets).sum(-1, keepdim=True)
 
 
@@ -69,8 +69,8 @@ def bellman_targets(
     """Compute the Bellman targets of QR-DQN (Sec. 1): samples of the return, one per quantile.
 
     The target is ``r`` if the episode has ended. Otherwise it is ``r + discount * q_i(s', a')``,
-    where ``a'`` is the action with the highest mean. Shapes: `quantiles` of the target network at
-    the next observations (n_samples, n_actions, n_quantiles); all other arguments (n_samples, 1).
+    where ``a'`` is the action with the highest mean. `quantiles` are those of the target network at
+    the next observations, (n_samples, n_actions, n_quantiles); other arguments are (n_samples, 1).
     """
     best = quantiles.mean(-1).argmax(1)[:, None, None].expand(-1, 1, quantiles.shape[-1])
     ahead = quantiles.gather(1, best).squeeze(1)

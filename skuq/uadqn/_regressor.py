@@ -24,7 +24,7 @@ from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quanti
 from skuq.validation import checked_widths, refuse_ineffective, training_weights, validate_data
 
 # Inputs of the networks are scaled to the standard deviation INPUT_SCALE / (number of varying
-# features). With more features, samples lie further apart; smaller inputs give smoother functions.
+# features). Samples with more features are sparser, and smaller inputs give smoother functions.
 INPUT_SCALE = 2.0
 
 
@@ -34,17 +34,17 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
     Several networks are trained to predict the same quantiles of the target. Each is regularised
     towards its own random initial weights, which makes it an approximate sample from the posterior.
-    The difference between networks, which agree close to training data, is the epistemic part. The
-    spread of quantiles that the networks have in common is the aleatoric part.
+    The epistemic part is the difference between the networks, which agree close to training data.
+    The aleatoric part is the spread of the quantiles, as far as the networks agree on the spread.
 
-    Features and targets are standardised internally; features are then divided by half their
-    number. A column that is constant in training has no effect on training; a different value in a
-    new sample increases the epistemic part, by an amount that depends on the column's unit.
+    Features and targets are standardised internally; features are then divided by half the number
+    of varying features. A column that is constant in training has no effect on training; any other
+    value in a new sample increases the epistemic part, by an amount that depends on the unit.
 
     Parameters
     ----------
     n_members, n_quantiles : int, default=2 and 50
-        Numbers of networks and of quantiles, at least 2. The paper uses two networks.
+        Number of networks, and number of quantiles; both at least 2. The paper uses two networks.
     hidden_sizes : sequence of int, default=(100, 100)
         Widths of hidden layers. Narrow networks underestimate the epistemic part, because
         the errors of their quantiles are correlated.
@@ -74,8 +74,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     quantile_levels_ : ndarray of shape (n_quantiles,), float64
         Levels (i - .5) / n_quantiles for i = 1 to n_quantiles.
     history_, n_features_in_, feature_names_in_
-        Losses of each epoch, including the regularisation, as in skorch; inputs, as in
-        scikit-learn.
+        `history_` has the losses of each epoch, including the regularisation, as in skorch. The
+        other two are as in scikit-learn.
 
     Notes
     -----
@@ -179,8 +179,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
             max_epochs=self.max_epochs,
             batch_size=self.batch_size,
             optimizer=partial(torch.optim.Adam, fused=True),
-            # With a constant learning rate, training would end at random points near the optimum,
-            # whose variance would add to the epistemic variance.
+            # With a constant learning rate, training would end at random points near the optimum.
+            # The variance of these points would add to the epistemic variance.
             cosine=True,
             device=device,
             verbose=self.verbose,
@@ -261,7 +261,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
 
 def _mean_and_spread(values: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
-    """Compute weighted mean and std of each column; for a constant column: its value and 0."""
+    """Compute weighted mean and std of each column; a constant column has its value and std 0."""
     mean = np.average(values, axis=0, weights=weight)
     deviation = values - mean
     # Rescale the deviations, because squares of small deviations would underflow. A power of 2 as

@@ -1,4 +1,4 @@
-"""Training of agents: checks of what the environment returns, history, devices, random states."""
+"""Training of agents: checks of environments' outputs, history, devices and random states."""
 
 import random
 import threading
@@ -23,7 +23,7 @@ _GENERATORS = threading.RLock()
 
 
 class CheckedAgent(Trusted, OffPolicyAlgorithm):
-    """Mixin that raises for unsupported spaces, policies and numbers, and warns if untrained."""
+    """Mixin that raises for unsupported spaces, policies and numbers, and warns if not updated."""
 
     @classmethod
     def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
@@ -46,7 +46,7 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load a saved agent; arguments as in stable-baselines3 or the constructor, and `trust`."""
+        """Load an agent; arguments: `trust`, those of stable-baselines3 and of the constructor."""
         known = {"trust", *signature(OffPolicyAlgorithm.load).parameters}
         for owner in cls.__mro__:  # stable-baselines3 would set a misspelt name as an attribute
             known |= set(signature(owner.__init__).parameters)  # type: ignore[misc]
@@ -81,14 +81,14 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
             warn_user(
                 f"Exploration ends at step {end}, before the first update: after learning_starts="
                 f"{starts} random steps, epsilon is {agent.exploration_final_eps:g}. Set an "
-                f"exploration_fraction well above {starts / total:.2g}, or learning_starts to less."
+                f"exploration_fraction well above {starts / total:.2g}, or a lower learning_starts."
             )
         return result
 
     def _store_transition(
         self, replay_buffer: Any, action: Any, obs: Any, reward: Any, dones: Any, infos: Any
     ) -> None:
-        # A NaN observation would make all values NaN, and an infinite reward all targets infinite.
+        # A NaN observation would make all values NaN; an infinite reward would do so with targets.
         self._refuse_unusable("reward", reward)
         self._refuse_unusable("observation", obs)
         for i in np.flatnonzero(dones):  # `obs` already belongs to the next episode
@@ -161,7 +161,7 @@ class TrainingHistory(BaseCallback):
         self.left_at: Any = None  # last observation when training ended
 
     def _on_training_start(self) -> None:
-        last = self.model._last_obs  # not the object in `left_at` if the environments were reset
+        last = self.model._last_obs  # a different object from `left_at` after a reset
         if self.model.num_timesteps == 0 or (self.left_at is not None and last is not self.left_at):
             self.running = None  # new episodes begin
         self.left_at = None

@@ -1,8 +1,8 @@
 """Curve BN254: points, multi-scalar multiplication and the pairing.
 
 All operands are public, so operations need not take constant time. Points of G1 are pairs of
-integers; elements of Fp2 are pairs ``(a, b)`` for a + b u with u² = -1. The pairing of
-py_ecc takes several times as long.
+integers; elements of Fp2 are pairs ``(a, b)`` for a + b u with u² = -1. The package py_ecc is
+not used, because its pairing takes several times as long.
 """
 
 from collections.abc import Sequence
@@ -34,13 +34,13 @@ ONE12: Fp12 = [(1, 0)] + [(0, 0)] * 5
 
 
 def on_g1(point: G1) -> bool:
-    """Whether a point is on the curve, which has prime order; False for the point at infinity."""
+    """Whether a point is on the curve, and thus in G1; False for (0, 0), the point at infinity."""
     x, y = point
     return x < P and y < P and (y * y - x * x * x - 3) % P == 0
 
 
 def on_g2(point: G2) -> bool:
-    """Whether a point of the twist is in the subgroup of order `ORDER`; False at infinity."""
+    """Whether a point is on the twist and in its subgroup of order `ORDER`; False at infinity."""
     if not all(v < P for pair in point for v in pair):
         return False
     x, y = point
@@ -57,7 +57,7 @@ def on_g2(point: G2) -> bool:
 
 
 def root_of_unity(log_order: int) -> int:
-    """Root of unity of order ``2 ** log_order``, as used by the proof system."""
+    """Return the root of unity of order ``2 ** log_order`` that the proof system uses."""
     return pow(7, (ORDER - 1) >> log_order, ORDER)
 
 
@@ -95,7 +95,7 @@ def negative(point: Jacobian) -> Jacobian:
 
 
 def affine(point: Jacobian) -> G1 | None:
-    """Affine coordinates of a point; None for the point at infinity."""
+    """Compute the affine coordinates of a point; None for the point at infinity."""
     x, y, z = point
     if not z:
         return None
@@ -196,7 +196,7 @@ def _mul12(a: Fp12, b: Fp12) -> Fp12:
 
 
 def _slope(a: G2, b: G2) -> Fp2 | None:
-    """Slope of the line through two points of the twist, or of the tangent; None if vertical."""
+    """Compute the slope of the line through two points (the tangent if equal); None if vertical."""
     if a == b and a[1] != (0, 0):
         square = _mul2(a[0], a[0])
         return _mul2((3 * square[0], 3 * square[1]), _inverse2((2 * a[1][0], 2 * a[1][1])))
@@ -211,7 +211,7 @@ def _chord(a: G2, b: G2, slope: Fp2) -> G2:
 
 
 def _added(a: G2 | None, b: G2 | None) -> G2 | None:
-    """Sum of two points of the twist; None is the point at infinity."""
+    """Add two points of the twist; None stands for the point at infinity."""
     if a is None or b is None:
         return b if a is None else a
     slope = _slope(a, b)
@@ -233,7 +233,7 @@ def _miller(point: G1, twisted: G2) -> Fp12:
 
     for bit in bin(ATE_LOOP)[3:]:
         slope = _slope(running, running)
-        assert slope is not None  # not vertical: the order is prime and exceeds `ATE_LOOP`
+        assert slope is not None  # never vertical, because the prime order exceeds `ATE_LOOP`
         value = _mul12(_mul12(value, value), line(running, slope))
         running = _chord(running, running, slope)
         if bit == "1":

@@ -1,13 +1,13 @@
 """Arithmetic circuits of the proven statements, as ONNX graphs over integers.
 
-Every graph depends only on the public `Architecture`: the verifier rebuilds it with different
-weights and obtains the same verifying key. Only weights, salt and pads are private; they are
-committed constants, the same in all circuits. All parts of the statement (inputs, labels, bin
-edges, thresholds) are public inputs.
+The verifying key of a graph depends only on the public `Architecture`: the verifier can rebuild the
+graph with other weights, and obtains the same key. Only weights, salt and one-time pads are
+private; they are committed constants, which are the same in all circuits. All parts of the
+statement (inputs, labels, bin edges, thresholds) are public inputs.
 
 Three choices ensure that the constraints determine every value, and keep the circuits small. ReLU
-is ``(h + |h|) / 2``, with the division by 2 moved to the next layer. Values are not rescaled before
-the logits. Comparisons are signs of odd numbers, because the sign of 0 would need an additional
+is ``(h + |h|) / 2``, with the division by 2 moved to the next layer. Values are not rescaled
+between layers. Comparisons are signs of odd numbers, because the sign of 0 would need an additional
 constraint.
 """
 
@@ -59,7 +59,7 @@ def _graph(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]])
 
 
 def input_names(circuit: str, shape: Architecture) -> dict[str, tuple[int, ...]]:
-    """Public inputs of a circuit with their shapes, in the order of its graph."""
+    """Return the name and shape of each public input of a circuit, in the order of its graph."""
     rows = shape.rows_of(circuit)
     return dict(_inputs(circuit, shape.widths, shape.n_pads, shape.n_bins, rows))
 
@@ -97,7 +97,7 @@ def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
 
 
 def edges(n_bins: int, max_bins: int) -> IntArray:
-    """Odd thresholds of equal-width bins, shape (max_bins,).
+    """Compute odd thresholds of equal-width bins, shape (max_bins,).
 
     For the threshold ``edge`` of a bin, ``2 c - edge > 0`` if the confidence ``c`` is in this bin
     or in a higher one. Bins beyond `n_bins` have thresholds above any confidence.
@@ -108,12 +108,12 @@ def edges(n_bins: int, max_bins: int) -> IntArray:
 
 
 def _committed(graph: Graph, circuit: str, constants: Sequence[NDArray[Any]]) -> list[str]:
-    """Add the committed numbers that a circuit uses; return one array per part.
+    """Add all committed numbers to a graph; return an array for each part that its circuit uses.
 
     The proof system binds a constant to its commitment only if the constant has at least two uses;
     the prover could choose a constant with a single use freely. Therefore, all numbers form a
-    single constant, which is concatenated with itself. The parts are slices of the result, which
-    add no constraints. A public number is appended, and the row is reshaped to a column, because
+    single constant, which is concatenated with itself. The parts are slices of the result; slicing
+    adds no constraints. A public number is appended, and the row is reshaped to a column, because
     the proof system could otherwise simplify the concatenation.
     """
     row = np.concatenate([np.ravel(part) for part in constants])[None]
@@ -127,7 +127,7 @@ def _committed(graph: Graph, circuit: str, constants: Sequence[NDArray[Any]]) ->
 
 
 def _ordered_logits(graph: Graph, parts: list[str], order: str) -> tuple[str, str]:
-    """Compute distinct values ``factor * logit - class`` for all classes, and their maximum."""
+    """Compute ``factor * logit - class``, which is distinct for each class, and its maximum."""
     n, widths = graph.n, graph.shape.widths
     value, ones = graph.public("rows", n, widths[0]), graph.broadcast(graph.one, 1, n)
     for k, (layer, width) in enumerate(zip(parts, widths[:-1], strict=False)):
@@ -153,7 +153,7 @@ def _confidence(graph: Graph, ordered: str, largest: str) -> str:
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
     shift = fixed.logit_shift(graph.shape.logit_bits, graph.shape.widths[-1])
     reach = graph.rescale_unit(graph.public("reach", 1, 1), fixed.CONFIDENCE_BITS)
-    # At the scale CONFIDENCE_BITS + shift, the proof system divides only once, by 2 ** shift.
+    # With the scale CONFIDENCE_BITS + shift, the proof system divides only once, by 2 ** shift.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + fixed.CONFIDENCE_BITS)
     clipped = graph.op("Relu", graph.op("Add", below, reach))
     # This constant is public: it is part of the verifying key instead of the commitment.
@@ -172,14 +172,14 @@ def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: st
 
 
 def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
-    """Sum 1, confidence and correctness over rows, for each edge; rows below count negatively."""
+    """For each edge, sum 1, confidence and correctness over rows, times -1 if below the edge."""
     n = graph.n
     labels = graph.public("labels", n, graph.shape.widths[-1])
     counted = graph.public("counted", n, 1)
     limits = graph.rescale_unit(graph.public("edges", 1, graph.shape.n_bins), fixed.CONFIDENCE_BITS)
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest))  # (n, n_classes)
     correct = graph.total(graph.op("Mul", is_largest, labels), 1)
-    # `n_largest` is 1 if one class has the largest logit, and more if several classes have this
+    # `n_largest` is 1 if one class has the largest logit, and greater if several classes have this
     # logit. It detects a cheating prover, who could choose weights that do not represent integers.
     # Logits could then be equal in the field, and a row would count as correct for any label.
     n_largest = graph.op("Add", graph.total(is_largest, 1), graph.public("others", 1, 1))
@@ -193,7 +193,7 @@ def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
 
 
 def _pad(graph: Graph, pads: str, chunks: str) -> str:
-    """Sum the one-time pads of the given chunks, shape (1, 3 B)."""
+    """Sum the one-time pads of the chunks that an input selects, shape (1, 3 * n_bins)."""
     used = graph.public(chunks, 1, graph.shape.n_pads)
     limbs = graph.reshape(graph.op("MatMul", used, pads), fixed.PAD_LIMBS, 3 * graph.shape.n_bins)
     return graph.op("MatMul", graph.public("units", 1, fixed.PAD_LIMBS), limbs)
@@ -231,7 +231,7 @@ def _verdict(graph: Graph, pads: str) -> str:
 def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:
     """Compute twice the sum over each bin, as differences of neighbouring signed cumulative sums.
 
-    Above the last bin, all rows count negatively, so the sum is minus the first cumulative sum.
+    At the upper edge of the last bin, all rows count negatively; the sum is minus the first sum.
     """
     first = graph.columns(cumulative, 0, 1)
     none = graph.op("Neg", first)
@@ -242,7 +242,7 @@ def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:
 
 
 class Graph:
-    """Builder of the ONNX graph of a circuit; each method returns the name of a value."""
+    """Builder of the ONNX graph of a circuit; methods that add a value return its name."""
 
     def __init__(self, shape: Architecture, n: int) -> None:
         onnx = import_optional("onnx", extra="zk")
@@ -267,7 +267,7 @@ class Graph:
         return name
 
     def rescale_unit(self, value: str, bits: int) -> str:
-        """Reinterpret integers in units that are 2 ** bits smaller; adds no constraint."""
+        """Reinterpret integers as multiples of 2 ** -bits; this adds no constraint."""
         return self.op("Mul", value, self.constant(np.array([2.0**-bits], np.float32)))
 
     def columns(self, value: str, first: int, last: int, axis: int = 1) -> str:
@@ -301,7 +301,7 @@ class Graph:
         return bytes(model.SerializeToString())
 
     def constant(self, values: NDArray[Any]) -> str:
-        """Add constants; constants that are not parameters of operators become committed."""
+        """Add a constant; the circuit commits to it unless it is a parameter of an operator."""
         name = f"c{len(self._constants)}"
         self._constants.append(self._numpy.from_array(values, name))
         return name

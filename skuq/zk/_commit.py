@@ -1,4 +1,4 @@
-"""Commitment of a provider to a model, and the size of the circuits."""
+"""Commitment of a provider to a model, and the choice of the circuits' sizes."""
 
 import secrets
 import shutil
@@ -26,12 +26,12 @@ from skuq.zk._public_commitment import Commitment, Encoding, load_commitment
 from skuq.zk._reference_string import check_string, commitment_point
 
 SALT_BITS = 24  # integers of this size are exact in single precision
-REVEALED_BITS = 254  # bits that a proof reveals: one evaluation of a polynomial
+REVEALED_BITS = 254  # number of bits that a proof reveals: one value of a polynomial
 # Blocks of columns are added until a proof of an audit covers this number of data rows. This saves
-# time, because the blocks of a proof share its tables, its quotient and its opening.
+# time, because all blocks share the proof's tables, its quotient and its opening.
 MANY_ROWS = 16
 AUDIT_COLUMNS = fixed.MAX_COLUMNS  # with this number, audits prove the most data rows per second
-SINGLE = 2  # rows in the circuit of an attestation; a layout for one row would need more cells
+SINGLE = 2  # data rows in an attestation's circuit; a layout for one row would need more cells
 
 
 def commit(
@@ -51,8 +51,8 @@ def commit(
     """Commit to a model without disclosing its weights.
 
     Publish the folder ``out/public``. Keep ``out/private`` secret: it contains weights, salt,
-    one-time pads and proving keys. The commitment is binding. Hiding of the weights is supported by
-    an entropy argument, not by a proof: see `n_proofs` and the user guide.
+    one-time pads and proving keys. The commitment is binding. That it also hides the weights is
+    supported by an entropy argument, but not proved: see `n_proofs` and the user guide.
 
     Parameters
     ----------
@@ -60,28 +60,28 @@ def commit(
         Fitted classifier that `skuq.models.adopt` accepts, made of linear layers, ReLU, batch
         normalisation, embeddings and softmax.
     X : array-like of shape (n_samples, n_features)
-        Calibration data. They determine the accepted range and the scale of each feature, which
-        are public, and the precision of the fixed-point numbers.
+        Calibration data. They determine the accepted range and the scale of each feature (both are
+        public), and the precision of the fixed-point numbers.
     out : str or Path
         Folder to create.
     max_error : float, default=0.005
         Maximum difference between a proven confidence and the model's confidence on `X`.
     srs : str or Path, default=None
-        Structured reference string (trusted setup) from the public ceremony, or the auditor's own.
-        If its size is wrong, the error names the right file. Default: generate a string for tests.
-        Verifiers reject it by default, because whoever generates a string could forge proofs.
+        Structured reference string (trusted setup) from the public ceremony or from the auditor. If
+        its size is wrong, the error names the right file. Default: generate a string for tests, but
+        verifiers reject it by default, because whoever generates a string could forge proofs.
     n_bins : int, default=10
         Maximum number of confidence bins of an audit.
     n_proofs : int, default=96
         Number of proofs of audits that this commitment allows. Each proof reveals one linear
         combination of weights and salt, so more proofs need more committed salt.
     n_attestations : int, default=32
-        Number of single predictions that can be proven for clients, besides `n_proofs`.
+        Number of single predictions that can be proven for clients, in addition to `n_proofs`.
     verdict_samples : int, default=0
         Number of reference samples that can be audited at level "verdict". Each chunk of samples
         needs a one-time pad, which is part of the commitment.
     max_memory : float, default=8.0
-        Memory for keys and proofs, in GiB.
+        Maximum memory for keys and proofs, in GiB.
     verbose : int, default=0
         If 1, show progress.
 
@@ -160,7 +160,7 @@ def commit(
         }
         write_json(private / LEDGER, dict.fromkeys(KINDS, 0))
         shutil.move(string, public)
-        for path in private.iterdir():  # protect files, too: a copied folder may be open to all
+        for path in private.iterdir():  # files, too, because a copied folder may be open to all
             path.chmod(0o600)
         write_json(public / COMMITMENT, record)
         files.write_manifest(public)
@@ -208,7 +208,7 @@ def fit_shape(
     verdict_samples: int,
     max_memory: float,
 ) -> Architecture:
-    """Choose the smallest circuits in which one block has room for a prediction."""
+    """Choose the smallest circuits in which one block of columns has room for a prediction."""
     widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
     largest = fixed.largest_value(network, encoding.limits())
     n_salts = -(-(REVEALED_BITS * n_proofs + 256) // SALT_BITS)
@@ -272,7 +272,7 @@ def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
 
 
 def _fitting(rows: Callable[[int], int], room: int) -> int:
-    """Find the largest number of data rows with a circuit of at most `room` rows; 0 if below 2."""
+    """Find the most data rows for which a circuit has at most `room` rows; 0 if fewer than 2."""
     few, more = rows(4), rows(8)
     n = max(SINGLE, 4 + 4 * (room - few) // (more - few))
     while n >= SINGLE and rows(n) > room:
@@ -281,7 +281,7 @@ def _fitting(rows: Callable[[int], int], room: int) -> int:
 
 
 def _with_few_columns(shape: Architecture) -> Architecture:
-    """Minimise the number of columns of circuits with one proof per attestation or verdict."""
+    """Minimise the columns of the circuits that prove a single attestation or a single verdict."""
     columns = {circuit: shape.columns_of(circuit) for circuit in shape.circuits}
     with tempfile.TemporaryDirectory() as temporary:
         for circuit in {"attestation", "verdict"} & set(columns):

@@ -1,9 +1,9 @@
 """Interface to the proof system `ezkl`: Halo2 with KZG commitments over BN254.
 
-The commitment to the constants of a circuit, which form a separate column ("polycommit"), is the
-first element of every proof. The proof system does not check it: each verifier must compare it with
-the published commitment. The proof system forces a circuit to use the numbers in this column only
-if the circuit uses each of them twice: see `check_copy_constraints`.
+The constants of a circuit form a separate column ("polycommit"). Every proof begins with a
+commitment to this column. The proof system does not check this commitment: each verifier must
+compare it with the published one. The proof system forces a circuit to use the numbers in this
+column only if the circuit uses each of them twice: see `check_copy_constraints`.
 """
 
 import atexit
@@ -32,15 +32,15 @@ FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # size of the curve point at the start of every proof
 VERDICT_VALUE = (1 << 108) - 1  # largest value in the circuit "verdict", which squares sums
 BLINDING_ROWS = 10
-# Error messages of the proof system for proofs that are too short, and that do not verify.
+# Error messages of the proof system: for proofs that are too short, and for invalid proofs.
 TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
 READ_TO_THE_END = "The constraint system is not satisfied"
-UNUSABLE_ROWS = 6  # number of rows at the end of the column of constants that contain a 1
-# Environment variables: the folder of look-up tables, which the proof system does not check; the
-# number of its threads.
+UNUSABLE_ROWS = 6  # number of rows at the end of the column of constants; each contains a 1
+# Environment variables for the folder of look-up tables (the proof system does not check these
+# tables), and for the number of threads of the proof system.
 OWN_FOLDER, THREADS = "EZKL_REPO_PATH", "RAYON_NUM_THREADS"
-# Program of a separate process, which imports only the proof system. The attempt to prove a false
-# statement may never end; the process is then killed.
+# Program of a separate process, which imports only the proof system. An attempt to prove a false
+# statement may never end, but a separate process can be killed.
 WORKER = """
 import json, sys, ezkl
 sys.exit(3 if getattr(ezkl, sys.argv[1])(**json.loads(sys.argv[2])) is False else 0)
@@ -53,7 +53,7 @@ class ProofSystemError(RuntimeError):
 
 
 def version() -> str:
-    """Version of the proof system; raise `ProofSystemError` unless it is `VERSION`."""
+    """Return the version of the proof system; raise `ProofSystemError` unless it is `VERSION`."""
     from importlib.metadata import version as installed
 
     _ezkl()
@@ -173,7 +173,7 @@ def check_copy_constraints(proving: Path, circuit: str, shape: Architecture) -> 
         return _field_bytes(pow(root, row, FIELD) << 256)  # in Montgomery form, as in keys
 
     with proving.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as key:
-        # Find the list by the entry of the last row, its own name because ezkl does not bind it.
+        # Find the list by the entry of the last row. ezkl does not bind it: the entry is its name.
         start = key.find(name(size - 1)) - 32 * (size - 1)
         found = key[start - 4 : start + 32 * shape.n_committed] if start >= 4 else b""
     rows = [row for positions, _ in shape.parts_of(circuit) for row in positions]
@@ -219,7 +219,7 @@ def prove(
 def verify(
     proof: bytes, instances: Sequence[int], settings: Path, verifying: Path, srs: Path, work: Path
 ) -> bool:
-    """Verify a proof for these public numbers: inputs, then outputs."""
+    """Whether a proof is valid for `instances`: the public inputs, followed by the outputs."""
     return _verdict(proof, instances, settings, verifying, srs, work) == ""
 
 
@@ -271,7 +271,7 @@ def commitment_point(proof: bytes) -> str:
 
 
 def compressed(point: tuple[int, int]) -> str:
-    """Compress a point as in proofs: x, least significant byte first, and parity of y."""
+    """Compress a point as in proofs: x, least significant byte first, with the parity of y."""
     return (point[0] | (point[1] & 1) << 255).to_bytes(32, "little").hex()
 
 
@@ -286,7 +286,7 @@ def memory_of_a_proof(proving: Path) -> float:
 
 
 def _ezkl() -> Any:
-    """Import the proof system, with a private folder for look-up tables, which it never checks."""
+    """Import the proof system; look-up tables, which it never checks, go to a private folder."""
     os.environ[OWN_FOLDER] = _tables()
     return import_optional("ezkl", extra="zk")
 
@@ -353,7 +353,7 @@ def _run(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence output of native code, which bypasses Python's streams, one thread at a time."""
+    """Silence native code, whose output bypasses Python's streams; one thread at a time."""
     with _SILENCE, ExitStack() as at_the_end:
         with suppress(OSError):
             null = os.open(os.devnull, os.O_WRONLY)

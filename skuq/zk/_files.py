@@ -28,7 +28,7 @@ COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # files of a commitment
 STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
 VERDICT, VERDICTS = "verdict.json", "verdicts"  # verdicts on all samples, and on regions
 REPORTED = "reported.json"  # predictions at level "predictions"
-# Forms of texts in files, see `check_form`: a SHA-256 or a curve point, and versions of software.
+# Forms of texts, see `check_form`: of a SHA-256 or a curve point, and of software versions.
 DIGEST = re.compile("[0-9a-f]{64}")
 VERSIONS = dict.fromkeys(("skuq", "ezkl"), re.compile("[0-9A-Za-z.+!_-]{1,40}"))
 # Files and subfolders of each kind of folder, except the manifest. Files of chunks are numbered.
@@ -38,7 +38,7 @@ BUNDLES = {
     "verdict": {STATEMENT, CHUNKS, VERDICT, VERDICTS},
     "predictions": {STATEMENT, CHUNKS, REPORTED},
 }
-MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # maximum bytes of a file, and of a file in `LARGE`
+MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # maximum bytes of most files, and of those in `LARGE`
 LARGE = (REFERENCE_STRING, REPORTED)
 MAX_CHUNKS = 8000  # per audit; the manifest would be too large with more entries
 MAX_FILES, MAX_FOLDER = 2 * MAX_CHUNKS, 1 << 30  # maximum entries and bytes of a folder
@@ -65,7 +65,7 @@ def canonical(value: Any) -> bytes:
 
 
 def digest(value: Any) -> str:
-    """SHA-256 of bytes, or of the canonical JSON of a value, in hexadecimal."""
+    """Compute the SHA-256 of bytes, or of a value's canonical JSON, in hexadecimal."""
     data = value if isinstance(value, bytes) else canonical(value)
     return hashlib.sha256(data).hexdigest()
 
@@ -107,7 +107,7 @@ def write_json(path: Path, value: Any, limit: int = MAX_JSON) -> None:
 
 
 def check_unlinked(path: str | Path) -> None:
-    """Reject a symbolic link, also inside a folder: writing to it would change a file elsewhere."""
+    """Reject symbolic links, also in a folder: writing to a link would change a file elsewhere."""
     for entry in _entries(path):
         if os.path.islink(entry):
             raise OSError(f"{entry} is a symbolic link, but a file or folder is needed; remove it.")
@@ -177,7 +177,7 @@ def _without_repetition(entries: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a dict from JSON entries; reject repeated keys, which parsers resolve differently."""
     found = dict(entries)
     if len(found) < len(entries):
-        raise ValueError("an object has two entries of one name")
+        raise ValueError("an object has two entries with the same name")
     return found
 
 
@@ -204,11 +204,11 @@ def write_manifest(folder: Path) -> None:
 
 
 class PrivateCopy:
-    """A private copy of another party's folder, which agrees with its manifest.
+    """A private copy of another party's folder, compared with the manifest in this folder.
 
-    Each file is read once, so whoever can write to the folder cannot exchange it between its check
-    and its use. The copy is deleted with this object. `names` lists its files and folders, except
-    the manifest, for `check_content`.
+    Each file is read only once, so whoever can write to the folder cannot exchange a file between
+    its check and its use. The copy is deleted with this object. `names` contains the names of all
+    copied files and folders, except the manifest, for `check_content`.
     """
 
     def __init__(self, source: Path):
@@ -260,7 +260,7 @@ class PrivateCopy:
 
 
 def check_format(record: Any, where: str) -> None:
-    """Raise unless a record has the format of this version, before its other entries are read."""
+    """Raise unless a record has the format of this version; call this before reading entries."""
     found = record.get("format") if isinstance(record, dict) else None
     if type(found) is not int or found != FORMAT:
         raise VerificationError(f"{where} has format {found!r}, expected {FORMAT}.")

@@ -17,14 +17,14 @@ from skuq.base import BoolArray, IntArray
 # one proves the sums of a chunk of rows under a one-time pad, the other proves the verdict on the
 # sums of all chunks.
 CIRCUITS = ("attestation", "predictions", "bins", "padded_bins", "verdict")
-# The cells of a circuit are laid out in blocks of columns. Four columns would raise the degree.
+# The cells of a circuit are in blocks of columns. A fourth column would raise the circuit's degree.
 MAX_COLUMNS = 3  # per block
 # Maximum number of blocks. When all rows of a block are used, the layout continues in the next.
 MAX_BLOCKS = 4
 LOG_ROWS = range(13, 19)  # possible base-2 logarithms of the number of rows of the circuits
 MAX_BINS = 1000  # otherwise, a provider could make a verifier build a very large circuit
 CONTEXT_BITS = 248  # number of bits used from the SHA-256 that binds a proof to its statement
-PAD_LIMBS, PAD_BITS = 3, 20  # a pad is a number of PAD_LIMBS digits of PAD_BITS bits
+PAD_LIMBS, PAD_BITS = 3, 20  # each number of a pad has PAD_LIMBS digits of PAD_BITS bits
 N_ALPHAS = 3  # thresholds of a verdict: alpha - max_error, alpha, alpha + max_error
 
 CONFIDENCE_BITS = 14  # confidences are multiples of 2 ** -14
@@ -49,11 +49,11 @@ EXP_BASE = float(np.float32(np.exp(2.0 ** (CONFIDENCE_BITS - LOGIT_BITS))))
 class Architecture(NamedTuple):
     """Public architecture, which determines the verifying keys."""
 
-    widths: tuple[int, ...]  # integers of an input row, neurons of each hidden layer, classes
+    widths: tuple[int, ...]  # numbers of integers per input row, of units per layer, of classes
     logit_bits: int  # number of binary digits of the logits after the point
     digits: int  # number of digits that represent every number in the circuit
-    n_salts: int  # committed random numbers besides the weights
-    n_pads: int  # number of row chunks whose sums can have a one-time pad, for level "verdict"
+    n_salts: int  # number of random numbers that are committed together with the weights
+    n_pads: int  # number of one-time pads, one for each chunk of rows, for level "verdict"
     n_bins: int  # maximum number of confidence bins
     log_rows: int  # base-2 logarithm of the number of rows of the circuits
     rows_per_proof: dict[str, int]  # data rows that one proof of each circuit covers
@@ -104,13 +104,13 @@ class Architecture(NamedTuple):
 
 class IntegerNetwork(NamedTuple):
     weights: list[IntArray]  # (n_in, n_out) each, multiples of 2 ** -weight_bits
-    biases: list[IntArray]  # (n_out,) each, in units of the sums of the layer
+    biases: list[IntArray]  # (n_out,) each, in the unit of the layer's weighted sums
     input_bits: int  # number of binary digits of inputs after the point
     weight_bits: int
 
     @property
     def logit_bits(self) -> int:
-        """Binary digits of the logits after the point; ``h + |h|`` of a hidden layer adds one."""
+        """Number of binary digits of logits after the point; ``h + |h|``, twice a ReLU, adds 1."""
         return self.input_bits + len(self.weights) * (self.weight_bits + 1) - 1
 
     @property
@@ -132,8 +132,8 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
     """Bound the absolute values that the circuit splits into digits, over all accepted inputs.
 
     These values are the sums of each layer; ``2 x + 1`` for differences x <= 0 of ordered logits;
-    divisor and quotient of the logits before exp; errors (and their differences) of the reciprocal
-    of a sum of at most C powers, each at most `ONE`; and ``2 c - edge`` for confidences c.
+    divisor and quotient of the logits before exp; errors, and differences of errors, of the
+    reciprocal of a sum of `n_classes` powers <= `ONE`; and ``2 c - edge`` for confidences c.
     """
     low, high = -limits.astype(object), limits.astype(object)
     largest = 0
@@ -151,7 +151,7 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 
 
 def digit_base(log_rows: int) -> int:
-    """Base of the digits into which circuits split numbers; a column can list all these digits."""
+    """Return the base in which circuits write numbers; one column can list all its digits."""
     return (1 << log_rows) - 16
 
 
@@ -163,12 +163,12 @@ def digits_of(largest: int, log_rows: int) -> int:
 
 
 def tie_factor(n_classes: int) -> int:
-    """Power of two >= `n_classes`; ``factor * z_j - j`` is largest for the first class in a tie."""
+    """Return a factor for which ``factor * z_j - j`` is largest at the first class in a tie."""
     return 1 << (n_classes - 1).bit_length()
 
 
 def logit_shift(logit_bits: int, n_classes: int) -> int:
-    """Number of bits of ``factor * z_j - j`` that are rounded off before exp."""
+    """Return the number of bits of ``factor * z_j - j`` that are rounded off before exp."""
     return logit_bits + tie_factor(n_classes).bit_length() - 1 - LOGIT_BITS
 
 

@@ -21,7 +21,7 @@ from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import commitment_point, sample_constants
 
 OUTPUT_BITS = 128  # maximum number of bits of an output
-# Form of a proof file, see `check_form`. The pattern allows one text per integer, of <= 100 digits.
+# Form of a proof file, see `check_form`. Every integer has only one text, of at most 100 digits.
 PROOF = {"part": str, "outputs": [re.compile("0|-?[1-9][0-9]{0,99}")], "proof": str}
 
 
@@ -36,7 +36,7 @@ def make_keys(
     """Write a circuit, its settings and both keys to a folder.
 
     Proofs of different circuits are about the same weights only if each circuit uses the committed
-    numbers, in the same order; both are checked.
+    numbers, in the same order. This function checks that it does.
     """
     ends = ("onnx", "settings", "circuit")
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
@@ -64,12 +64,12 @@ def verifying_key(
     """Provide settings and verifying key of a circuit in `work`, from the public architecture only.
 
     The provider's key is never used, since it could belong to a different circuit. `keys` is the
-    verifier's own folder of keys, if any.
+    folder in which the verifier keeps keys for later calls, or None.
     """
     if circuit not in commitment.shape.circuits:
         raise VerificationError(f"The commitment has no circuit for {circuit!r}.")
     shape, constants = commitment.shape, sample_constants(commitment.shape)
-    # The key's name in the cache is a hash of everything on which the key depends. This includes
+    # The file name of a stored key is a hash of everything on which the key depends. This includes
     # the version of skuq, because a different version may have built a key for a different circuit.
     name = files.digest(
         {
@@ -110,7 +110,7 @@ class ProofChecker:
         self._keys = None if keys is None else Path(keys)
         self._lengths: dict[str, int] = {}  # size of the proofs of each circuit, in bytes
         self._work = tempfile.TemporaryDirectory()  # deleted with this object
-        # Of each circuit: settings, key, reference string and folder for the proof system.
+        # For each circuit: paths of settings, key and reference string, and a folder to work in.
         self._tools: dict[str, tuple[Path, Path, Path, Path]] = {}
 
     def chunks(self, bundle: Path, circuit: str, values: list[dict[str, Any]]) -> list[list[int]]:
@@ -118,7 +118,7 @@ class ProofChecker:
         present = set((bundle / files.CHUNKS).glob("*"))
         if present != set(paths):
             raise VerificationError(
-                f"The audit has {len(present)} proofs of chunks where {len(paths)} are needed."
+                f"The audit has {len(present)} proofs of chunks, but {len(paths)} are needed."
             )
         found = []
         for k, (path, value) in enumerate(zip(paths, values, strict=True)):
@@ -144,7 +144,7 @@ class ProofChecker:
             raise VerificationError(
                 f"The proof of {part!r} is for different weights, not the committed ones."
             )
-        # The proof system ignores bytes after a proof, so altered files could pass without a check.
+        # The proof system ignores bytes after a proof, so files with added bytes would be accepted.
         if circuit not in self._lengths:
             if not backend.reads_whole(len(proof), *tools):
                 raise VerificationError(

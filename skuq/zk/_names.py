@@ -23,7 +23,7 @@ MAX_NAME = 200  # maximum number of characters
 INVISIBLE = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
 INVISIBLE |= {*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)}
 # A script is identified by the first word of the Unicode names of its characters. A name may mix
-# the East Asian scripts, and any script with the letters of the units micro and ohm.
+# East Asian scripts with each other, and any script with the letters of the units micro and ohm.
 EAST_ASIAN = {"CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC", "HANGUL", "BOPOMOFO"}
 EAST_ASIAN |= {"KATAKANA-HIRAGANA"}
 UNITS = "\u03bc\u03a9"
@@ -52,13 +52,13 @@ def check_columns(names: Sequence[Any], width: int) -> tuple[str, ...]:
 
 
 def columns_of(X: ArrayLike) -> tuple[str, ...] | None:
-    """Column names of a data frame, without surrounding spaces; None for an array."""
+    """Return column names of a data frame, without surrounding spaces; None for an array."""
     names = getattr(X, "columns", None)
     return None if names is None else tuple(str(name).strip() for name in names)
 
 
 def check_texts(texts: Sequence[str], what: str) -> None:
-    """Check that names are visible, of one script, and differ by more than case and spaces."""
+    """Check that names are visible, of one script each, and different in more than case, spaces."""
     seen: dict[str, str] = {}
     for text in texts:
         fault = _fault(text)
@@ -93,7 +93,7 @@ def _fault(text: str) -> str:
 
 
 def _script(c: str) -> str:
-    """Script of a letter or mark; empty for characters that may stand next to any script."""
+    """Return the script of a letter or mark; "" for a character that fits with any script."""
     if unicodedata.category(c)[0] not in "LM" or c in UNITS:
         return ""
     word = unicodedata.name(c, "UNKNOWN").split()[0]

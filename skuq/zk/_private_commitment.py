@@ -101,7 +101,7 @@ class Prover:
 
 
 def simultaneous_proofs(n_jobs: int | None, memory: float) -> int:
-    """Number of parallel proofs of `memory` GiB: `n_jobs`, or as many as fit into free memory."""
+    """Limit `n_jobs` to the number of proofs, of `memory` GiB each, that fit into free memory."""
     wanted = int(effective_n_jobs(n_jobs))
     free = available_memory() / 2**30
     return 1 if wanted == 1 else max(1, min(wanted, int(free / memory)))
@@ -112,8 +112,8 @@ def results_of(
 ) -> list[Result]:
     """Return the results of calls, in order; after an error, no further calls are started.
 
-    Running calls are completed, because their proofs are recorded in the ledger and can be reused
-    when the audit is repeated.
+    Calls that are already running are completed, because their proofs are counted in the ledger
+    and can be reused when the audit is repeated.
     """
     if n_threads == 1:
         return [call() for call in bar(calls)]
@@ -129,7 +129,7 @@ def results_of(
 
 
 class Ledger:
-    """Counts of the proofs and pads that were used, in the private folder of a commitment."""
+    """Counts the proofs and pads that were used, in a file of a commitment's private folder."""
 
     def __init__(self, private: Path, budgets: dict[Kind, int]):
         self._private, self._budgets = private, budgets
@@ -148,7 +148,7 @@ class Ledger:
         self._check_budget(kind, self._counts()[kind], n)
 
     def check(self, kind: Kind, seen: int) -> None:
-        """Raise if the number in an existing file exceeds the number recorded here."""
+        """Raise if `seen`, the number of an existing proof, exceeds the number recorded here."""
         if seen > self._counts()[kind]:
             raise RuntimeError(
                 "The ledger is older than an existing proof, so more proofs could disclose the "

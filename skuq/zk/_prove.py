@@ -82,8 +82,8 @@ def prove(
     timeout : float, default=600.0
         Time limit per proof, in seconds.
     n_jobs : int, default=None
-        Number of simultaneous proofs, which share the cores; less if the free memory is too small
-        for so many. None means 1, and -1 the number of cores.
+        Maximum number of simultaneous proofs, which share the cores; fewer run if they would exceed
+        the free memory. None means 1, and -1 the number of cores.
     verbose : int, default=0
         If 1, show progress.
 
@@ -98,7 +98,7 @@ def prove(
     ValueError
         If a value is out of range, a label is unknown, or `out` holds an audit with other settings.
     OSError
-        If `out` is or contains a link.
+        If `out` is or contains a symbolic link.
     RuntimeError
         If all proofs or pads of this commitment are used up, or the proof system fails.
     """
@@ -194,10 +194,10 @@ class _AuditRun:
                 )
 
     def begin(self, n_chunks: int, verdicts: Sequence[str] = ()) -> None:
-        """Write the statement, with a reserved pad for each chunk if there are verdicts.
+        """Write the statement; at level "verdict", it reserves a pad for each chunk.
 
-        Raises an error if the audit needs more proofs than are left, before any proof or pad is
-        used up.
+        If the audit needs more proofs than are left, this raises an error before any proof or pad
+        is used up.
         """
         self.check_out()
         if n_chunks > files.MAX_CHUNKS:

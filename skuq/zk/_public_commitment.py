@@ -21,7 +21,7 @@ from skuq.zk._reference_string import CEREMONY, check_ends, needed_string
 
 LARGEST_INTEGER = 2.0**62  # largest encoded input; encoded inputs have 64 bits
 MAX_PROOFS = 2 ** max(LOG_ROWS)  # the salt for more proofs would not fit into a circuit
-SIZES = ("rows_per_proof", "columns")  # entries with a number for each circuit
+SIZES = ("rows_per_proof", "columns")  # entries that map each circuit to a number
 FORM = {  # of commitment.json, see `check_form`
     "format": int,
     "versions": files.VERSIONS,
@@ -61,7 +61,7 @@ class Commitment(NamedTuple):
     record : dict
         Contents of ``commitment.json``.
     srs : Path
-        Private copy of the reference string, which was checked; deleted with this object.
+        Private copy of the checked reference string; deleted with this object.
     """
 
     folder: Path
@@ -83,7 +83,7 @@ class Commitment(NamedTuple):
 
     @property
     def srs_digest(self) -> str:
-        """SHA-256 of the reference string, which was compared with the file on loading."""
+        """SHA-256 of the reference string; `load_commitment` has compared it with the file."""
         return str(self.record["reference_string"]["sha256"])
 
     @property
@@ -168,7 +168,7 @@ def _architecture(record: dict[str, Any]) -> Architecture:
     of_circuits = dict.fromkeys(shape.circuits, int)
     check_form(record["keys"], dict.fromkeys(shape.circuits, DIGEST), COMMITMENT, "keys.")
     check_form(shape.columns, of_circuits, COMMITMENT, "columns.")
-    of_circuits.pop("verdict", None)  # it has no rows of data
+    of_circuits.pop("verdict", None)  # this circuit has no data rows
     check_form(shape.rows_per_proof, of_circuits, COMMITMENT, "rows_per_proof.")
     counts = [*shape.widths, shape.digits, shape.n_salts, shape.n_bins]
     counts += [*shape.rows_per_proof.values(), *shape.columns.values()]
@@ -186,8 +186,8 @@ def _architecture(record: dict[str, Any]) -> Architecture:
     if shape.digits > fixed.digits_of(fixed.LARGEST_EXACT, shape.log_rows):
         raise ValueError("the architecture is malformed (its numbers have too many digits)")
     # Limit the size, or a provider could make a verifier build a huge key. The committed numbers
-    # must also fit into one column, because each column has its own commitment, and the verifier
-    # compares the commitment to a single column.
+    # must also fit into one column, because each column has a separate commitment, and the verifier
+    # compares only the commitment to a single column.
     room = 2**shape.log_rows - backend.BLINDING_ROWS
     if max(shape.n_committed, max(shape.rows_per_proof.values()) * sum(shape.widths)) > room:
         raise ValueError("the architecture is malformed (more numbers than rows)")
@@ -263,7 +263,7 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Number of integers: 1, or for categories an indicator per level and one for the rest."""
+        """Number of integers: 1; or, for categories, indicators of all levels and of the rest."""
         return self.levels + 1 if self.levels else 1
 
 

@@ -31,7 +31,7 @@ PROVABLE = (
 # The largest accepted difference of a feature from its mean is this many standard deviations, or
 # twice the largest difference in the calibration data if that is larger.
 SATURATION = 8.0
-# Largest accepted change of a probability when layers are merged; rounding changes it by less.
+# Largest accepted change of a probability when layers are merged; rounding errors are smaller.
 MAX_FOLDING_ERROR = 1e-4
 
 
@@ -167,7 +167,7 @@ def dense_network(estimator: Any) -> DenseNetwork:
     """Fold a fitted classifier into affine layers with ReLU between them.
 
     Batch normalisation, feature scaling and temperature are folded into the neighbouring
-    layer, dropout is omitted, and embeddings become rows of the first layer.
+    layer, dropout is omitted, and embeddings become weights of the first layer.
     """
     try:
         adopted = adopt(estimator)
@@ -197,14 +197,14 @@ def dense_network(estimator: Any) -> DenseNetwork:
 
 
 def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
-    """Check that the folded network has the same probabilities as the estimator."""
+    """Check that the folded network predicts the same probabilities as the estimator."""
     adopted = adopt(estimator)
     with torch.no_grad():
         proba = adopted.module(adopted.inputs(X)).double().softmax(dim=-1).numpy()
     found = probabilities(network, X)
     if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
         raise TypeError(
-            "The model cannot be put into a circuit: its output differs from that of its layers."
+            "The model cannot be put into a circuit: it does more than to evaluate its layers."
         )
 
 

@@ -45,7 +45,7 @@ MONTGOMERY = pow(2, -256, P)  # coordinates are stored multiplied by 2 ** 256
 
 
 def size_of(log_rows: int) -> int:
-    """Size in bytes of a reference string: one number, powers, Lagrange points, two G2 points."""
+    """Compute the size in bytes of a string: a number, powers, Lagrange points, two G2 points."""
     return 4 + 2 * G1_BYTES * 2**log_rows + 2 * G2_BYTES
 
 
@@ -82,14 +82,14 @@ def check_ends(path: Path, log_rows: int) -> None:
     if points != [curve.G1_GENERATOR] or generator != curve.G2_GENERATOR:
         raise VerificationError("The structured reference string has wrong generators.")
     if not curve.on_g2(tau):
-        raise VerificationError("The structured reference string ends outside the group G2.")
+        raise VerificationError("The last point of the reference string is outside the group G2.")
 
 
 def check_string(path: Path, log_rows: int) -> None:
     """Check that a string contains the powers of one number and the matching Lagrange points.
 
-    A malformed string could reveal the committed weights. One random linear combination of all
-    points and two pairings detect this, except with negligible probability.
+    A malformed string could reveal the committed weights. A random linear combination of all points
+    and two pairings detect a malformed string, except with negligible probability.
     """
     if digest_file(path) == CEREMONY[log_rows]:
         return

@@ -14,7 +14,7 @@ from skuq.zk._files import FORMAT, VerificationError, check_format, read_form, w
 
 KIND = "skuq audit regions"
 MAX_REGIONS = 64
-ROUNDING = 1e-9  # rounding error of squared gaps
+ROUNDING = 1e-9  # upper limit of rounding errors of squared gaps
 MOST_DIGITS = 17  # maximum number of digits of a threshold; 17 digits identify every double
 Tree = Sequence[Any] | None  # [column, threshold, tree below, tree above], or None for a leaf
 
@@ -35,7 +35,7 @@ class Regions(NamedTuple):
         return list(_paths(self.tree, ()))
 
     def assign(self, X: ArrayLike) -> IntArray:
-        """Return the number of each row's region, shape (n_samples,)."""
+        """Return, for each row, the number of its region, shape (n_samples,)."""
         values = np.asarray(X, dtype=np.float64)
         region = np.zeros(len(values), np.int64)
         for k, path in enumerate(self.paths):
@@ -75,7 +75,7 @@ def choose_regions(
     out : str or Path
         JSON file to write, for the provider and for `verify`.
     max_regions : int, default=8
-        Maximum number of regions, from 2 to 64. More regions are smaller, with less evidence each.
+        Maximum number of regions, from 2 to 64. With more regions, each contains less evidence.
     min_samples : int, default=100
         Minimum number of samples of a region.
 

@@ -26,7 +26,7 @@ class RegionAudit(NamedTuple):
     robust: bool
     could_fail: bool  # whether the region has enough samples to fail for some labels
     sums: BinSums | None  # None at level "verdict"
-    result: AuditResult | None  # at the confidence level of a single region
+    result: AuditResult | None  # findings per bin, at the confidence level of a single verdict
 
     def as_record(self) -> dict[str, Any]:
         record = self._asdict()
@@ -83,7 +83,7 @@ class VerifiedAudit(NamedTuple):
     regions: list[RegionAudit] | None = None
 
     def as_record(self) -> dict[str, Any]:
-        """Result as JSON, for an auditor to sign: the same audit gives the same record."""
+        """Convert the result to JSON, for an auditor to sign; equal audits give equal records."""
         record = self._asdict()
         record["reference_string_is"] = REFERENCE_STRINGS[self.reference_string]
         for name in ("sums", "result", "regions"):
@@ -124,7 +124,7 @@ class Attestation(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Verdict on all samples or on a region; its fields are the last five of `RegionAudit`."""
+    """Verdict on all samples or on a region, with the last five fields of `RegionAudit`."""
 
     passed: bool  # at the tolerance
     robust: bool  # whether tolerances smaller and larger by `max_error` give the same verdict
@@ -157,7 +157,7 @@ def _passes(sums: BinSums, tolerance: float, confidence_level: float | None) -> 
 
 
 def judged(parts: list[BinSums], statement: AuditStatement, max_error: float) -> list[Judgement]:
-    """Compute the verdicts on all samples and, if there are regions, on the sums of each."""
+    """Compute the verdicts on all samples and, if there are regions, on each region."""
     added = ("count", "correct", "confidence")
     sums = parts[0]._replace(**{name: sum(getattr(part, name) for part in parts) for name in added})
     if int(sums.count.sum()) != statement.n_samples:
@@ -176,13 +176,13 @@ def audited(
     committed: Commitment,
     statement: AuditStatement,
     judgements: list[Judgement],  # on all samples, and on each region
-    region: IntArray,  # of each sample
+    region: IntArray,  # number of each sample's region
     n_proofs: int,
     extra: list[str],
     absent: list[Any],
     trust: Trust,
 ) -> VerifiedAudit:
-    """Combine verdicts with notes, whose only text from the provider is checked names."""
+    """Combine verdicts with notes. The notes contain no text of the provider but checked names."""
     together, regions = judgements[0], None
     if statement.regions is not None:
         rules = Regions(statement.regions).rules(committed.encoding.names)
@@ -257,7 +257,7 @@ def _region_notes(regions: list[RegionAudit] | None) -> list[str]:
 
 
 def _power_notes(result: AuditResult | None) -> list[str]:
-    """State the gaps that the audit detects in each bin with a probability of 0.8."""
+    """State the smallest gaps that the audit detects in each bin with a probability of 0.8."""
     notes: list[str] = []
     if result is None:
         return notes

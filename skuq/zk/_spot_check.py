@@ -48,8 +48,8 @@ def challenge(
     out : str or Path
         JSON file to write. The auditor keeps it for `verify`, which accepts no other challenge.
     false_share, error : float, default=0.02 and 0.01
-        A fraction `false_share` of false reports is detected with probability 1 - `error`. The
-        smallest k with ``(1 - false_share) ** k <= error`` predictions are proven, in each region.
+        A fraction `false_share` of false reports is detected with probability 1 - `error`. In each
+        region, k predictions are proven: the smallest k with ``(1 - false_share) ** k <= error``.
 
     Raises
     ------
@@ -74,14 +74,14 @@ def challenge(
     }
     if out.exists():
         raise FileExistsError(
-            f"{out} exists: an audit is challenged only once; choose a new file for another one."
+            f"{out} exists: an audit is challenged only once; choose a new file for a new audit."
         )
     files.write_json(out, record)
     return out
 
 
 def sample_size(false_share: float, error: float) -> int:
-    """Smallest k with ``(1 - false_share) ** k <= error``."""
+    """Compute the smallest k with ``(1 - false_share) ** k <= error``."""
     for name, value in (("false_share", false_share), ("error", error)):
         if not 0 < value < 1:
             raise ValueError(f"`{name}` must be in (0, 1), got {value}.")

@@ -26,7 +26,7 @@ from skuq.zk._regions import Regions, rows_of_chunks, valid_tree
 Level = Literal["verdict", "bins", "predictions"]
 LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # levels of disclosure
 ATTESTATION = "attestation"  # level of a single prediction
-VERDICT_PART = "verdict"  # name of the part on all samples; parts on regions append a number
+VERDICT_PART = "verdict"  # verdict on all samples; names of verdicts on regions append a number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Statement:
         return {k: list(v) if isinstance(v, tuple) else v for k, v in values}
 
     def canonical(self) -> bytes:
-        """Canonical text that proofs are bound to."""
+        """Return the canonical text to which proofs are bound."""
         return canonical(self.record())
 
     def impossible(self, committed: Commitment) -> str | None:
@@ -80,7 +80,7 @@ class AuditStatement(Statement):
 
     @property
     def single_level(self) -> float | None:
-        """Confidence level of each verdict (Bonferroni, as all samples and regions overlap)."""
+        """Confidence level of each verdict, by the Bonferroni correction for several verdicts."""
         if self.confidence_level is None or self.n_audits == 1:
             return self.confidence_level
         # Round the level, so that prover and verifier obtain the same number.
@@ -252,7 +252,7 @@ def n_outputs(circuit: str, shape: Architecture) -> int:
 def bins_inputs(
     shape: Architecture, circuit: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:
-    """Return the inputs for a chunk of rows, filled up with copies of the last row, not counted."""
+    """Return the inputs for a chunk of rows; copies of the last row, not counted, fill it up."""
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
     return {
@@ -304,7 +304,7 @@ def verdict_inputs(
 def verdict_chunks(
     shape: Architecture, statement: AuditStatement, data: ReferenceData
 ) -> dict[str, list[int]]:
-    """Return the numbers of the chunks that each verdict covers: all samples, then each region."""
+    """Return the chunk numbers of each verdict: on all samples, and then on each region."""
     where = data.region_of_chunks(shape.rows_of("padded_bins"))
     found = {VERDICT_PART: list(range(len(where)))}
     if statement.regions is not None:
@@ -327,10 +327,10 @@ def thresholds(alpha: float, max_error: float) -> list[int]:
 def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
     """Compute the margin for sampling error in a bin, in quarters of millionths (Hoeffding).
 
-    If the mean confidence of independent predictions is within alpha of their mean probability of
-    being correct in each of B bins, ``max(0, |correct - confidence| - alpha n) ** 2`` is at most
-    ``n log(2 B / delta) / 2`` in all bins (n is the size of the bin) with probability at least
-    1 - delta, the confidence level (union bound). Without a level, the margin is 0.
+    In each of B bins, let n independent predictions have a mean confidence within alpha of their
+    mean probability of being correct. Then ``max(0, |correct - confidence| - alpha n) ** 2`` is at
+    most ``n log(2 B / delta) / 2`` in all bins, with probability at least 1 - delta (union bound).
+    The confidence level is 1 - delta. Without a level, the margin is 0.
     """
     if confidence_level is None:
         return 0

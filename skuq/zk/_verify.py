@@ -55,10 +55,10 @@ def verify(
     level : {"bins", "verdict", "predictions"}
         The agreed level of disclosure.
     classes : sequence
-        The classes known to the auditor, which must equal the committed classes in their order.
+        The classes that the auditor expects; they must be the committed classes, in this order.
     absent_classes : sequence, default=()
         Classes for which the auditor expects no labels in `y_ref`. Other classes without labels are
-        rejected: a model could divide the probability of a class with an invented lookalike.
+        rejected: a model could divide the probability of a class between it and a lookalike.
     challenge : str or Path, default=None
         The auditor's own challenge; required at level "predictions". Like `regions`, `srs` and
         `keys`, it must not be in `bundle` or `commitment`.
@@ -71,7 +71,7 @@ def verify(
     allow_test_string : bool, default=False
         Accept any reference string, although whoever generated it could forge proofs.
     keys : str or Path, default=None
-        The auditor's folder for verifying keys, which are built once. Default: a temporary one.
+        The auditor's folder, in which verifying keys are kept. Default: a temporary folder.
 
     Returns
     -------
@@ -96,7 +96,7 @@ def verify(
             "`classes` must be the classes of the commitment, in the same order: "
             f"{shown_classes(committed.classes.tolist())}; got {shown_classes(list(classes))}."
         )
-    copy = files.PrivateCopy(Path(bundle))  # deleted with this object
+    copy = files.PrivateCopy(Path(bundle))  # its folder is deleted when this object is deleted
     bundle = copy.folder
     statements.check_level(level)
     record = files.read_json(bundle / files.STATEMENT)

@@ -120,7 +120,7 @@ TAMPERINGS = {  # levels, reason, change
     "report": (REPORTS, "reported confidences", report(stated=False)),
     "report, stated": (REPORTS, "reported confidences", report()),
     "nonce": (REPORTS, "different challenge", put(STATED, nonce="0" * 32)),
-    "fewer proven": (REPORTS, "1 proofs of chunks where 2", put(STATED, n_proven=21)),
+    "fewer proven": (REPORTS, "1 proofs of chunks, but 2", put(STATED, n_proven=21)),
     "more proven": (REPORTS, "n_proven=30 is impossible", put(STATED, n_proven=30)),
     "outputs of reports": (REPORTS, NOT_HELD, outputs(lambda o: [o[0] - 1, *o[1:]])),
 }
