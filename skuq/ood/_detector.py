@@ -47,7 +47,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     model's features and, for tables, the number of values that training rows lack. The scores are
     combined into one statistic, which is compared with the statistic of held-out inputs. If new
     inputs have the distribution of the held-out inputs, at most a fraction `false_alarm_rate` of
-    them is expected to be flagged, for any model. With several scores, simulations support this.
+    them is expected to be flagged, for any model. With several scores, only simulations show this.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         The model: any regressor, or classifier with `predict_proba`, of scikit-learn, skorch or
         skuq; a `torch.nn.Module`; or a pipeline. It is cloned and trained. A model in a
         `FrozenEstimator` and a bare module are used without retraining. None: scores are computed
-        from the inputs alone, without a model.
+        from the inputs only, without a model.
     false_alarm_rate : float, default=0.05
         Largest expected fraction of inputs that `predict` flags among inputs with the
         distribution of the held-out inputs.
@@ -106,7 +106,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     The false alarm rate holds in expectation over the draw of the held-out inputs. With n of them,
     the rate of one fitted detector has a standard deviation of about ``sqrt(rate / n)``. P-values
-    of training inputs are too large, because each input is its own nearest neighbour. A pipeline
+    of training inputs are too large, because each is its own nearest neighbour. A pipeline
     around the detector does not transform `X_held_out`; pass the pipeline as `estimator` instead.
 
     References
@@ -180,7 +180,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
         y : array-like of shape (n_samples,), default=None
             Labels, or targets of a regression; with a bare module or without an estimator, floats
             are targets. Not needed for a frozen estimator with `predict`. Without an estimator, `y`
-            serves to choose the metric, and "mahalanobis" applies if it holds labels.
+            serves to choose the metric; "mahalanobis" is computed only if `y` holds labels.
         X_held_out : array-like like `X`, default=None
             Inputs with the distribution of new in-distribution inputs, not used for training.
         y_held_out : array-like of shape (n_held_out,), default=None

@@ -34,7 +34,7 @@ class RowOutputs:
     log_proba: FloatArray | None = None  # of a classifier, (n_samples, n_classes)
     energy: FloatArray | None = None  # of nodes, diffused over their graph, (n_samples,)
     uncertainty: Uncertainty | None = None  # from a skuq estimator
-    log_loss: float = np.nan  # mean over all rows, in nats, if their classes are known
+    log_loss: float = np.nan  # mean over all rows, in nats; only if the classes are known
 
 
 class Evaluator:
@@ -46,7 +46,7 @@ class Evaluator:
         raise NotImplementedError
 
     def of_all(self, X: Any, device: Any, codes: NDArray[np.int64] | None = None) -> RowOutputs:
-        """Compute outputs of all rows, but keep logits of the first batch only, to save memory."""
+        """Compute outputs of all rows; to save memory, keep only the first batch of logits."""
         parts: list[RowOutputs] = []
         loss = 0.0
         for start, batch in enumerate(batches_of(X)):
@@ -133,7 +133,7 @@ class LearnerOutputs(Evaluator):
 
     model: LearnerModel  # the estimator with its transformers
     network: NetworkOutputs | None  # the network inside a skuq estimator
-    encoder: Any  # converts the learner's inputs to features; None with a network
+    encoder: Any  # function that converts a learner's inputs to features; None with a network
     logits_of: Any  # the learner if its `decision_function` returns logits, else None
 
     @classmethod
@@ -231,7 +231,7 @@ def node_ids(X: Any) -> NDArray[np.int64]:
 
 
 def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
-    """Refuse held-out nodes that are repeated or were used in training; warn if use is unknown."""
+    """Refuse held-out nodes that are repeated or were trained on; warn if the latter is unknown."""
     distinct, count = np.unique(nodes, return_counts=True)
     repeated = distinct[count > 1]
     if len(repeated):

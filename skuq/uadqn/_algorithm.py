@@ -136,7 +136,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
         """Predict quantiles of the return of each action, by each network.
 
         Observations are an array (n_samples, \\*observation_shape), or a dictionary of arrays. The
-        result is (n_members, n_samples, n_actions, n_quantiles), float32, the value network first.
+        result (n_members, n_samples, n_actions, n_quantiles) is float32; network 0 gives values.
         """
         with torch.no_grad():
             observations, _ = self.policy.obs_to_tensor(observation)
@@ -276,7 +276,7 @@ class UADQNAlgorithm(QuantileDQN):
             **options,
         )
         self.noise_scale = noise_scale
-        # For `decision`: the quantiles from which the most recent actions were chosen, and actions.
+        # Quantiles and actions of the most recent step, from which `decision` is computed.
         self._last_choice: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod
@@ -337,7 +337,7 @@ class UADQNAlgorithm(QuantileDQN):
 
     def _pull(self) -> float:
         # The prior adds the loss noise**2 / (prior**2 * n) * |theta - theta_0|**2, where `prior` is
-        # the standard deviation of initial weights. Its gradient is a factor of theta - theta_0.
+        # the standard deviation of initial weights. Its gradient is `_pull` * (theta - theta_0).
         n_kept = self.replay_buffer.size() * self.n_envs
         return 2 * self.noise_scale**2 / (self.quantile_net.scale_of_anchors**2 * n_kept)
 

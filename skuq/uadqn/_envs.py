@@ -31,7 +31,7 @@ class Trusted:
 
 
 MAX_ENVS = 256  # maximum number of environments that are stepped together
-# Maximum number of steps of an episode if the environment sets no limit: half an hour of Atari.
+# Maximum number of steps of an episode without a limit by its environment: half an hour of Atari.
 MAX_STEPS = 27_000
 # Bound on observations and rewards. The variance of a return grows with the square of the rewards,
 # and must stay below the maximum of float32, which is 3e38.
@@ -244,7 +244,7 @@ def checked_seeds(X: Any) -> IntArray:
         seeds = seeds[:, 0]
     if seeds.ndim != 1 or not len(seeds) or seeds.dtype.kind not in "iu" or seeds.min() < 0:
         raise ValueError(
-            "X must contain environment seeds, which are integers >= 0, at least one, of shape "
+            "X must contain one or more environment seeds (integers >= 0) in an array of shape "
             f"(n_seeds,) or (n_seeds, 1); got shape {np.shape(X)}: {str(seeds)[:50]}."
         )
     return seeds.astype(np.int64)

@@ -121,7 +121,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
     algorithm_ : skuq.uadqn.UADQNAlgorithm
         The agent.
     history_ : pandas.DataFrame
-        One row for each episode of training; columns as in `skuq.uadqn.TrainingHistory`.
+        One row for each episode of training; for the columns, see `skuq.uadqn.TrainingHistory`.
     observation_space_, action_space_ : gymnasium.spaces.Space
         Spaces of the environment.
     quantile_levels_ : ndarray of shape (n_quantiles,), float64
@@ -255,8 +255,8 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         Uncertainty
             Variances in squared units of the return. Aleatoric: see the parameter `aleatoric`; a
             negative estimate counts as 0. Epistemic (Eq. 7): half the mean squared difference of
-            the auxiliary networks. Total: the sum (Prop. 2.2). Arrays have shape (n_samples,), or
-            (n_samples, n_actions) if `per_action`, which `to_frame` does not support.
+            the auxiliary networks. Total: the sum (Prop. 2.2). Arrays have shape (n_samples,); or,
+            if `per_action`, shape (n_samples, n_actions), which `to_frame` does not support.
         """
         quantiles, agent = self._all_quantiles(X), self.algorithm_
         if not per_action:

@@ -32,7 +32,7 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(len(gains), 1, out_features))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Map (n_samples or n_members, n_samples, in) to (n_members, n_samples, out)."""
+        """Map (n_samples, in), or (n_members, n_samples, in), to (n_members, n_samples, out)."""
         if inputs.ndim == 2:  # all networks share the inputs
             inputs = inputs.expand(len(self.weight), *inputs.shape)
         return torch.baddbmm(self.bias, inputs, self.weight)
@@ -153,7 +153,7 @@ def weights_of(module: nn.Module) -> list[Tensor]:
     return [p for name, p in named if p.requires_grad and not name.endswith("bias")]
 
 
-# Standard deviation of agents' initial biases, relative to that of their weights. With 0, all
+# Standard deviation of agents' initial biases, relative to that of the weights. With 0, all
 # networks agree where observations are zero; with 1, exploration takes too long on the windy cliff.
 AGENT_BIASES = 0.1
 
@@ -162,7 +162,7 @@ AGENT_BIASES = 0.1
 def draw_biases(
     module: nn.Module, networks: slice = slice(None), *, relative_spread: float = 1.0
 ) -> None:
-    """Draw biases with mean 0 and `relative_spread` times the std of the weights of their layer."""
+    """Draw biases with mean 0 and std `relative_spread` times that of their layer's weights."""
     # Anchors are draws from the prior of all parameters (Pearce et al., 2020, Sec. 3), and a bias
     # is the weight of a constant input. If biases were 0, all networks would agree at inputs of 0,
     # and all kinks of ReLU networks would stay there, because no gradient could move them.

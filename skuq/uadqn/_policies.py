@@ -266,7 +266,7 @@ class StackedQuantileNetwork(Trusted, BasePolicy):
         return torch.as_tensor(actions, device=quantiles.device)
 
     def chosen(self, quantiles: np.ndarray, deterministic: bool = False) -> np.ndarray:
-        """Choose the actions with the highest value if `deterministic`, else Thompson sample."""
+        """Choose actions by the highest value if `deterministic`, else by Thompson sampling."""
         # Few numbers are processed faster by numpy than by torch.
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
         if not deterministic and len(quantiles) > 1:

@@ -86,7 +86,7 @@ def epistemic_variance(quantiles: Array) -> Array:
     Parameters
     ----------
     quantiles : array of shape (n_members, ..., n_quantiles)
-        Quantiles of the same returns by at least two networks.
+        Quantiles of the same returns, predicted by at least two networks.
 
     Returns
     -------

@@ -24,7 +24,7 @@ from skuq.uadqn._quantiles import aleatoric_variance, epistemic_variance, quanti
 from skuq.validation import checked_widths, refuse_ineffective, training_weights, validate_data
 
 # Inputs of the networks are scaled to the standard deviation INPUT_SCALE / (number of varying
-# features). Samples with more features are sparser, and smaller inputs give smoother functions.
+# features). With more features, samples are sparser; smaller inputs then give smoother functions.
 INPUT_SCALE = 2.0
 
 
@@ -146,8 +146,8 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         X, y : array-like of shape (n_samples, n_features) and (n_samples,)
             Training inputs and targets.
         sample_weight : array-like of shape (n_samples,), default=None
-            As in `EvidentialProbe.fit`. Integer weights are equivalent to repeated samples if all
-            samples are in one batch, because batches are drawn at random.
+            As in `EvidentialProbe.fit`. Integer weights are equivalent to repeated samples only if
+            all samples are in one batch: smaller batches are drawn at random.
 
         Raises
         ------
@@ -221,9 +221,9 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
     def predict_interval(self, X: Any, coverage: float = 0.9) -> PredictionInterval:
         """Predict an interval for the target of each input.
 
-        The interval lies between two quantiles and is widened where the networks disagree:
-        distances of the quantiles from the median and the standard deviation between networks add
-        in quadrature. The interval is not calibrated: in regions with many training samples, its
+        The interval lies between two quantiles and is widened where the networks disagree: the
+        standard deviation between networks is added in quadrature to each quantile's distance from
+        the median. The interval is not calibrated: in regions with many training samples, its
         coverage tends to exceed the requested coverage.
 
         Parameters
@@ -261,7 +261,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
 
 def _mean_and_spread(values: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
-    """Compute weighted mean and std of each column; a constant column has its value and std 0."""
+    """Compute weighted mean and std of each column: exactly its value and 0 if it is constant."""
     mean = np.average(values, axis=0, weights=weight)
     deviation = values - mean
     # Rescale the deviations, because squares of small deviations would underflow. A power of 2 as

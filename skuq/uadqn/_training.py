@@ -23,7 +23,7 @@ _GENERATORS = threading.RLock()
 
 
 class CheckedAgent(Trusted, OffPolicyAlgorithm):
-    """Mixin that raises for unsupported spaces, policies and numbers, and warns if not updated."""
+    """Mixin that raises for unsupported spaces, policies or numbers, and warns if untrained."""
 
     @classmethod
     def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
@@ -46,7 +46,7 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
 
     @classmethod
     def load(cls, path: Any, *args: Any, **settings: Any) -> Self:
-        """Load an agent; arguments: `trust`, those of stable-baselines3 and of the constructor."""
+        """Load an agent; `settings` can be `trust`, and arguments of `load` or the constructor."""
         known = {"trust", *signature(OffPolicyAlgorithm.load).parameters}
         for owner in cls.__mro__:  # stable-baselines3 would set a misspelt name as an attribute
             known |= set(signature(owner.__init__).parameters)  # type: ignore[misc]
@@ -88,7 +88,7 @@ class CheckedAgent(Trusted, OffPolicyAlgorithm):
     def _store_transition(
         self, replay_buffer: Any, action: Any, obs: Any, reward: Any, dones: Any, infos: Any
     ) -> None:
-        # A NaN observation would make all values NaN; an infinite reward would do so with targets.
+        # NaN observations would lead to NaN values, and infinite rewards to infinite targets.
         self._refuse_unusable("reward", reward)
         self._refuse_unusable("observation", obs)
         for i in np.flatnonzero(dones):  # `obs` already belongs to the next episode
@@ -210,7 +210,7 @@ def move(algorithm: Any, device: str | torch.device) -> None:
 
 @contextmanager
 def random_states_kept() -> Iterator[None]:
-    """Restore the global random generators, from which stable-baselines3 draws, after a block.
+    """After a block, restore the global random generators, from which stable-baselines3 draws.
 
     A lock admits one block at a time, as threads share Python's, numpy's and torch's generators.
     """

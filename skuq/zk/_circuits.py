@@ -27,7 +27,7 @@ from skuq.zk._fixed_point import Architecture
 
 
 def build(circuit: str, shape: Architecture, constants: Sequence[NDArray[Any]]) -> bytes:
-    """Build a circuit as an ONNX model; the constants have the shapes of ``shape.shapes``."""
+    """Build a circuit as an ONNX model; `constants` must have the shapes ``shape.shapes``."""
     return _graph(circuit, shape, constants).serialise()
 
 
@@ -141,7 +141,7 @@ def _ordered_logits(graph: Graph, parts: list[str], order: str) -> tuple[str, st
     factor = graph.public("factor", 1, 1)
     value = graph.op("Sub", graph.op("Mul", value, factor), order)
     values = [graph.columns(value, j, j + 1) for j in range(widths[-1])]
-    while len(values) > 1:  # the maximum, pair by pair: ``b + relu(a - b)``
+    while len(values) > 1:  # replace each pair by its maximum: ``b + relu(a - b)``
         pairs = zip(values[::2], values[1::2], strict=False)
         rest = values[len(values) - len(values) % 2 :]
         values = [graph.op("Add", b, graph.op("Relu", graph.op("Sub", a, b))) for a, b in pairs]
@@ -163,7 +163,7 @@ def _confidence(graph: Graph, ordered: str, largest: str) -> str:
 
 
 def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: str) -> str:
-    """Return the confidence of each row, and twice its label minus the sum of all class numbers."""
+    """Return each row's confidence, and ``2 * label`` minus the sum of all class numbers."""
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest))  # (n, n_classes)
     weights = graph.reshape(order, graph.shape.widths[-1], 1)
     label = graph.rescale_unit(graph.op("MatMul", is_largest, weights), fixed.CONFIDENCE_BITS)

@@ -95,7 +95,7 @@ def commit(
     FileExistsError
         If ``out/private`` exists, or ``out/public`` is not empty.
     OSError
-        If `out` is or contains a link.
+        If `out` is or contains a symbolic link.
 
     References
     ----------
@@ -165,7 +165,7 @@ def commit(
         write_json(public / COMMITMENT, record)
         files.write_manifest(public)
     except BaseException:
-        # Remove an incomplete commitment, which would block the next call.
+        # Remove the incomplete commitment; otherwise, the next call would refuse the folder.
         for folder in (public, private):
             shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -247,7 +247,7 @@ def _with_pads(
         needed = -(-verdict_samples // fitting.get("padded_bins", fitting["bins"]))
         if needed <= shape.n_pads:
             break
-        shape = shape._replace(n_pads=needed)  # the pads take room, so fewer data rows fit
+        shape = shape._replace(n_pads=needed)  # pads need room, so that fewer data rows may fit
         fits = shape.n_committed <= _room(shape)
         fitting = _rows_per_proof(shape, blocks) if fits else {"padded_bins": 0}
     return shape, fitting

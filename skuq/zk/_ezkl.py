@@ -45,7 +45,7 @@ WORKER = """
 import json, sys, ezkl
 sys.exit(3 if getattr(ezkl, sys.argv[1])(**json.loads(sys.argv[2])) is False else 0)
 """
-_SILENCE = threading.RLock()  # serialises redirection of the process's output
+_SILENCE = threading.RLock()  # only one thread at a time may redirect the process's output
 
 
 class ProofSystemError(RuntimeError):
@@ -109,7 +109,7 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
     settings.write_text(json.dumps(found, sort_keys=True), encoding="utf-8")
     committed = found["module_sizes"]["polycommit"]
     if committed != [shape.n_committed]:
-        raise ProofSystemError(f"The proof system committed to {committed} numbers.")
+        raise ProofSystemError(f"ezkl committed to {committed} numbers, not {shape.n_committed}.")
     if found["einsum_params"]["total_einsum_col_size"]:
         raise ProofSystemError("The proof system checks matrix products by an unsound method.")
     return found
@@ -130,7 +130,7 @@ def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
 def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequence[int]) -> None:
     """Compile an ONNX model to the proof system's format.
 
-    The proof system would split every committed number into digits. They are unnecessary here, but
+    The proof system would split every committed number into digits. The digits are not needed, but
     there is no option to omit them, so this function clears a flag in the compiled file instead.
     """
     _call(_ezkl().compile_circuit, "compile", model, circuit, settings)
@@ -193,7 +193,7 @@ def witness(
     data.write_text(json.dumps(record), encoding="utf-8")
     _call(_ezkl().gen_witness, "run the circuit", data, circuit, target, verifying, srs)
     found = json.loads(target.read_text(encoding="utf-8"))
-    ((point,),) = found["processed_params"]["polycommit"]  # one column, so one point
+    ((point,),) = found["processed_params"]["polycommit"]  # one point, because there is one column
     return [_integer(v) for v in found["outputs"][0]], point
 
 

@@ -40,7 +40,7 @@ BUNDLES = {
 }
 MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # maximum bytes of most files, and of those in `LARGE`
 LARGE = (REFERENCE_STRING, REPORTED)
-MAX_CHUNKS = 8000  # per audit; the manifest would be too large with more entries
+MAX_CHUNKS = 8000  # maximum per audit; with more chunks, the manifest would be too large
 MAX_FILES, MAX_FOLDER = 2 * MAX_CHUNKS, 1 << 30  # maximum entries and bytes of a folder
 MAX_MESSAGE = 500  # maximum characters of an error message, which may quote another party's text
 
@@ -77,7 +77,7 @@ def digest_file(path: Path, limit: int = MAX_BYTES) -> str:
 def read_bytes(path: Path, limit: int) -> bytes:
     """Read a file of another party; raise if it is missing, too large or not a regular file.
 
-    Opening a pipe could block forever, and reading a device might never end.
+    A pipe could block forever when it is opened, and reading a device might never end.
     """
     waitless = getattr(os, "O_NONBLOCK", 0)
     try:
@@ -231,7 +231,7 @@ class PrivateCopy:
                 continue
             if name not in files:
                 raise VerificationError(f"The file {name} is not in the manifest.")
-            if canonical(files[name]) != canonical(present[name]):  # as texts: 1.0 == 1 in Python
+            if canonical(files[name]) != canonical(present[name]):  # `!=` alone accepts 1.0 as 1
                 raise VerificationError(f"The file {name} was changed: the manifest differs.")
 
     def _copied(self, source: Path) -> dict[str, dict[str, Any] | None]:
@@ -306,7 +306,7 @@ def check_form(value: Any, form: Any, where: str, name: str = "") -> None:
     elif isinstance(form, re.Pattern):
         fits = isinstance(value, str) and form.fullmatch(value) is not None
     else:
-        fits = type(value) in (get_args(form) or (form,))  # reject True and 1.0 for an int
+        fits = type(value) in (get_args(form) or (form,))  # True and 1.0 do not fit int
     if not fits:
         raise VerificationError(f"The entry {name[:-1]!r} of {where} is not of the right type.")
 

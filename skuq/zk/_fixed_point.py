@@ -38,7 +38,7 @@ WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
 MAX_SHIFT = 60
 LARGEST_EXACT = (1 << 51) - 1  # integers up to this size and their sums are exact doubles
 # The circuit accepts a quotient that is rounded up or down. Thus, a prover may shift each logit by
-# one unit, which changes a confidence p by up to p (1 - p) <= 1/4 times two units.
+# one unit. This changes a confidence p by up to p (1 - p) times two units, and p (1 - p) <= 1/4.
 ROUNDING = 0.25 * 2 * 2.0**-LOGIT_BITS
 # The proof system interprets the argument of its table of powers in units of
 # 2 ** -CONFIDENCE_BITS, but the argument is in units of 2 ** -LOGIT_BITS. The base, in single
@@ -51,7 +51,7 @@ class Architecture(NamedTuple):
 
     widths: tuple[int, ...]  # numbers of integers per input row, of units per layer, of classes
     logit_bits: int  # number of binary digits of the logits after the point
-    digits: int  # number of digits that represent every number in the circuit
+    digits: int  # number of digits into which the circuits split a number
     n_salts: int  # number of random numbers that are committed together with the weights
     n_pads: int  # number of one-time pads, one for each chunk of rows, for level "verdict"
     n_bins: int  # maximum number of confidence bins

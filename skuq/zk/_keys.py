@@ -43,7 +43,7 @@ def make_keys(
     model.write_bytes(build(circuit, shape, constants))
     rows = backend.describe(model, settings, circuit, shape)["num_rows"]
     if rows > MAX_BLOCKS * (2**shape.log_rows - backend.BLINDING_ROWS):
-        raise VerificationError(f"The circuit {circuit!r} needs more rows than committed.")
+        raise VerificationError(f"The circuit {circuit!r} needs more rows than it may have.")
     numbers = [int(value) for part in constants for value in part.ravel()]
     backend.compile_circuit(model, settings, compiled, numbers)
     key, proving = folder / f"{circuit}.vk", folder / f"{circuit}.pk"
@@ -54,7 +54,7 @@ def make_keys(
         _, found = backend.witness(zeros(circuit, shape), compiled, target, key, srs)
     if found != point:
         raise backend.ProofSystemError(
-            f"The circuit {circuit!r} does not commit to its constants in the common order."
+            f"The circuit {circuit!r} does not commit to the constants in the order of the others."
         )
 
 

@@ -1,7 +1,7 @@
 """Private side of a commitment: weights, keys, and a ledger of the proofs and pads used.
 
-Each proof reveals something about the weights, and a pad that is used twice reveals sums. The
-provider must never restore the private folder from a backup, which would reset the ledger.
+Each proof reveals something about the weights, and a pad that is used twice reveals sums.
+Therefore, the provider must never reset the ledger by restoring the private folder from a backup.
 """
 
 import base64

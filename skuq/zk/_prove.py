@@ -90,8 +90,8 @@ def prove(
     Returns
     -------
     Bundle
-        Named tuple: `folder` to send to the auditor; `n_proofs` in it; and `complete`, False if the
-        auditor's challenge for the reported confidences is still needed.
+        Named tuple of the `folder` to send to the auditor, the number `n_proofs` of its proofs, and
+        `complete`, which is False if the challenge for the reported confidences is still needed.
 
     Raises
     ------
@@ -165,8 +165,8 @@ def reported_predictions(
 class _AuditRun:
     """State of one audit; parts that are already proven are not proven again.
 
-    The state is in the private folder, named by the hash of the statement. The auditor's folder is
-    written but never used as input: a statement planted there could cause pads to be used twice.
+    The state is a subfolder of the private folder; its name is the hash of the statement. The
+    auditor's folder is only written to: a statement planted there could cause reuse of pads.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class _AuditRun:
         self._state = prover.private / "audits" / files.digest(statement.canonical())
 
     def check_out(self) -> None:
-        """Raise if the auditor's folder contains files that do not belong to this audit."""
+        """Raise if the auditor's folder contains files other than the files of this audit."""
         files.check_unlinked(self.out)
         for path in self.out.rglob("*"):
             name = path.relative_to(self.out)
@@ -328,7 +328,7 @@ def attest(
     ValueError
         If the input has a wrong shape or is out of the committed range, or the nonce is empty.
     OSError
-        If `out` cannot be written, or is a link. No attestation is used up in this case.
+        If `out` cannot be written, or is a symbolic link. Then no attestation is used up.
     RuntimeError
         If all attestations of this commitment are used up, or the proof system fails.
     """

@@ -121,7 +121,7 @@ def agreement(reference: FloatArray, found: IntegerPredictions) -> Agreement:
     """Compare integer predictions with probabilities of shape (n_samples, n_classes)."""
     label = reference.argmax(axis=1)
     # Compare the confidence with the probability of the class that the integer model predicts.
-    # The models may predict different classes of equal probability; this is not counted as error.
+    # If both models predict different classes of equal probability, this does not count as error.
     confidence = np.take_along_axis(reference, found.label[:, None], axis=1)[:, 0]
     difference = np.abs(confidence - found.confidence / 2.0**fixed.CONFIDENCE_BITS)
     return Agreement(
@@ -204,7 +204,7 @@ def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
     found = probabilities(network, X)
     if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
         raise TypeError(
-            "The model cannot be put into a circuit: it does more than to evaluate its layers."
+            "The model cannot be put into a circuit: its output is not only that of its layers."
         )
 
 

@@ -23,7 +23,7 @@ from skuq.zk._files import MAX_BYTES, VerificationError, digest_file, read_bytes
 from skuq.zk._fixed_point import Architecture
 
 Trust = Literal["ceremony", "supplied", "test"]
-# Reason why a verifier accepted a reference string; completes "The reference string is".
+# Reasons why a verifier accepted a reference string; they complete "The reference string is".
 REFERENCE_STRINGS: dict[Trust, str] = {
     "ceremony": "that of the public ceremony (perpetual powers of tau), by its SHA-256",
     "supplied": "NOT the public ceremony's string: trusted because you supplied it",
@@ -133,7 +133,7 @@ def _evaluations(z: int, log_rows: int) -> list[int]:
 def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs: Path) -> str:
     """Compute the compressed commitment to constants in the order of ``shape.shapes``.
 
-    The numbers fill one column in this order, and the rows that the proof system cannot use
+    The numbers fill one column in this order; its last rows, which the proof system cannot use,
     contain 1. The commitment is the sum of each number times the Lagrange point of its row.
     """
     size = 2**shape.log_rows
@@ -154,8 +154,8 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
 def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
     """Return fixed constants with which any circuit can be evaluated at inputs of 0.
 
-    The constants are distinct, so any other order has a different commitment. To keep all values
-    small in any architecture, biases are the smallest constants, and negative in hidden layers.
+    The constants are distinct, so that any other order has a different commitment. Biases are the
+    smallest constants, and negative in hidden layers, so that all values in circuits stay small.
     """
     last_bias = 2 * len(shape.widths) - 3
     biases = list(range(last_bias, 0, -2))
@@ -191,6 +191,6 @@ def _g2_points(data: bytes) -> tuple[G2, G2]:
 
 
 def _numbers(data: bytes) -> list[int]:
-    """Decode coordinates; values >= P remain as they are, and later fail the curve check."""
+    """Decode coordinates; values >= P are not changed, and are rejected by later checks."""
     stored = [int.from_bytes(data[i : i + 32], "little") for i in range(0, len(data), 32)]
     return [v * MONTGOMERY % P if v < P else v for v in stored]

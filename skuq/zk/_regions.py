@@ -23,8 +23,8 @@ class Regions(NamedTuple):
     """Leaves of a decision tree, numbered from the left.
 
     In a tree ``[column, threshold, below, above]``, rows whose value in that column (counted from
-    0) is at most the threshold belong to the tree ``below``, other rows to ``above``. In place of a
-    tree, None stands for a region.
+    0) is at most the threshold belong to the tree ``below``, other rows to ``above``. Each subtree
+    is a tree of the same form, or None, which stands for a region.
     """
 
     tree: Any
@@ -63,8 +63,8 @@ def choose_regions(
     """Choose the regions that an audit with proofs will test, and write them to a file.
 
     The regions are the leaves of a regression tree for `gap` (Breiman et al., "Classification and
-    Regression Trees", 1984). They show where confidence appears to be wrong. The audit then tests
-    on separate reference data whether chance explains the gap.
+    Regression Trees", 1984). These regions show where confidence appears to be wrong. The audit
+    then tests on separate reference data whether chance explains the gap.
 
     Parameters
     ----------

@@ -56,7 +56,7 @@ def challenge(
     FileExistsError
         If `out` exists, because a second challenge would give false reports a second chance.
     OSError
-        If `out` is a link.
+        If `out` is a symbolic link.
     ValueError
         If `out` is inside a folder of the provider, or an argument is out of range.
     """

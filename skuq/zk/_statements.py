@@ -90,7 +90,7 @@ class AuditStatement(Statement):
         if not 0 <= self.alpha <= 1:
             return f"alpha={self.alpha}"
         if self.level == "verdict" and abs(1000 * self.alpha - round(1000 * self.alpha)) > 1e-9:
-            return f"alpha={self.alpha}, not a multiple of 0.001,"
+            return f"alpha={self.alpha}, which is not a multiple of 0.001,"
         if not 1 <= self.n_bins <= committed.shape.n_bins:
             return f"n_bins={self.n_bins}, which must be from 1 to {committed.shape.n_bins},"
         if self.confidence_level is not None and not 0 < self.confidence_level < 1:
@@ -186,7 +186,7 @@ FORMS = {  # of the entries, see `check_form`
 
 
 def read_statement(record: Any, committed: Commitment, level: str, where: str) -> Statement:
-    """Check that a statement has exactly the entries of its level, with possible values."""
+    """Check that `record` has exactly the entries of its level, with possible values."""
     if isinstance(record, dict):  # checked first: the other entries depend on the level
         check_asked("level", record.get("level", level), level)
     check_record(record, {entry.name: FORMS[entry.name] for entry in fields(KINDS[level])}, where)
@@ -340,9 +340,9 @@ def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
 def too_few_to_fail(n_samples: int, n_classes: int, statement: AuditStatement) -> str:
     """Explain why a verdict might pass whatever the labels are; return "" if it could fail.
 
-    The sums are secret, so this function assumes the worst case: each possible bin contains as many
-    samples as it can have and still pass both if all its predictions are correct and if all are
-    wrong. With one more sample in total, one of the bins can fail.
+    The sums are secret, so this function assumes the worst case. Each possible bin contains the
+    largest number of samples with which it passes even if all of its predictions are correct, and
+    even if all are wrong. With one more sample in total, one of the bins can fail.
     """
     n_bins = statement.n_bins
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins

@@ -48,14 +48,14 @@ def verify(
         The auditor's own reference data. Column names of a data frame are compared with the
         committed names.
     commitment : str, Path or Commitment
-        The public folder as it was published, not a copy that came with the bundle; or the result
-        of `load_commitment`.
+        The public folder as it was published, not a copy that the provider sent together with the
+        bundle; or the result of `load_commitment` for this folder.
     tolerance, n_bins, confidence_level : float, int, float or None
         The settings that the auditor requested.
     level : {"bins", "verdict", "predictions"}
         The agreed level of disclosure.
     classes : sequence
-        The classes that the auditor expects; they must be the committed classes, in this order.
+        The classes that the auditor expects. They must be the committed classes, in the same order.
     absent_classes : sequence, default=()
         Classes for which the auditor expects no labels in `y_ref`. Other classes without labels are
         rejected: a model could divide the probability of a class between it and a lookalike.
