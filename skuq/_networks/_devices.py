@@ -49,8 +49,8 @@ _REGISTERING = Lock()
 def resolve_device(device: str | torch.device, network: nn.Module | None = None) -> torch.device:
     """Convert a ``device`` parameter to an available torch device; raise ValueError otherwise.
 
-    "auto" is CUDA if it is available and the network is not small, otherwise the CPU: most work
-    with a network of fewer than 32,768 weights is faster there.
+    "auto" is CUDA if it is available and the network is not small, otherwise the CPU, on which most
+    work with a network of fewer than 32,768 weights is faster.
     """
     if device == "auto":
         small = network is not None and n_weights(network) < SMALL_NETWORK
@@ -106,8 +106,8 @@ def moved(module: Module, device: torch.device | str) -> Module:
 
 
 def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tensor:
-    """Convert values to a tensor on a device; copy arrays; float64 becomes float32 on MPS."""
-    if not torch.is_tensor(values):  # torch accepts no negative strides
+    """Return a tensor with these values on a device (of float32, not float64, on MPS)."""
+    if not torch.is_tensor(values):  # order "C", because torch accepts no negative strides
         values = torch.tensor(np.asarray(values, order="C"), device="cpu")
     tensor = values
     if torch.device(device).type == "mps" and tensor.dtype == torch.float64:
@@ -309,7 +309,7 @@ def _checked_output(module: nn.Module, output: Any) -> Tensor:
 
 
 def rows_at_once(module: nn.Module) -> int:
-    """Limit the batch size to the smallest attribute ``rows_at_once`` of all modules."""
+    """Return the maximum batch size: the smallest ``rows_at_once`` of a module and its parts."""
     return min(getattr(each, "rows_at_once", 1024) for each in module.modules())
 
 

@@ -31,7 +31,7 @@ def is_chain(module: nn.Module) -> TypeGuard[nn.Sequential]:
 
 
 def part_of_chain(chain: nn.Sequential, part: slice) -> nn.Sequential:
-    """Slice an `nn.Sequential`; keep the names of layers, and call no subclass's constructor."""
+    """Slice an `nn.Sequential`; keep the names of layers, and return no subclass."""
     return nn.Sequential(OrderedDict(list(chain._modules.items())[part]))
 
 

@@ -69,7 +69,7 @@ def train(
     `data` contains the inputs of the network under "inputs", and arrays for the loss under other
     keys, such as "weight", which is rescaled to mean 1. The criterion gets outputs, targets and a
     dict of these arrays, if any. Without `validation` data, training runs for all epochs.
-    `callbacks` run before the user's. Set `loss_changes` if the loss function changes, so that
+    `callbacks` run before the user's callbacks. Set `loss_changes` if the losses of different
     epochs cannot be compared. Raises ValueError, with `advice`, if the training diverges.
     """
     # Imported here, because importing skorch can take seconds.
@@ -104,7 +104,7 @@ def train(
 
 
 def _check_converged(network: nn.Module, history: Any, advice: str, *, may_grow: bool) -> None:
-    """Raise ValueError if weights or losses are not finite, or if the loss at least doubled."""
+    """Raise ValueError if weights or losses are not finite, or if the loss more than doubled."""
     losses = np.array([epoch["train_loss"] for epoch in history if "train_loss" in epoch])
     if len(losses) == 0:
         raise KeyboardInterrupt("Interrupted before the first epoch ended.")

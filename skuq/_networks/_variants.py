@@ -45,11 +45,11 @@ def cut_network(
 ) -> Cut:
     """Select weights of a network, and split the network before the first selected weight.
 
-    ``module(body(X))`` equals ``network(X)``, which is checked on the example inputs. The parts
-    share the parameters of `network`, unless a layer must be removed from a copy. `parameters` is
-    explained in `skuq.quam.PoolSearch`. "linear" needs all layers after the first linear layer to
-    be in its `nn.Sequential` (or nested ones), unless the network begins with this layer. "auto" is
-    "linear" if the network can be split there. If not, it is "all" for a network that begins with a
+    The equality of ``module(body(X))`` and ``network(X)`` is checked on the example inputs `X`. The
+    parts share the parameters of `network`, except a `body` that is a copy without some layers. For
+    `parameters`, see `skuq.quam.PoolSearch`. "linear" needs the layers after the first linear layer
+    to be in its `nn.Sequential` or in enclosing ones, unless the network begins with it. "auto" is
+    "linear" if the network can be split there. If not, it is "all" if the network begins with a
     linear layer and is a chain or has fewer than a million weights, else "last", with a warning.
     """
     X = X[: rows_at_once(network)]
@@ -193,7 +193,7 @@ class LayerInput(nn.Module):
 
 
 class SampleFeatures(LayerInput):
-    """A layer's input per sample: the mean if a sample has several rows, as of frames or crops."""
+    """A layer's input for each sample; for several rows, as of frames or crops, their mean."""
 
     def forward(self, X: Tensor) -> Tensor:
         rows, n_samples = super().forward(X.clone()), len(X)

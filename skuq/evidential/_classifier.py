@@ -216,7 +216,7 @@ def node_energy(
 
 
 def _warn_if_worse_than_guessing(estimator: Any, evaluated: EvaluatedModel) -> None:
-    if models.look_at(estimator).class_weights:  # they change the class frequencies of the model
+    if models.look_at(estimator).class_weights:  # they change the frequencies that a model learns
         return
     rows, codes, weight = evaluated.data.training
     log_proba = evaluated.outputs.logits[rows].log_softmax(1).numpy()

@@ -185,7 +185,7 @@ class NetworkEvidence(nn.Module):
 
 
 def mean_and_scale(hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute weighted mean and standard deviation of each column; 1 for a constant column's."""
+    """Compute weighted mean and standard deviation of each column; 1 replaces a deviation of 0."""
     hidden = hidden.double()
     share = (weight / weight.sum(dtype=torch.float64))[:, None]
     mean = (share * hidden).sum(dim=0)

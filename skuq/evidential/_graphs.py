@@ -54,16 +54,16 @@ def has_csr_products(device_type: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class LoopedEdges:
-    """Edges into all or some nodes of a graph, the targets, including a self-loop at each target.
+    """Edges into the targets, which are all or some nodes of a graph; each target has a self-loop.
 
     Gradients are implemented only if all nodes are targets. Sums over edges are products with a
-    sparse matrix, which avoids storing a message per edge. The nodes that are read are the sources.
+    sparse matrix, which avoids storing a message per edge. The sources are the nodes that are read.
     """
 
     bounds: Tensor  # (n_nodes + 1,), int32: row pointers of the edges into each target
     source: Tensor  # (n_edges,), int32: positions of the sources among the nodes that are read
     degree: Tensor  # (n_read,), float32: in-degrees, in the whole graph, of the nodes that are read
-    own: slice  # positions of the targets among the nodes that are read; self-loops make them so
+    own: slice  # positions of the targets among the nodes that are read
 
     @classmethod
     def of(
@@ -104,7 +104,7 @@ class LoopedEdges:
         return out.index_add_(0, self.target, messages)
 
     def products(self, targets: Tensor, sources: Tensor) -> Tensor:
-        """Compute inner products (n_edges,) of values at targets (n_nodes, n) and sources."""
+        """Compute inner products (n_edges,) of `targets` (n_nodes, n) and `sources` (n_read, n)."""
         if has_csr_products(sources.device.type):
             pattern = self.matrix(sources.new_ones(len(self.source)))
             return torch.sparse.sampled_addmm(pattern, targets, sources.T, beta=0.0).values()
@@ -280,7 +280,7 @@ def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
 def _is_undirected(matrix: Any) -> bool:
     """Return whether a CSR matrix is symmetric, without stored self-loops, zeros or duplicates.
 
-    For a large graph, building a new matrix would need several times its memory.
+    If so, its arrays are shared: to build a new matrix would need several times its memory.
     """
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
     if not square or not matrix.has_canonical_format or matrix.diagonal().any():

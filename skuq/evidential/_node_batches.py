@@ -76,7 +76,7 @@ def batched_outputs(
     seed: int = 0,
     verbose: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Compute logits and representations of all nodes; `seed` determines the edges to keep."""
+    """Compute logits and representations of all nodes; `seed` determines the drawn edges."""
     edges = Edges(graph, batches.max_neighbors, seed)
     call = partial(call_on_part, network, graph, device)
     kept: list[Tensor] = []
@@ -192,9 +192,9 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     # PyG's LSTM aggregation pads each neighbourhood to the maximum degree.
     if not len(reached) or max(against, along) == FARTHEST or beyond:
         raise ValueError(
-            "`batches` cannot be used with this network: its outputs must depend on node features, "
-            f"only on nodes less than {FARTHEST} edges away, and not on the maximum degree or on "
-            "the degrees of nodes farther away. Use batches=None."
+            "`batches` cannot be used with this network: its outputs must depend on features of "
+            f"nodes less than {FARTHEST} edges away, at most on the degrees of the same nodes, and "
+            "not on the maximum degree. Use batches=None."
         )
     if against:
         return ReceptiveField(against + along, against=True, into=True, out_of=True)

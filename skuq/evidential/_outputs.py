@@ -147,7 +147,7 @@ def read_layer(
 ) -> tuple[Tensor, Tensor]:
     """Evaluate a network by calling `run`, and record the representation in one of its layers.
 
-    `layer` is that of `NetworkHead`; only layers with a weight matrix count. All axes of the
+    `layer` is as in `NetworkHead`; only layers with a weight matrix are counted. All axes of the
     representation except the first are flattened.
     """
     if layer == -1:
@@ -159,7 +159,7 @@ def read_layer(
 
     def record(*values: Any) -> None:
         first = next((x for x in values if isinstance(x, Tensor)), values[0])
-        # Copied, because the next module may alter its input in place.
+        # Record a copy, because the next module may alter its input in place.
         recorded.append(first.clone() if isinstance(first, Tensor) else first)
 
     if isinstance(layer, str):
@@ -174,7 +174,7 @@ def read_layer(
         logits = run()
     if len(recorded) < (recorded.maxlen or 0):
         raise ValueError(
-            f"`layer`={layer!r} does not exist: the network evaluated {len(recorded)} such layers. "
+            f"`layer`={layer!r} does not exist: {len(recorded)} matching layers were evaluated. "
             "Pass a smaller distance from the end (-2 is the input of the last layer with a weight "
             f"matrix), or the name of a module: {names}."
         )

@@ -68,7 +68,7 @@ default="auto"
         a probability. "information", in nats: expected entropy (aleatoric), mutual information of
         class and probabilities (epistemic), and entropy of the expected probabilities (total).
     batches : NodeBatches, default=None
-        With a graph and your own network: evaluate it on batches of nodes. None: in one pass.
+        With a graph, how your own network is evaluated in batches of nodes. None: in one pass.
     learning_rate, max_epochs : float and int, default=0.03 and 200
         Learning rate of Adam, and maximum number of epochs, each of one pass over all samples.
     patience : int, default=20
@@ -146,8 +146,8 @@ default="auto"
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features), or of shape (n_labelled,) and int
-            Inputs that the estimator was trained on. With a graph: ids of labelled nodes, or a
-            boolean mask over all nodes. The regularisers also use the unlabelled nodes.
+            Inputs with labels, of the kind that the estimator accepts. With a graph: labelled nodes
+            as ids or as a boolean mask over all nodes. The regularisers also use unlabelled nodes.
         y : array-like of shape (n_samples,)
             Class labels. With a mask: labels of the selected nodes, or of all nodes.
         sample_weight : array-like of shape (n_samples,), default=None
@@ -204,8 +204,8 @@ default="auto"
     def with_graph(self, graph: Any) -> Self:
         """Return a copy that predicts for the nodes of another graph, without retraining.
 
-        The graph must be of the same type as in `fit`, with the same features of nodes. The copy
-        has `labelled_nodes_` only if both graphs are equal; the original is not changed.
+        The graph must be of the same type as in `fit`, and its nodes must have the same features.
+        The copy has `labelled_nodes_` only if both graphs are equal. The original is not changed.
         """
         check_is_fitted(self)
         if self.graph_ is None:

@@ -214,7 +214,7 @@ def _fitted_regressor(given: Given, X: Any, y: FloatArray, training: dict[str, A
 
         dtype = net_dtype(estimator)
         return fit_net(clone(estimator), X.astype(dtype), y[:, None].astype(dtype), **training)
-    if is_skorch_net(given.learner):  # the net's loss would broadcast 1-D targets
+    if is_skorch_net(given.learner):  # its loss would broadcast 1-D targets against 2-D outputs
         raise TypeError(UNCONVERTED)
     return fit_clone(estimator, X, y, **training)
 
@@ -273,7 +273,7 @@ def adopt(model: Any, y: NDArray[Any] | None = None) -> NetworkModel:
         adopted = replace(adopted, classes=None)
     if adopted.classes is not None and len(np.unique(adopted.classes)) < len(adopted.classes):
         names = adopted.classes.tolist()
-        raise ValueError(f"Outputs share a name in {names}; pass positions of outputs as `y`.")
+        raise ValueError(f"Outputs share a name in {names}; use positions of outputs as labels.")
     adopted = _sorted_by_class(adopted)
     parameters = [p for p in adopted.module.parameters() if p.is_floating_point()]
     if not parameters:
@@ -360,7 +360,7 @@ def _adopt_skorch(net: NeuralNet) -> NetworkModel:
         )
     if binary:
         module = nn.Sequential(module, BinaryLogits())
-    # skorch assumes that custom criteria take probabilities, but many take logits: see the layers.
+    # skorch assumes that custom criteria take probabilities. Many take logits, so check the layers.
     elif isinstance(net.criterion_, nn.NLLLoss) or (
         not isinstance(net.criterion_, _CRITERIA) and _ends_in_softmax(module)
     ):
@@ -404,7 +404,7 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> NetworkModel:
 
 def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
     check_is_fitted(model)
-    multi_class = getattr(model, "multi_class", "auto")  # removed in newer versions
+    multi_class = getattr(model, "multi_class", "auto")  # newer versions lack it
     weight = to_dense(model.coef_).T  # sparse after `sparsify`
     n_outputs = weight.shape[1]
     if n_outputs > 1 and (multi_class == "ovr" or model.solver == "liblinear"):

@@ -204,7 +204,7 @@ def look_at(estimator: Any) -> Given:
 
 
 def check_is_estimator(estimator: Any) -> None:
-    """Raise TypeError if an object is neither None, nor an estimator, nor a module."""
+    """Raise TypeError unless an object is None, an estimator or a module."""
     known = ("fit", "as_model")
     if estimator is None or is_module(estimator) or any(hasattr(estimator, n) for n in known):
         return
@@ -240,7 +240,7 @@ def is_skorch_net(model: Any, kind: str = "NeuralNet") -> bool:
 
 @dataclass(frozen=True)
 class Inputs(ABC):
-    """Base class of the kinds of inputs; a kind validates data for the estimator `owner`."""
+    """Base class of the kinds of inputs; each kind validates data passed to its `owner`."""
 
     are_ids: ClassVar[bool] = False  # whether inputs are ids, such as node ids
     reaches_preprocessing: ClassVar[bool] = False  # whether the model preprocesses raw inputs
@@ -256,7 +256,7 @@ class Inputs(ABC):
 
     @abstractmethod
     def check(self, owner: Any, X: Any) -> Any:
-        """Validate new inputs against the fitted form, before preprocessing by the model."""
+        """Check that new inputs are like training inputs, before the model preprocesses them."""
 
 
 @stored("models.rows")
@@ -267,7 +267,7 @@ class Rows(Inputs):
     flat: bool  # whether inputs must have two axes, as for the default network
     sparse: bool  # whether sparse matrices are accepted
     pretrained: Any = None  # a transformers model, or None; its inputs may be a mapping
-    shape: tuple[int, ...] | None = None  # of one sample, without the axis for the length of texts
+    shape: tuple[int, ...] | None = None  # shape of a sample, without the axis of text lengths
 
     @property
     def are_tokens(self) -> bool:

@@ -259,7 +259,7 @@ def unfitted(estimator: Any) -> Any:
     for name, part in {"": estimator, **estimator.get_params()}.items():
         best = getattr(part, "best_iteration", None)  # of XGBoost, from 0
         n_trees = getattr(part, "best_iteration_", None) if best is None else best + 1
-        if n_trees is None or copies.get(name) is part:  # a frozen model stays fitted
+        if n_trees is None or copies.get(name) is part:  # `twin` shares the frozen models
             continue
         given, prefix = part.get_params(deep=False), f"{name}__" if name else ""
         if hasattr(part, "tree_count_"):  # CatBoost chose the learning rate by the number of trees

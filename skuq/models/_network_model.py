@@ -114,7 +114,7 @@ class NetworkModel(HeldOnDevice, Model):
                 f"{type(module).__name__} has no embedding for some ids: {error}."
             ) from error
 
-    @torch.inference_mode(False)  # searches store inputs for the backward pass
+    @torch.inference_mode(False)  # because searches use the inputs in backward passes
     def inputs(self, X: Any) -> Tensor:
         """Preprocess inputs into a tensor of the model's dtype, on the CPU."""
         if self.transform is not None:

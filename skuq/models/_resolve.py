@@ -303,7 +303,7 @@ class ModelMixin:
         return data
 
     def _checked_rows(self, X: Any) -> Any:
-        """Validate new inputs against the fitted form, before preprocessing by the model."""
+        """Check that new inputs are like training inputs, before the model preprocesses them."""
         check_is_fitted(self)
         return self.model_.form.check(self, X)
 

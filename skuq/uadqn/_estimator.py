@@ -46,7 +46,7 @@ PASSED_ON = (
     "learning_rate",
     "gamma",
 )
-# Arguments of the algorithm that parameters of `UADQN` set.
+# Arguments that `algorithm_kwargs` must not contain, because parameters of `UADQN` set them.
 OWN = {*PASSED_ON, "n_quantiles", "device", "verbose", "env", "policy", "seed"}
 _MOVING = Lock()  # only one thread at a time may move an agent to its device for prediction
 # Defaults for short runs. The values in the paper are meant for runs of millions of steps.
