@@ -33,7 +33,7 @@ SMALL_NETWORK = 2**15
 _CACHED_BYTES = 16 * 2**20
 # Fraction of a device's free memory for one tensor; a step needs several tensors of this size.
 _SHARE = 1 / 16
-_FEWEST_BYTES = 2**20  # smallest limit for a tensor; if memory still runs out, an error is raised
+_FEWEST_BYTES = 2**20  # smallest limit that is tried for a tensor before an error is raised
 # Convolutional layers, and the names of the axes after the channels.
 _AXES = {
     nn.Conv1d: ("length",),

@@ -54,7 +54,7 @@ def make_net(
     module: nn.Module,
     criterion: nn.Module,
     n_samples: int,
-    settings: Any,  # TrainingSettings
+    settings: Any,  # a TrainingSettings
     device: torch.device,
     validation: Dataset | None,
     callbacks: Sequence[Callback],
@@ -169,8 +169,8 @@ def fit_net(
     """
     if sample_weight is not None:
         raise ValueError(
-            "`sample_weight` needs a net that can use weights, which skorch nets cannot: pass "
-            "estimator=None, or a trained net in FrozenEstimator."
+            "skorch nets cannot use `sample_weight`: omit the weights, pass estimator=None, or put "
+            "a trained net into a FrozenEstimator."
         )
     with seeded(seed):
         try:

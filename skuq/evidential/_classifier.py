@@ -56,7 +56,7 @@ class PretrainedClassifier(
     """Base class of estimators that evaluate a pre-trained model and predict its classes."""
 
     _shared = ("estimator", "graph")
-    _min_samples = 2  # read by `resolve`
+    _min_samples = 2  # minimum number of samples, which `resolve` checks
     verbose: int = 0  # like `batches`, a default for subclasses without this parameter
     batches: NodeBatches | None = None
 

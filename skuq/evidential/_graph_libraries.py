@@ -162,7 +162,7 @@ def _features(graph: NodeGraph) -> Features:
 def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return sources and targets of the edges that a user's network receives, on the CPU."""
     original = graph.original
-    if original is None:  # the edges of the DGLGraph that `call_on_graph` builds
+    if original is None:  # then these are the edges of the DGLGraph that `call_on_graph` builds
         everyone = np.arange(graph.n_nodes)
         beside = np.repeat(everyone, np.diff(graph.adjacency.indptr))
         ends = (np.append(part, everyone) for part in (graph.adjacency.indices, beside))
@@ -189,7 +189,7 @@ def warn_of_edge_data(network: nn.Module, graph: NodeGraph) -> None:
     if not _is_of_pyg(original) or takes_node_graph or takes_data(network):
         return
     for name in ("edge_weight", "edge_attr"):
-        possible = getattr(network, f"supports_{name}", True)  # set by PyG's own networks
+        possible = getattr(network, f"supports_{name}", True)  # PyG's own networks have this
         taken = possible and name in signature(network.forward).parameters
         if taken and getattr(original, name, None) is not None:
             warn_user(
@@ -241,7 +241,7 @@ def _pyg_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
 def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
     idtype = torch.int32 if given is None else given.idtype
     part = _new_dgl_graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
-    if given is not None:  # the part is on the CPU, even if the user's graph is on a GPU
+    if given is not None:  # copy its data to the CPU, where the part is, possibly from a GPU
         part.ndata.update({k: x[nodes].cpu() for k, x in given.ndata.items() if k != "feat"})
         part.edata.update({k: x[edges].cpu() for k, x in given.edata.items()})
     return part

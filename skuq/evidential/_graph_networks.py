@@ -31,7 +31,7 @@ _Map = Callable[[Tensor], Tensor]
 
 N_HEADS = 8  # number of attention heads of each hidden layer of a GAT
 SLOPE = 0.2  # negative slope of the leaky ReLU (Velickovic et al., 2018, Section 2.1)
-CHUNK_FLOATS = 2**24  # maximum count of numbers for a chunk of nodes and its neighbours; 64 MiB
+CHUNK_FLOATS = 2**24  # maximum number of values of a chunk's nodes and their neighbours: 64 MiB
 
 
 class _LinearMap(torch.autograd.Function):

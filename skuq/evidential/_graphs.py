@@ -26,9 +26,9 @@ from skuq.validation import as_array
 
 Propagation = Literal["diffusion", "similarity", "vacuity", "evidence", "both"]
 
-CHECKED_FLOATS = 2**24  # numbers per chunk when features are checked for NaN and infinity
+CHECKED_FLOATS = 2**24  # number of values per chunk when features are checked for NaN, infinity
 SPARSE_BELOW = 0.1  # features with a smaller share of non-zeros are stored as sparse matrices
-N_SIMILAR = 10  # number of nearest neighbours of each node
+N_SIMILAR = 10  # number of most similar nodes with which each node is joined
 N_COMPONENTS = 64  # wider features are reduced to this width before nodes are compared
 
 
@@ -203,7 +203,7 @@ class NodeGraph:
         return f"NodeGraph(n_nodes={self.n_nodes}, n_edges={n_edges}, n_features={self.n_features})"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NodeGraph:
-        return self  # scikit-learn's clone shares the graph
+        return self  # so that scikit-learn's clone shares the graph
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: x for name, x in vars(self).items() if name not in ("edges", "similar")}
@@ -415,7 +415,7 @@ def similar_nodes(adjacency: sparse.csr_array, features: sparse.csr_array) -> sp
     zero features around it stays isolated. Among 20,000 or more nodes, some pairs may be missed.
     """
     values = normalize(features)
-    if min(values.shape) > N_COMPONENTS:  # inner products are approximately preserved
+    if min(values.shape) > N_COMPONENTS:  # the SVD approximately preserves inner products
         values = TruncatedSVD(N_COMPONENTS, random_state=0).fit_transform(values)
     else:
         values = values.toarray()

@@ -152,7 +152,7 @@ def _refuse_batch_statistics(module: nn.Module) -> None:
 def _skorch_classifier(
     estimator: Any, X: Any, y: NDArray[Any], training: dict[str, Any]
 ) -> NetworkModel:
-    from skuq._networks import fit_net, net_dtype  # imports skorch
+    from skuq._networks import fit_net, net_dtype  # not at the top, because it imports skorch
 
     classes, codes = np.unique(y, return_inverse=True)
     net = clone(estimator)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 LEAST_PROBABILITY = 1e-12  # lower limit of probabilities, which keeps log-probabilities finite
 N_EXAMPLES = 64  # number of samples on which a model's outputs are inspected
 _MOST_DENSE = 4096  # sparse rows with more columns stay sparse for learners that accept them
-_ROW_SUM_TOLERANCE = 1e-3  # sufficient for probabilities in half precision
+_ROW_SUM_TOLERANCE = 1e-3  # for sums of probabilities; sufficient in half precision
 
 
 @stored("models.chain")
@@ -225,7 +225,7 @@ def _accepts_sparse(estimator: Any) -> bool:
     """Whether a learner accepts sparse rows, and predicts the same for them as for dense rows."""
     if not hasattr(estimator, "__sklearn_tags__") or hasattr(estimator, "feature_names_in_"):
         return False
-    inside = getattr(estimator, "estimator", estimator)  # in a FrozenEstimator
+    inside = getattr(estimator, "estimator", estimator)  # the model in a FrozenEstimator
     if type(inside).__module__.startswith("xgboost"):  # in sparse rows, it treats 0 as missing
         return False
     # Support vector machines and nearest neighbours fitted to dense rows refuse sparse rows.
@@ -257,7 +257,7 @@ def unfitted(estimator: Any) -> Any:
     twin = clone(estimator)
     copies = twin.get_params()
     for name, part in {"": estimator, **estimator.get_params()}.items():
-        best = getattr(part, "best_iteration", None)  # of XGBoost, from 0
+        best = getattr(part, "best_iteration", None)  # of XGBoost, counted from 0
         n_trees = getattr(part, "best_iteration_", None) if best is None else best + 1
         if n_trees is None or copies.get(name) is part:  # `twin` shares the frozen models
             continue
@@ -299,8 +299,8 @@ def fit_clone(
         except UnsetMetadataPassedError as error:
             error.add_note(_REQUESTS)
             raise
-        except Exception as error:  # of any type, because the models of a search can raise any
-            if "not routed to any object" in str(error):  # scikit-learn's message
+        except Exception as error:  # because the models of a search can raise any exception
+            if "not routed to any object" in str(error):  # part of scikit-learn's message
                 raise ValueError(
                     f"No part of {type(estimator).__name__} requests `sample_weight`. {_REQUESTS}"
                 ) from error

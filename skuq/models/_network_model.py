@@ -200,7 +200,7 @@ def private_copy(module: nn.Module) -> nn.Module:
             "module.to_empty(device='cpu'), then module.load_state_dict(weights). If it has lazy "
             "layers, call it once on some inputs, and train it."
         )
-        if any(hasattr(part, "_hf_hook") for part in module.modules()):  # of accelerate
+        if any(hasattr(part, "_hf_hook") for part in module.modules()):  # set by accelerate
             load = "offloads its weights; load it on one device, without `device_map`."
         raise ValueError(f"{type(module).__name__} {load}")
     copy = _without_wrappers(_copied(module)).cpu().eval()

@@ -105,7 +105,7 @@ class Energy(Score):
     """
 
     name, group = "energy", "model"
-    is_centred: bool  # subtract the mean logit, if the offset of logits is arbitrary
+    is_centred: bool  # whether to subtract the mean logit, as the offset of logits is arbitrary
 
     @classmethod
     def lacks(cls, training: Training) -> str:
@@ -172,7 +172,7 @@ class Neighbors(Score):
     def of(cls, training: Training) -> Self:
         features, n_rows = training.rows.features, training.rows.features.shape[0]
         rows: Any = np.sort(training.random.permutation(n_rows)[:MOST_REFERENCES])
-        rows = rows if len(rows) < n_rows else slice(None)  # without a copy
+        rows = rows if len(rows) < n_rows else slice(None)  # a slice avoids a copy
         features = features[rows]
         if training.are_columns:
             embed: Any = Standardised(features)
@@ -395,9 +395,9 @@ class Combination:
     """
 
     groups: dict[str, str]  # group of each score
-    tails: dict[str, Tail]  # surprise at each score
+    tails: dict[str, Tail]  # tail for each score, which computes its surprise
     folds: NDArray[np.int64]  # fold of each held-out input, (n_held_out,)
-    tails_of_folds: list[dict[str, Tail]]  # tails without the held-out inputs of each fold
+    tails_of_folds: list[dict[str, Tail]]  # for each fold, tails fitted to all other folds
     held_out: NDArray[np.float64]  # statistic of the held-out inputs, (n_held_out,)
     counts: FloatArray  # number of independent samples that each held-out input counts as
     # Classes of the held-out inputs; the false alarm rate holds within each of them.

@@ -126,7 +126,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
         quantiles = outputs.view(*outputs.shape[:2], -1, self.n_quantiles)
         taken = torch.arange(len(outputs[0]), device=outputs.device), batch.actions[:, 0].long()
         given = quantiles[:, *taken], self._targets(batch), self.quantile_net.levels
-        if self._n_updates % self.LOSS_INTERVAL == 0:  # the value is needed only in the log
+        if self._n_updates % self.LOSS_INTERVAL == 0:  # the loss itself is only logged
             self.logger.record("train/loss", quantile_loss(*given).mean(1).sum().item())
         slope = torch.zeros_like(quantiles)
         slope[:, *taken] = quantile_loss_gradient(*given) / len(outputs[0])
@@ -187,7 +187,7 @@ def _check_settings(settings: dict[str, Any]) -> None:
     if "aleatoric" in settings:
         check_estimate(settings["aleatoric"])
     for name in {"epistemic_factor", "aleatoric_factor", "noise_scale"} & set(settings):
-        if not 0 <= settings[name] < np.inf:  # also raise for NaN
+        if not 0 <= settings[name] < np.inf:  # this form also rejects NaN
             raise ValueError(f"{name} must be non-negative and finite, got {settings[name]}.")
     if refused := EPSILON & set(settings):
         raise TypeError(
@@ -311,7 +311,7 @@ class UADQNAlgorithm(QuantileDQN):
         self, learning_starts: int, action_noise: Any = None, n_envs: int = 1
     ) -> tuple[np.ndarray, np.ndarray]:
         # Sample from the posterior even before the first update: random actions would ignore risk.
-        assert self._last_obs is not None  # environments were reset
+        assert self._last_obs is not None  # set when the environments were reset
         with torch.no_grad():
             observations = obs_as_tensor(self._last_obs, self.device)
             quantiles = self.quantile_net.quantiles(observations).cpu().numpy()

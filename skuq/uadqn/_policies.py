@@ -37,7 +37,7 @@ from skuq.uadqn._quantiles import (
 from skuq.validation import checked_widths
 
 Space = spaces.Space[Any]
-Discrete: TypeAlias = "spaces.Discrete[Any]"  # generic only since gymnasium 1.3
+Discrete: TypeAlias = "spaces.Discrete[Any]"  # quoted: generic only since gymnasium 1.3
 
 DECISION_SETTINGS = ("epistemic_factor", "aleatoric_factor", "aleatoric")
 MIN_GRID = 3  # minimum height and width in cells for `GridCNN`

@@ -157,7 +157,7 @@ class TrainingHistory(BaseCallback):
     def __init__(self) -> None:
         super().__init__()
         self.episodes: list[Episode] = []  # finished episodes, oldest first
-        self.running: np.ndarray | None = None  # sums of the unfinished episodes
+        self.running: np.ndarray | None = None  # sums over the steps of unfinished episodes
         self.left_at: Any = None  # last observation when training ended
 
     def _on_training_start(self) -> None:

@@ -172,7 +172,7 @@ def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: st
 
 
 def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
-    """For each edge, sum 1, confidence and correctness over rows, times -1 if below the edge."""
+    """For each edge, sum 1, confidence and correctness over rows; negate rows below the edge."""
     n = graph.n
     labels = graph.public("labels", n, graph.shape.widths[-1])
     counted = graph.public("counted", n, 1)

@@ -23,7 +23,7 @@ from skuq.files import write_atomically
 from skuq.imports import shown
 
 FORMAT = 6  # version of the format of all files
-MANIFEST = "manifest.json"  # in every folder
+MANIFEST = "manifest.json"  # file in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # files of a commitment
 STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
 VERDICT, VERDICTS = "verdict.json", "verdicts"  # verdicts on all samples, and on regions

@@ -58,7 +58,7 @@ def columns_of(X: ArrayLike) -> tuple[str, ...] | None:
 
 
 def check_texts(texts: Sequence[str], what: str) -> None:
-    """Check that names are visible, of one script each, and different in more than case, spaces."""
+    """Check that names are visible, of one script each, and different beyond case and spaces."""
     seen: dict[str, str] = {}
     for text in texts:
         fault = _fault(text)

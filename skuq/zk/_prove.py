@@ -166,7 +166,7 @@ class _AuditRun:
     """State of one audit; parts that are already proven are not proven again.
 
     The state is a subfolder of the private folder; its name is the hash of the statement. The
-    auditor's folder is only written to: a statement planted there could cause reuse of pads.
+    auditor's folder is never used as input: a statement planted there could cause reuse of pads.
     """
 
     def __init__(

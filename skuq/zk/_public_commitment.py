@@ -22,7 +22,7 @@ from skuq.zk._reference_string import CEREMONY, check_ends, needed_string
 LARGEST_INTEGER = 2.0**62  # largest encoded input; encoded inputs have 64 bits
 MAX_PROOFS = 2 ** max(LOG_ROWS)  # the salt for more proofs would not fit into a circuit
 SIZES = ("rows_per_proof", "columns")  # entries that map each circuit to a number
-FORM = {  # of commitment.json, see `check_form`
+FORM = {  # form of commitment.json, see `check_form`
     "format": int,
     "versions": files.VERSIONS,
     "architecture": {

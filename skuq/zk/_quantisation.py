@@ -204,7 +204,7 @@ def check_folded(estimator: Any, network: DenseNetwork, X: ArrayLike) -> None:
     found = probabilities(network, X)
     if proba.shape != found.shape or np.abs(proba - found).max() > MAX_FOLDING_ERROR:
         raise TypeError(
-            "The model cannot be put into a circuit: its output is not only that of its layers."
+            "The model cannot be put into a circuit: its layers alone do not give its predictions."
         )
 
 

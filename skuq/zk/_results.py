@@ -126,7 +126,7 @@ class Attestation(NamedTuple):
 class Judgement(NamedTuple):
     """Verdict on all samples or on a region, with the last five fields of `RegionAudit`."""
 
-    passed: bool  # at the tolerance
+    passed: bool  # verdict at the tolerance
     robust: bool  # whether tolerances smaller and larger by `max_error` give the same verdict
     could_fail: bool
     sums: BinSums | None = None
@@ -175,7 +175,7 @@ def judged(parts: list[BinSums], statement: AuditStatement, max_error: float) ->
 def audited(
     committed: Commitment,
     statement: AuditStatement,
-    judgements: list[Judgement],  # on all samples, and on each region
+    judgements: list[Judgement],  # first on all samples, then on each region
     region: IntArray,  # number of each sample's region
     n_proofs: int,
     extra: list[str],

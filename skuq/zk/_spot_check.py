@@ -17,7 +17,7 @@ from skuq.zk._public_commitment import Commitment, folder_of, load_commitment
 from skuq.zk._statements import SpotCheckStatement, encoded
 
 DRAWN = ("commitment_digest", "reference_digest", "reported_digest", "nonce")
-CHALLENGE = {**dict.fromkeys(DRAWN, str), "n_proven": int}  # forms, see `check_form`
+CHALLENGE = {**dict.fromkeys(DRAWN, str), "n_proven": int}  # form of the file, see `check_form`
 REPORTS = {"label": [int], "confidence": [int], "reference_digest": str}
 CHANGED = (
     "The challenge was drawn for a different commitment, different reference data or different "

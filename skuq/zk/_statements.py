@@ -34,7 +34,7 @@ class Statement:
     """Common entries of all statements."""
 
     format: int  # version of the format of all files
-    versions: Mapping[str, Any]  # software of the provider
+    versions: Mapping[str, Any]  # versions of the provider's software
     commitment_digest: str  # SHA-256 of commitment.json
     level: str  # level of disclosure, which determines the other entries
 
@@ -163,7 +163,7 @@ KINDS: dict[str, type[Statement]] = {
     "predictions": SpotCheckStatement,
     ATTESTATION: AttestationStatement,
 }
-FORMS = {  # of the entries, see `check_form`
+FORMS = {  # forms of the entries of statements, see `check_form`
     "format": int,
     "versions": VERSIONS,
     "commitment_digest": str,
