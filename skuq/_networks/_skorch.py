@@ -169,8 +169,8 @@ def fit_net(
     """
     if sample_weight is not None:
         raise ValueError(
-            "skorch nets cannot use `sample_weight`: omit the weights, pass estimator=None, or put "
-            "a trained net into a FrozenEstimator."
+            "`sample_weight` needs a net that can use weights, but skorch nets cannot: pass "
+            "estimator=None, or put a trained net into a FrozenEstimator."
         )
     with seeded(seed):
         try:

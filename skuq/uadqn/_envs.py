@@ -244,8 +244,8 @@ def checked_seeds(X: Any) -> IntArray:
         seeds = seeds[:, 0]
     if seeds.ndim != 1 or not len(seeds) or seeds.dtype.kind not in "iu" or seeds.min() < 0:
         raise ValueError(
-            "X must contain one or more environment seeds (integers >= 0) in an array of shape "
-            f"(n_seeds,) or (n_seeds, 1); got shape {np.shape(X)}: {str(seeds)[:50]}."
+            "X must contain environment seeds, at least one, which are integers >= 0, in an array "
+            f"of shape (n_seeds,) or (n_seeds, 1); got shape {np.shape(X)}: {str(seeds)[:50]}."
         )
     return seeds.astype(np.int64)
 

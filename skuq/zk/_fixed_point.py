@@ -49,7 +49,7 @@ EXP_BASE = float(np.float32(np.exp(2.0 ** (CONFIDENCE_BITS - LOGIT_BITS))))
 class Architecture(NamedTuple):
     """Public architecture, which determines the verifying keys."""
 
-    widths: tuple[int, ...]  # numbers of integers per input row, of units per hidden layer, of classes
+    widths: tuple[int, ...]  # numbers: integers per input row, units of each hidden layer, classes
     logit_bits: int  # number of binary digits of the logits after the point
     digits: int  # number of digits into which the circuits split a number
     n_salts: int  # number of random numbers that are committed together with the weights
