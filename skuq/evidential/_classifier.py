@@ -170,7 +170,7 @@ def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
     model = _outputs.node_model(net.module_, graph, None)
     if not isinstance(net, NeuralNetClassifier):
         return model
-    if isinstance(net.criterion_, nn.NLLLoss):  # for this loss, skorch's nets output probabilities
+    if isinstance(net.criterion_, nn.NLLLoss):  # its outputs are probabilities in skorch
         model = model.followed_by(LogProbabilities())
     classes = np.asarray(net.classes_)
     order = np.argsort(classes)

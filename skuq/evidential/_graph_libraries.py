@@ -248,7 +248,7 @@ def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
 
 
 def forget_graph(network: nn.Module) -> None:
-    """Disable caches of the first graph, such as those of ``GCNConv(..., cached=True)``."""
+    """Disable caches that layers fill from their first graph, as in ``GCNConv(cached=True)``."""
     for layer in network.modules():
         for switch in ("cached", "_cached"):
             if getattr(layer, switch, None) is True:

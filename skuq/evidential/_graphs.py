@@ -69,7 +69,7 @@ class LoopedEdges:
     def of(
         cls, matrix: sparse.csr_array, degree: NDArray[np.integer], own: slice = slice(None)
     ) -> LoopedEdges:
-        """Build the edges from columns to rows of an adjacency matrix with self-loops."""
+        """Build edges from a matrix with self-loops; its rows are targets, its columns sources."""
         parts = matrix.indptr, matrix.indices
         bounds, source = (torch.tensor(part, dtype=torch.int32) for part in parts)
         return cls(bounds, source, torch.tensor(degree, dtype=torch.float32), own)
@@ -86,7 +86,7 @@ class LoopedEdges:
 
     @cached_property
     def reverse(self) -> Tensor:
-        """Position of the reverse of each edge."""
+        """For each edge, the position of the edge in the opposite direction."""
         return self.source.argsort(stable=True)
 
     def matrix(self, weight: Tensor) -> Tensor:

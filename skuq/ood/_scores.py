@@ -105,7 +105,7 @@ class Energy(Score):
     """
 
     name, group = "energy", "model"
-    is_centred: bool  # whether to subtract the mean logit, as the offset of logits is arbitrary
+    is_centred: bool  # whether to subtract the mean logit, which removes an arbitrary offset
 
     @classmethod
     def lacks(cls, training: Training) -> str:
@@ -412,7 +412,7 @@ class Combination:
         weight: FloatArray | None = None,
         units: NDArray[np.int64] | None = None,
     ) -> Self:
-        """Fit to scores of held-out inputs, (n_held_out,) each; inputs of a unit share a fold."""
+        """Fit to scores of held-out inputs, (n_held_out,) each; equal `units` share a fold."""
         n_rows = len(next(iter(scores.values())))
         units = np.arange(n_rows) if units is None else np.unique(units, return_inverse=True)[1]
         counts = independent_counts(weight, units)

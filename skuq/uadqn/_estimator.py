@@ -298,7 +298,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
 
     def _all_quantiles(self, X: Any) -> FloatArray:
         """Predict quantiles (n_members, n_samples, n_actions, n_quantiles), value network first."""
-        check_is_fitted(self)  # raises before `algorithm_` is read
+        check_is_fitted(self)  # checked here, too, because the next line reads `algorithm_`
         quantiles: FloatArray = self._in_batches(self.algorithm_.predict_quantiles, X, axis=1)
         return quantiles.astype(np.float64)
 

@@ -267,7 +267,7 @@ class StackedQuantileNetwork(Trusted, BasePolicy):
 
     def chosen(self, quantiles: np.ndarray, deterministic: bool = False) -> np.ndarray:
         """Choose actions by the highest value if `deterministic`, else by Thompson sampling."""
-        # Few numbers are processed faster by numpy than by torch.
+        # For so few numbers, numpy is faster than torch.
         values = risk_adjusted_values(quantiles, self.aleatoric_factor, self.aleatoric)
         if not deterministic and len(quantiles) > 1:
             # Draw from numpy's global generator, which stable-baselines3 seeds.

@@ -165,7 +165,7 @@ def risk_adjusted_values(
 
 
 def sampled_values(values: Array, epistemic: Array, epistemic_factor: float, noise: Array) -> Array:
-    """Draw Thompson samples of the actions' values, from standard normal noise of equal shape."""
+    """Compute Thompson samples of values of actions from standard normal `noise` of their shape."""
     # Algorithm 1: samples with standard deviation beta sigma_epistemic (Eq. 7)
     return values + epistemic_factor * epistemic**0.5 * noise
 

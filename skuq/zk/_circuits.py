@@ -68,7 +68,7 @@ def input_names(circuit: str, shape: Architecture) -> dict[str, tuple[int, ...]]
 def _inputs(
     circuit: str, widths: tuple[int, ...], n_pads: int, n_bins: int, rows: int
 ) -> dict[str, tuple[int, ...]]:
-    """Cache input names and shapes by the parts of the architecture on which they depend."""
+    """Compute input names and shapes, which depend only on these arguments, and cache them."""
     shape = Architecture(widths, fixed.LOGIT_BITS, 1, 1, n_pads, n_bins, 0, {circuit: rows})
     return _graph(circuit, shape, [np.broadcast_to(0, size) for size in shape.shapes]).inputs
 
@@ -153,7 +153,7 @@ def _confidence(graph: Graph, ordered: str, largest: str) -> str:
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
     shift = fixed.logit_shift(graph.shape.logit_bits, graph.shape.widths[-1])
     reach = graph.rescale_unit(graph.public("reach", 1, 1), fixed.CONFIDENCE_BITS)
-    # With the scale CONFIDENCE_BITS + shift, the proof system divides only once, by 2 ** shift.
+    # The proof system reduces this scale to CONFIDENCE_BITS by a single division, by 2 ** shift.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + fixed.CONFIDENCE_BITS)
     clipped = graph.op("Relu", graph.op("Add", below, reach))
     # This constant is public: it is part of the verifying key instead of the commitment.

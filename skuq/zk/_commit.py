@@ -30,7 +30,7 @@ REVEALED_BITS = 254  # number of bits that a proof reveals: one value of a polyn
 # Blocks of columns are added until a proof of an audit covers this number of data rows. This saves
 # time, because all blocks share the proof's tables, its quotient and its opening.
 MANY_ROWS = 16
-AUDIT_COLUMNS = fixed.MAX_COLUMNS  # with this number, audits prove the most data rows per second
+AUDIT_COLUMNS = fixed.MAX_COLUMNS  # number with which audits prove the most rows per second
 SINGLE = 2  # data rows in an attestation's circuit; a layout for one row would need more cells
 
 

@@ -43,7 +43,7 @@ def make_keys(
     model.write_bytes(build(circuit, shape, constants))
     rows = backend.describe(model, settings, circuit, shape)["num_rows"]
     if rows > MAX_BLOCKS * (2**shape.log_rows - backend.BLINDING_ROWS):
-        raise VerificationError(f"The circuit {circuit!r} needs more rows than it may have.")
+        raise VerificationError(f"The circuit {circuit!r} needs more rows than a circuit may have.")
     numbers = [int(value) for part in constants for value in part.ravel()]
     backend.compile_circuit(model, settings, compiled, numbers)
     key, proving = folder / f"{circuit}.vk", folder / f"{circuit}.pk"

@@ -252,7 +252,7 @@ def n_outputs(circuit: str, shape: Architecture) -> int:
 def bins_inputs(
     shape: Architecture, circuit: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:
-    """Return the inputs for a chunk of rows; copies of the last row, not counted, fill it up."""
+    """Return the inputs for a chunk of rows; uncounted copies of its last row fill the circuit."""
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
     return {
