@@ -79,7 +79,7 @@ def seeded(seed: int) -> Iterator[None]:
     mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
     n_gpus = torch.cuda.device_count()
     # `torch.manual_seed` records the stack for each kind of device that is not initialised. This
-    # takes longer than fitting a small model, so without such devices, only the CPU is seeded.
+    # takes longer than fitting a small model, so only the CPU is seeded if it is the only device.
     on_cpu_alone = not (n_gpus or mps_state is not None or torch.accelerator.is_available())
     try:
         with torch.random.fork_rng(devices=range(n_gpus) if started else []):
@@ -106,7 +106,7 @@ def moved(module: Module, device: torch.device | str) -> Module:
 
 
 def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tensor:
-    """Return a tensor with these values on a device (of float32, not float64, on MPS)."""
+    """Return values as a tensor on a device; arrays are copied; float64 is float32 on MPS."""
     if not torch.is_tensor(values):  # order "C", because torch accepts no negative strides
         values = torch.tensor(np.asarray(values, order="C"), device="cpu")
     tensor = values

@@ -31,7 +31,7 @@ def is_chain(module: nn.Module) -> TypeGuard[nn.Sequential]:
 
 
 def part_of_chain(chain: nn.Sequential, part: slice) -> nn.Sequential:
-    """Slice an `nn.Sequential`, to a plain `nn.Sequential` in which layers keep their names."""
+    """Slice an `nn.Sequential` into a plain `nn.Sequential`, in which layers keep their names."""
     return nn.Sequential(OrderedDict(list(chain._modules.items())[part]))
 
 

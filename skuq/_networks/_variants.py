@@ -48,8 +48,8 @@ def cut_network(
     The equality of ``module(body(X))`` and ``network(X)`` is checked on the example inputs `X`. The
     parts share the parameters of `network`, except a `body` that is a copy without some layers. For
     `parameters`, see `skuq.quam.PoolSearch`. "linear" needs the layers after the first linear layer
-    to be in its `nn.Sequential` or in enclosing ones, unless the network begins with it. "auto" is
-    "linear" if the network can be split there. If not, it is "all" if the network begins with a
+    to be in its `nn.Sequential` or in enclosing ones, unless this layer is the first of all. "auto"
+    is "linear" if the network can be split there. If not, it is "all" if the network begins with a
     linear layer and is a chain or has fewer than a million weights, else "last", with a warning.
     """
     X = X[: rows_at_once(network)]
@@ -193,7 +193,7 @@ class LayerInput(nn.Module):
 
 
 class SampleFeatures(LayerInput):
-    """A layer's input for each sample; for several rows, as of frames or crops, their mean."""
+    """A layer's input per sample; the mean of its rows if a sample has several, such as frames."""
 
     def forward(self, X: Tensor) -> Tensor:
         rows, n_samples = super().forward(X.clone()), len(X)

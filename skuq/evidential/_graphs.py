@@ -280,7 +280,7 @@ def from_matrices(adjacency: Any, features: Any) -> NodeGraph:
 def _is_undirected(matrix: Any) -> bool:
     """Return whether a CSR matrix is symmetric, without stored self-loops, zeros or duplicates.
 
-    If so, its arrays are shared: to build a new matrix would need several times its memory.
+    If so, the graph shares the arrays of the matrix; a new matrix needs several times the memory.
     """
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
     if not square or not matrix.has_canonical_format or matrix.diagonal().any():

@@ -193,8 +193,8 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     if not len(reached) or max(against, along) == FARTHEST or beyond:
         raise ValueError(
             "`batches` cannot be used with this network: its outputs must depend on features of "
-            f"nodes less than {FARTHEST} edges away, at most on the degrees of the same nodes, and "
-            "not on the maximum degree. Use batches=None."
+            f"nodes less than {FARTHEST} edges away. They may also depend on the degrees of these "
+            "nodes, but not on other degrees or the maximum degree. Use batches=None."
         )
     if against:
         return ReceptiveField(against + along, against=True, into=True, out_of=True)

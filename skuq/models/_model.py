@@ -253,7 +253,7 @@ _N_TREES = ("n_estimators", "iterations", "num_boost_round", "num_trees")
 
 
 def unfitted(estimator: Any) -> Any:
-    """Clone an estimator; boosting's best number of trees replaces its early stopping."""
+    """Clone an estimator; boosting gets its best number of trees instead of early stopping."""
     twin = clone(estimator)
     copies = twin.get_params()
     for name, part in {"": estimator, **estimator.get_params()}.items():

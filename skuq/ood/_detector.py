@@ -99,7 +99,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     Notes
     -----
     Each score is converted to a surprise, the negative log of its p-value among the held-out
-    inputs. Beyond the 90 % quantile of the held-out inputs, it grows linearly. The squared
+    inputs. Beyond the 90 % quantile of their scores, the surprise grows linearly. The squared
     surprises are averaged within each kind of score (model, distance, support), and summed over
     kinds. An input is compared with each held-out fold by surprises that do not depend on this fold
     (CV+, Barber et al.). This comparison is proved to flag at most twice the false alarm rate.

@@ -244,8 +244,8 @@ def checked_seeds(X: Any) -> IntArray:
         seeds = seeds[:, 0]
     if seeds.ndim != 1 or not len(seeds) or seeds.dtype.kind not in "iu" or seeds.min() < 0:
         raise ValueError(
-            "X must contain environment seeds, at least one, which are integers >= 0, in an array "
-            f"of shape (n_seeds,) or (n_seeds, 1); got shape {np.shape(X)}: {str(seeds)[:50]}."
+            "X must be environment seeds (integers >= 0, at least one) in an array of shape "
+            f"(n_seeds,) or (n_seeds, 1); got shape {np.shape(X)}: {str(seeds)[:50]}."
         )
     return seeds.astype(np.int64)
 
@@ -287,7 +287,7 @@ def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # This check runs in every step: `vdot` avoids a temporary array. NaN fails it, like inf.
+        # This check runs in every step: `vdot` avoids a temporary array. NaN and infinity fail it.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= LARGEST**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= LARGEST))
