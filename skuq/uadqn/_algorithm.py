@@ -136,7 +136,7 @@ class QuantileDQN(CheckedAgent, QRDQN):
         """Predict quantiles of the return of each action, by each network.
 
         Observations are an array (n_samples, \\*observation_shape), or a dictionary of arrays. The
-        result (n_members, n_samples, n_actions, n_quantiles) is float32; network 0 is the value network.
+        result (n_members, n_samples, n_actions, n_quantiles) is float32; network 0 predicts values.
         """
         with torch.no_grad():
             observations, _ = self.policy.obs_to_tensor(observation)
