@@ -1,4 +1,4 @@
-"""Statistics of confidence: sums per bin, limits, scans with their power, conformal p-values."""
+"""Statistics for audits of confidence: sums per bin, tests for deviations, conformal p-values."""
 
 from skuq.calibration._bin_audit import AuditResult as AuditResult
 from skuq.calibration._bin_audit import BinAudit, choose_tolerance

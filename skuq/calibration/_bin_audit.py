@@ -1,7 +1,7 @@
-"""Audit of sums per bin, and the tolerance with which an honest model passes it.
+"""Audit sums per bin, and choose a tolerance with which an honest model passes the audit.
 
-The audit needs neither the predictions nor the model. Line numbers refer to Algorithm 1 of Rabanser
-et al., "Confidential Guardian", ICML 2025.
+An audit of the sums needs neither the predictions nor the model. Line numbers refer to Algorithm 1
+of Rabanser et al., "Confidential Guardian", ICML 2025.
 """
 
 import math
@@ -21,9 +21,9 @@ from skuq.calibration._region_search import RegionSearch, region_tolerance, sear
 from skuq.calibration._scan import ALL_SAMPLES, N_SIMULATIONS
 
 # Constants of `choose_tolerance`:
-N_STUDY_SIMULATIONS = 200  # number of simulations for each reference set and tolerance
-TOLERANCE_PRECISION = 1e-3
-N_REGION_DRAWS = 60  # maximum number of reference sets that are searched for regions
+N_STUDY_SIMULATIONS = 200  # number of simulated models for each reference set and tolerance
+TOLERANCE_PRECISION = 1e-3  # the bisection stops at an interval of this width
+N_REGION_DRAWS = 60  # maximum number of reference sets in which regions are searched
 
 
 class BinAudit(NamedTuple):
@@ -32,18 +32,18 @@ class BinAudit(NamedTuple):
     Attributes
     ----------
     lower, upper, count, confidence, accuracy, gap
-        As in `skuq.metrics.CalibrationTable`; counts are int64 without fractional weights.
+        As in `skuq.metrics.CalibrationTable`; `count` is int64 unless weights are fractional.
     gap_low, gap_high : ndarray, float64
-        Simultaneous limits of the gap that an unlimited number of samples would show. They hold at
-        the confidence level for all bins of the audit together (exact binomial, Bonferroni).
+        Confidence limits of the gap that an unlimited number of samples would show. All limits of
+        the audit hold together with probability `confidence_level` (exact binomial, Bonferroni).
     within_tolerance : ndarray, bool
         Whether ``|gap| <= tolerance``: step 3 of Algorithm 1. An empty bin passes.
     p_value : ndarray, float64
-        p-value of the finding that contains the bin, corrected for the whole audit. A bin outside
-        of findings has the p-value of this bin alone, and an empty bin has 1.
+        p-value of the finding that contains the bin, or else of the bin alone; 1 for an empty bin.
+        p-values are corrected for all tests of the audit.
     finding : ndarray, int64
-        Number of the finding that contains the bin, 1 for the most significant; 0 if none does. A
-        finding is a run of neighbouring bins whose deviation cannot be explained by chance.
+        Number of the finding that contains the bin: 1 for the most significant finding, 0 for no
+        finding. A finding is a run of neighbouring bins whose deviation chance cannot explain.
     significant : ndarray, bool
         Whether the bin belongs to a finding.
     direction : ndarray of str
@@ -51,12 +51,11 @@ class BinAudit(NamedTuple):
     threshold, threshold_overconfident : float
         Smallest evidence for a finding of underconfidence, and of overconfidence, in nats.
     detectable_underconfidence, detectable_overconfidence : ndarray, float64
-        Smallest distance of the accuracy from the confidence (above it for underconfidence, below
-        it for overconfidence) that is detected with probability 0.8 in a single bin; NaN if no such
-        distance exists.
+        Smallest distance of the accuracy above (below, for overconfidence) the confidence that is
+        detected with probability 0.8 in this bin alone; NaN if no such distance exists.
     detectable_underconfident_shift, detectable_overconfident_shift : float
-        Smallest distance that is detected with probability 0.8 if all bins have it (accuracies are
-        capped at 1 and at 0); NaN if no such distance exists.
+        Smallest distance that is detected with probability 0.8 if accuracy and confidence differ
+        by it in every bin (accuracies stay within [0, 1]); NaN if no such distance exists.
     """
 
     lower: FloatArray
@@ -83,12 +82,12 @@ class BinAudit(NamedTuple):
 class AuditResult(NamedTuple):
     """Result of an audit: `CalibrationAuditor.result_`."""
 
-    sums: BinSums  # integer sums over all samples
-    group_sums: dict[str, BinSums]
+    sums: BinSums  # sums per bin over all samples
+    group_sums: dict[str, BinSums]  # sums per bin of each group
     bins: BinAudit  # findings among all samples
-    group_bins: dict[str, BinAudit]
+    group_bins: dict[str, BinAudit]  # findings in each group
     n_families: int  # number of tests: all samples, each non-empty group, and the region search
-    ece_interval: tuple[float, float]  # bootstrap interval for the expected calibration error
+    ece_interval: tuple[float, float]  # bootstrap interval of the expected calibration error
     ece_chance: float  # ECE that a calibrated model exceeds with probability 1 - confidence_level
     regions: RegionSearch | None = None  # None if no regions were searched
 
@@ -101,7 +100,7 @@ class AuditResult(NamedTuple):
 
     @property
     def within_tolerance(self) -> bool:
-        """Verdict of Algorithm 1: whether every bin of all samples has ``|gap| <= tolerance``."""
+        """Whether ``|gap| <= tolerance`` in every bin of all samples: verdict of Algorithm 1."""
         return bool(self.bins.within_tolerance.all())  # Line 22
 
 
@@ -120,11 +119,10 @@ def audit_sums(
 ) -> AuditResult:
     """Audit binned sums, as `CalibrationAuditor` does.
 
-    `rows` are the inputs and predictions from which the sums were computed, with the weights
-    `row_weight`, (n_samples,), and the groups `row_codes`; if given, regions of the inputs are
-    searched with the tolerance `region_tolerance` (default: `tolerance`). `share` is the fraction
-    of the permitted error probability that the test of all samples receives. `random_state` is that
-    of `search_regions`.
+    `rows` are the inputs and predictions of the samples in `sums`. If `rows` is passed, regions of
+    the inputs are searched with the tolerance `region_tolerance` (default: `tolerance`), with the
+    sample weights `row_weight`, the group numbers `row_codes` and the seed `random_state`. `share`
+    is the fraction of the permitted error probability that the test of all samples receives.
     """
     tolerated = tolerance if region_tolerance is None else region_tolerance
     groups = {} if group_sums is None else dict(group_sums)
@@ -132,8 +130,8 @@ def audit_sums(
     n_families = sum(bool(part.count.any()) for part in families) + (rows is not None)
     shared: dict[str, Any] = {"confidence_level": confidence_level}
     bins = audit_bins(sums, tolerance=tolerance, n_families=1 / share, **shared)
-    # Named groups and the search share the rest of the error probability. If they took from the
-    # share of all samples, naming useless groups could make a failed audit pass.
+    # Groups and the region search share the rest of the error probability. If groups reduced the
+    # share of the test of all samples, adding useless groups could make a failed audit pass.
     shared["n_families"] = max(1, n_families - 1) / (1 - share) if n_families > 1 else 1
     group_bins = [audit_bins(part, tolerance=tolerance, **shared) for part in groups.values()]
     tail = (1 - confidence_level) / 2
@@ -154,9 +152,9 @@ def audit_bins(
 
     The probability of a false finding is at most ``(1 - confidence_level) / n_families``.
     """
-    # The labels are independent, given the inputs. Limits and findings hold even if the predictions
-    # of a bin are correct with unequal probabilities (Hoeffding 1956, Theorem 5), but are
-    # approximate for counts that differ by less than one from the expected number.
+    # Labels are assumed independent, given the inputs. Limits and findings then hold even if some
+    # predictions of a bin are more often correct than others (Hoeffding 1956, Theorem 5). Where the
+    # number of correct predictions is within one of its expectation, they are approximate.
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
@@ -197,26 +195,27 @@ def audit_bins(
 
 
 def _within(sums: BinSums, tolerance: float) -> BoolArray:
-    """Run step 3 of Algorithm 1 in exact arithmetic, with the tolerance as a decimal number."""
+    """Compare ``|gap|`` with the tolerance exactly (step 3); 0.1 means 1/10, not its float."""
     tolerated = Fraction(str(float(tolerance))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
     return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])  # Line 21
 
 
 def ece_under_calibration(sums: BinSums) -> FloatArray:
-    """Simulate the ECE of a perfectly calibrated model with the same counts, (N_SIMULATIONS,)."""
+    """Simulate ECEs of a perfectly calibrated model with these bin counts, (N_SIMULATIONS,)."""
     filled = sums.count > 0
     count, confidence = sums.count[filled], sums.mean_confidence[filled].clip(0, 1)
     whole = np.maximum(1, whole_sums(sums).count[filled])
     correct = np.random.default_rng(_scan.SEED).binomial(
         whole, confidence, size=(N_SIMULATIONS, len(count))
     )
-    # Effective numbers of predictions are simulated, so that the accuracy has the right variance.
+    # `whole` is the effective number of predictions, which gives the accuracy the right variance
+    # if samples are weighted.
     return (np.abs(correct - whole * confidence) * (count / whole)).sum(axis=1) / count.sum()
 
 
 def ece_bootstrap(sums: BinSums) -> FloatArray:
-    """Draw bootstrap replicates (N_SIMULATIONS,) of the ECE; bins keep their mean confidences."""
+    """Draw bootstrap replicates of the ECE, (N_SIMULATIONS,); confidences of bins stay fixed."""
     filled = sums.count > 0
     total = int(sums.n_effective)
     confidence, share = sums.mean_confidence[filled], sums.count[filled] / sums.count.sum()
@@ -227,7 +226,7 @@ def ece_bootstrap(sums: BinSums) -> FloatArray:
 
 
 class ToleranceStudy(NamedTuple):
-    """Tolerances with which an honest model passes: result of `choose_tolerance`."""
+    """Smallest tolerances with which an honest model passes: result of `choose_tolerance`."""
 
     tolerance: float
     region_tolerance: float | None
@@ -246,11 +245,11 @@ def choose_tolerance(
     n_repeats: int = 200,
     random_state: Any = None,
 ) -> ToleranceStudy:
-    """Measure the tolerance with which an honest model passes, in a baseline study.
+    """Find the smallest audit tolerance with which an honest model passes.
 
     Reference sets are drawn, with replacement, from recorded predictions of a model that is known
     to be honest and was calibrated, for example by temperature scaling. The result is the smallest
-    tolerance with which a share `confidence_level` of the sets passes.
+    tolerance with which at least a fraction `confidence_level` of the sets passes the audit.
 
     Parameters
     ----------
@@ -267,7 +266,7 @@ def choose_tolerance(
     n_bins, strategy
         As in `CalibrationAuditor`; quantile bins are computed from all predictions.
     confidence_level : float, default=0.95
-        Probability with which the honest model should pass, and confidence level of its audit.
+        Probability that the honest model passes; also the confidence level of the audits.
     n_repeats : int, default=200
         Number of reference sets.
     random_state : int, RandomState instance or None, default=None
@@ -276,8 +275,8 @@ def choose_tolerance(
     Returns
     -------
     named tuple
-        ``tolerance``: smallest `tolerance` of `CalibrationAuditor`. ``region_tolerance``: smallest
-        `search_regions` with which it finds no region; None without `X`.
+        ``tolerance``: value for `tolerance` of `CalibrationAuditor`. ``region_tolerance``: value
+        for its parameter `search_regions`; None if `X` is None.
 
     References
     ----------
@@ -324,7 +323,7 @@ def choose_tolerance(
 
 
 def _share_passed(draws: list[BinSums], tolerance: float, level: float) -> float:
-    """Return the fraction of draws without a finding; simulations are fewer than in an audit."""
+    """Return the fraction of draws without a finding, with fewer simulations than in an audit."""
     count = np.array([part.count for part in draws])
     correct = np.array([part.correct for part in draws])
     confidence = np.nan_to_num([part.mean_confidence for part in draws])

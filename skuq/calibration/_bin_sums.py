@@ -1,7 +1,7 @@
 """Confidence bins, and integer sums of predictions per bin.
 
-Sums of integers are exact in any order. Sums from several chunks of a file, machines, or proofs for
-parts of the reference set can therefore be added up.
+Sums of integers are exact in any order. Sums of parts of the samples, from several files or
+machines for example, therefore add up to exactly the sums of all samples.
 
 Line and equation numbers are those of Algorithm 1 and Eq. 6 of Rabanser et al., "Confidential
 Guardian", ICML 2025.
@@ -22,8 +22,8 @@ from skuq.validation import check_n_bins, sum_rounding
 Strategy = Literal["uniform", "quantile"]
 Sums = NDArray[Any]  # exact int64, or float64 if there are fractional weights
 
-SCALE = 10**9  # decimal, so that a recorded 0.7 lies exactly on the edge between two bins
-CHUNK = 2**18  # rows per chunk; limits memory, and keeps float64 sums of integers below 2**53
+SCALE = 10**9  # a power of ten, so that a confidence of 0.7 lies exactly on the edge of a bin
+CHUNK = 2**18  # rows per chunk; limits memory, and keeps float64 sums below 2**53, thus exact
 
 
 class TopLabelPredictions(NamedTuple):
@@ -33,12 +33,12 @@ class TopLabelPredictions(NamedTuple):
     correct: BoolArray  # (n_samples,), whether the most probable class is the true class
 
     def at(self, rows: NDArray[Any]) -> TopLabelPredictions:
-        """Return the predictions at these positions, or where a mask is True."""
+        """Return the predictions of `rows`: positions, or a mask of booleans."""
         return TopLabelPredictions(self.confidence[rows], self.correct[rows])
 
 
 class BinSums(NamedTuple):
-    """Sums per confidence bin, which determine all binned statistics of an audit.
+    """Sums per confidence bin, from which all binned statistics of an audit are computed.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class BinSums(NamedTuple):
 
     @property
     def deviation(self) -> Sums:
-        """Exact numerator of the gap of each bin: ``scale * correct - confidence``."""
+        """Gap of each bin times ``scale * count``, which is an exact integer without weights."""
         return self.correct * self.scale - self.confidence
 
     @property
@@ -108,7 +108,7 @@ class BinSums(NamedTuple):
 
     @property
     def effective_count(self) -> IntArray:
-        """Effective predictions per bin (Kish), ``sum(w)**2 / sum(w**2)``, rounded down."""
+        """Effective number of predictions per bin (Kish): sum(w)**2 / sum(w**2), rounded down."""
         if self.count.dtype.kind != "f":
             return self.count
         assert self.weight_square is not None
@@ -117,7 +117,7 @@ class BinSums(NamedTuple):
 
     @property
     def n_effective(self) -> Any:
-        """Effective number of predictions in all bins; equals `n_samples` for integer weights."""
+        """Effective number of predictions in all bins; for integer weights, `n_samples`."""
         if self.count.dtype.kind != "f":
             return self.n_samples
         assert self.weight_square is not None
@@ -134,7 +134,7 @@ class BinSums(NamedTuple):
         return self.confidence.sum().item() / self.n_samples / self.scale
 
     def bin_of(self, confidence: NDArray[Any]) -> IntArray:
-        """Return the bins of confidences, floats in [0, 1] or integers in units of 1 / SCALE."""
+        """Return the bin of each confidence: a float in [0, 1] or an integer number of units."""
         units = in_units(confidence) if confidence.dtype.kind == "f" else confidence
         return np.searchsorted(self.edges[1:-1].astype(np.int32), units, side="right")
 
@@ -152,16 +152,16 @@ def top_label_predictions(
 ) -> TopLabelPredictions:
     """Reduce probabilities to the confidence and correctness of the most probable class.
 
-    Arguments are those of `skuq.metrics.calibration_table`. If several classes have the largest
-    probability, the first of these classes is the prediction. `predicted` replaces the most
-    probable classes by the classes at these positions; -1, a rejection, keeps the most probable
-    class, so that a model cannot evade an audit by rejections.
+    `y_true`, `proba` and `classes` are as in `skuq.metrics.calibration_table`. If several classes
+    have the largest probability, the first of them is the prediction. `predicted`, if passed, holds
+    the column of each predicted class, which is used instead of the most probable class. Where it
+    is -1 (rejected), the most probable class is used, so rejections cannot hide errors from audits.
     """
     column, checked, _ = columns_and_proba(y_true, proba, classes)
     confidence, correct = np.empty(len(column), np.int32), np.empty(len(column), bool)
     for start in range(0, len(column), CHUNK):
         rows = slice(start, start + CHUNK)
-        # Line 8. The maximum is looked up at argmax, which avoids a second pass over wide rows.
+        # Line 8. The largest probability is read at argmax: `max` would read all columns again.
         best = checked[rows].argmax(axis=1)
         if predicted is not None:
             best = np.where(predicted[rows] < 0, best, predicted[rows])
@@ -172,7 +172,7 @@ def top_label_predictions(
 
 
 def in_units(confidence: FloatArray) -> NDArray[np.int32]:
-    """Convert confidences to units of 1 / SCALE; values that rounding put above 1 become 1."""
+    """Convert confidences to units of 1 / SCALE; values above 1, from rounding, become 1."""
     return np.rint(np.minimum(confidence.astype(np.float64), 1.0) * SCALE).astype(np.int32)
 
 
@@ -185,8 +185,8 @@ def bin_edges(
 ) -> IntArray:
     """Compute the edges of the confidence bins in units of 1 / SCALE, (n_bins + 1,), int64.
 
-    "uniform": equal width on [0, 1]. "quantile": equal numbers of predictions (or sums of positive
-    weights), except that equal confidences always share a bin.
+    "uniform": bins of equal width on [0, 1]. "quantile": bins of equal numbers of predictions (or
+    of equal sums of positive weights), except that equal confidences always share a bin.
     """
     check_n_bins(n_bins)
     if strategy not in get_args(Strategy):
@@ -197,13 +197,13 @@ def bin_edges(
         # floor(value * n_bins) = b.
         return -(-steps * SCALE // n_bins)
     if weight is None:
-        # Inner edges are the order statistics with ranks floor(b n / n_bins). Integer arithmetic
-        # avoids rounding errors in the quantile levels b / n_bins.
+        # Inner edge b is the order statistic of rank floor(b n / n_bins). The rank is computed with
+        # integers, because the quantile level b / n_bins would have rounding errors.
         rank = steps[1:-1] * len(confidence) // n_bins
         inner = np.partition(confidence, rank)[rank]
     else:
         order = np.argsort(confidence)
-        below = np.cumsum(weight[order]) * n_bins  # includes the weight of the sample itself
+        below = np.cumsum(weight[order]) * n_bins  # weight up to and including each sample
         reached = steps[1:-1] * (below[-1] / n_bins) * (1 + sum_rounding(len(weight)))
         first = np.searchsorted(below, reached, side="right")
         inner = confidence[order[first.clip(max=len(order) - 1)]]
@@ -225,12 +225,12 @@ def group_sums(
     weight: NDArray[Any] | None = None,
     square: FloatArray | None = None,
 ) -> list[list[BinSums]]:
-    """Return, for each set of edges, the sums of all samples, then those of each group.
+    """Return a list for each set of edges: the sums of all samples, then the sums of each group.
 
-    A grouping is the number of each sample's group, from 0, and the number of groups. The field
-    `weight_square` of the results sums `square`, by default the squared weights.
+    A grouping is a pair: the group number of each sample, counted from 0, and the number of groups.
+    The field `weight_square` of the results sums `square` (default: the squared weights).
     """
-    # Samples are counted once, in cells between all edges; the bins of each set combine cells.
+    # Count samples once, in the cells between all edges of all sets; each bin is a union of cells.
     inner = np.unique(np.concatenate([edges[1:-1] for edges in several_edges]))
     n_cells = len(inner) + 1
     divided = [(np.zeros(len(predictions.correct), np.int8), 1), *groupings]
@@ -250,7 +250,7 @@ def group_sums(
             for row, part in zip(total, added, strict=False):  # Lines 14 to 16
                 if weight is None or dtype is np.float64:
                     row += np.bincount(cell, part, len(row)).astype(dtype)
-                else:  # products with large weights are not exact in float64
+                else:  # integer sums: with large weights, float64 would not be exact
                     np.add.at(row, cell, part)
     counted = np.concatenate([total.reshape(4, -1, n_cells) for total in totals], axis=1)
     found = []
@@ -267,10 +267,11 @@ def group_sums(
 
 
 def n_repeated(predictions: TopLabelPredictions) -> int:
-    """Count predictions that are probably copies of others, because outcomes agree too often.
+    """Count neighbours of equal confidence if most are probably copies of a sample; else return 0.
 
-    Two independent samples of equal confidence have different outcomes with a probability that
-    follows from the accuracy of their bin; copies always have equal outcomes.
+    Of two independent samples in a bin of accuracy a, exactly one is right with probability
+    ``2 a (1 - a)``; of two copies, both or none. Neighbours count as copies if fewer than a third
+    of the expected number of pairs differ.
     """
     shuffled = predictions.at(np.random.default_rng(0).permutation(len(predictions.correct)))
     confidence, correct = shuffled.at(np.argsort(shuffled.confidence, kind="stable"))
@@ -283,12 +284,12 @@ def n_repeated(predictions: TopLabelPredictions) -> int:
 
 
 def merged_sums(parts: Iterable[BinSums]) -> BinSums:
-    """Add up the sums of several parts of the predictions.
+    """Add up the sums of several parts of the samples.
 
     Parameters
     ----------
     parts : iterable of BinSums
-        At least one set of sums, all over the same bins.
+        Sums of each part; all parts must have the same bins, and at least one part is needed.
 
     Examples
     --------
@@ -318,7 +319,7 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
 
 
 def whole_sums(sums: BinSums) -> BinSums:
-    """Replace weighted sums by sums of the effective number of predictions, with the same means."""
+    """Rescale weighted sums to the effective number of predictions; the means of bins stay."""
     if sums.count.dtype.kind != "f":
         return sums
     count, size = sums.effective_count, np.where(sums.count > 0, sums.count, 1.0)

@@ -1,4 +1,4 @@
-"""Conditions on the columns of a table, which define regions, and masks of samples."""
+"""Conditions on columns of a table. A region consists of the samples that meet some conditions."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CONDITIONS = 200  # for all columns of a table together, apart from a minimum for each column
+MAX_CONDITIONS = 200  # for all columns together; every column gets a few, even in wide tables
 MAX_CUTS = 9  # maximum number of quantiles at which a numeric column is split
-MIN_VALUES = 20  # this many frequent values of a text column get conditions, even in wide tables
+MIN_VALUES = 20  # number of frequent values of a text column that get conditions in wide tables
 LEAST = 10  # minimum number of samples in a region
-MAX_INTEGER = 2**53
-MAX_COLUMNS = 1000  # maximum for a searched table
-MAX_SAMPLES = 250_000  # maximum for a searched table
-MAX_CELLS = 10_000_000  # maximum for a searched table; limits memory for wide tables
-# Numbers of significant digits of a limit. The smallest one that separates two values is used.
+MAX_INTEGER = 2**53  # float64 represents all integers up to this number
+MAX_COLUMNS = 1000  # tables with more columns are rejected
+MAX_SAMPLES = 250_000  # of a larger table, a random subset of the samples is searched
+MAX_CELLS = 10_000_000  # rows times columns of the searched subset; limits memory
+# Interval limits are rounded to the fewest significant digits that still separate two values.
 DIGITS = range(6, 17)
 # Names that pandas' `infer_dtype` returns for columns of numbers.
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")
@@ -37,16 +37,16 @@ RegionRule = Callable[[Any], ArrayLike] | str | Mapping[Any, Any]
 
 
 class Conditions(NamedTuple):
-    # Name or position of a column, and a rule in the form that `region_mask` accepts: an interval
-    # (low, high), which includes both endpoints (None for no limit), or one value.
+    # For each condition, the name or position of a column, and a rule as in `region_mask`: an
+    # interval (low, high) that includes both endpoints (None for no limit), or one value.
     rules: list[tuple[Any, Any]]
     masks: BoolArray  # (n_conditions, n_rows), whether each sample in `rows` meets each condition
-    rows: IntArray  # (n_rows,), positions of the searched samples
-    # For columns with values that have no condition: numbers of these values and of their samples.
+    rows: IntArray  # (n_rows,), positions of the searched samples in the table
+    # By column: number of distinct values without a condition, and number of their samples.
     left_out: dict[str, tuple[int, int]] = {}
 
     def without(self, removed: BoolArray) -> Conditions:
-        """Return the conditions for a table from which samples were removed."""
+        """Return these conditions for the table without the samples marked in `removed`."""
         stays = ~removed[self.rows]
         position = np.cumsum(~removed) - 1
         kept = position[self.rows[stays]]
@@ -56,11 +56,11 @@ class Conditions(NamedTuple):
 def conditions_of(X: Any, seed: int = SEED) -> Conditions:
     """Create conditions on each column of a table, without using the labels.
 
-    Numeric columns are split at quantiles (fewer in wide tables). There is also one condition for
-    each value of a numeric column with few values, for each frequent string or boolean (at most
-    max(20, 200 / n_columns) per column), and for missing values. Arrays of more than two dimensions
-    are flattened. If there are more than 250,000 samples or 10 million values, a random subset of
-    the samples is used, which depends on `seed`.
+    Each numeric column is split at quantiles (fewer in wide tables). One condition each is added
+    for every value of a numeric column with few values, for every frequent string or boolean (at
+    most max(20, 200 / n_columns) per column), and for missing values. Arrays of more than two
+    dimensions are flattened to tables. Of more than 250,000 samples or 10 million table cells, a
+    random subset of the samples is used, drawn with `seed`.
     """
     table: Any = X.tocsr() if issparse(X) else _table(X)
     if table is None or table.shape[1] > MAX_COLUMNS:
@@ -74,7 +74,7 @@ def conditions_of(X: Any, seed: int = SEED) -> Conditions:
     part = part if len(part) == len(rows) else part.iloc[rows]
     budget = MAX_CONDITIONS // max(1, table.shape[1])
     cuts, most = int(np.clip(budget // 2, 1, MAX_CUTS)), max(MIN_VALUES, budget)
-    shared = part.columns.duplicated(keep=False)  # columns of equal name are given by position
+    shared = part.columns.duplicated(keep=False)  # rules name such columns by position
     left_out: dict[str, tuple[int, int]] = {}
     made = []
     for k, name in enumerate(part.columns):
@@ -84,14 +84,14 @@ def conditions_of(X: Any, seed: int = SEED) -> Conditions:
             made.append((named, rule, mask))
             left &= ~mask | (mask.sum() < LEAST)
         values = set(map(str, part.iloc[left, k]))
-        if (values and not left.all()) or len(values) > 1:  # not a constant column
+        if (values and not left.all()) or len(values) > 1:  # a constant column needs no condition
             left_out[str(name)] = len(values), int(left.sum())
     masks = np.array([mask for *_, mask in made]).reshape(len(made), len(rows)).astype(bool)
     return Conditions([(name, rule) for name, rule, _ in made], masks, rows, left_out)
 
 
 def checked_conditions(X: Any, n_samples: int, seed: int = SEED) -> Conditions:
-    """Create conditions on a table of `n_samples` rows; return a `Conditions` unchanged."""
+    """Create conditions on the table `X` of `n_samples` rows, unless `X` is a `Conditions`."""
     if isinstance(X, Conditions):
         return X
     check_consistent_length(X, np.empty(n_samples))
@@ -106,7 +106,7 @@ def _searched_rows(n_samples: int, n_columns: int, seed: int) -> IntArray:
     drawn = n_searched(n_samples, n_columns)
     if drawn == n_samples:
         return np.arange(n_samples)
-    # Drawn at random: in an ordered table, evenly spaced rows could all be of one kind.
+    # Draw at random: if the order of rows is periodic, evenly spaced rows may be unrepresentative.
     return np.sort(np.random.default_rng(seed).permutation(n_samples)[:drawn])
 
 
@@ -166,7 +166,7 @@ def _intervals(values: FloatArray, cuts: int) -> Iterator[tuple[Any, BoolArray]]
 
 
 def _limit(value: np.float64, low: np.float64, high: np.float64) -> float:
-    """Round a value to the fewest digits for which it stays within [low, high]."""
+    """Round a value to the fewest digits with which the result is still in [low, high]."""
     rounded = (float(f"{value:.{digits}g}") for digits in DIGITS)
     return next((near for near in rounded if low <= near <= high), value.item())
 
@@ -178,11 +178,11 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     ----------
     region : callable, str or mapping
         A function of `X` that returns booleans of shape (n_samples,); a query in the syntax of
-        `pandas.DataFrame.query`; or a mapping of columns to conditions, all of which must hold.
-        A condition is an interval ``(low, high)``, which includes both endpoints (None for no
-        limit); a list or set of values; or one value. The value None stands for a missing value.
-        Columns are given by name (in a data frame) or by position. A sample lies outside the region
-        if a function or query returns `pandas.NA` for it, because a value is missing.
+        `pandas.DataFrame.query`; or a mapping from columns to conditions, all of which must hold.
+        A condition is an interval ``(low, high)`` that includes both endpoints (None for no limit);
+        a list or set of values; or one value. The value None stands for a missing value. Columns
+        are given by name (in a data frame) or by position. If a function or query returns
+        `pandas.NA` for a sample, because a value is missing, the sample is outside the region.
     X : array-like of shape (n_samples, n_features) or DataFrame
         Inputs.
 
@@ -217,7 +217,7 @@ def region_mask(region: RegionRule, X: Any) -> BoolArray:
     array, shape = np.asarray(mask), (_num_samples(X),)
     if array.shape != shape or array.dtype != bool:
         raise ValueError(
-            f"A region must select samples by booleans of shape {shape}, one per sample, got "
+            f"`region` must return one boolean for each sample, of shape {shape}, got "
             f"{array.dtype} of shape {array.shape}."
         )
     return array
@@ -237,11 +237,11 @@ def _condition_mask(values: Any, rule: Any) -> BoolArray:
 
     array = np.asarray(values)
     if array.ndim != 1:
-        raise ValueError("Several columns of the data frame have this name; pass a position.")
+        raise ValueError("Several columns have the name in `region`; name them by position.")
     missing = np.asarray(pd.isna(array))
     inside = np.zeros(len(array), dtype=bool)
     if isinstance(rule, tuple):
-        if len(rule) != 2 or array.dtype.kind in "mM":  # astype(float) would convert dates
+        if len(rule) != 2 or array.dtype.kind in "mM":  # reject dates: astype(float) accepts them
             raise ValueError(
                 f"An interval must be (low, high) in a column of numbers, got {rule!r} in a column "
                 f"of {array.dtype}; pass several values as a list."
@@ -259,7 +259,7 @@ def _condition_mask(values: Any, rule: Any) -> BoolArray:
         return inside
     allowed = list(rule) if isinstance(rule, list | set | frozenset) else [rule]
     named = [_rounded(_comparable(value), array) for value in allowed if not pd.isna(value)]
-    # Unlike numpy, pandas does not convert numbers to text to compare them with a list of both.
+    # pandas compares values as they are; numpy would convert 1 to "1" if `named` contains a text.
     inside[~missing] = pd.Series(map(_comparable, array[~missing]), dtype=object).isin(named)
     inside[missing] = len(named) < len(allowed)
     return inside

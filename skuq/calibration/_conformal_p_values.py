@@ -1,4 +1,4 @@
-"""Conformal p-values and limits: compare a score with scores of held-out samples."""
+"""Conformal p-values and limits, which compare scores with the scores of held-out samples."""
 
 import math
 
@@ -9,8 +9,8 @@ from sklearn.utils import check_consistent_length, column_or_1d
 from skuq.base import FloatArray, IntArray
 from skuq.validation import checked_labels
 
-# Relative tolerance. The rounding error of a score depends on the batch that contains the sample,
-# but scores of one sample in two batches must count as equal.
+# Scores within this relative tolerance count as equal, because the rounding error of a score can
+# depend on the other samples in the batch.
 ROUNDING = 1e-6
 
 
@@ -23,9 +23,9 @@ def conformal_p_values(
 ) -> FloatArray:
     """Compute the fraction of held-out scores that are at least as large as each score.
 
-    The sample itself counts as one more held-out sample. If a sample is exchangeable with the
+    The tested sample counts as one more held-out sample. If a sample is exchangeable with the
     held-out samples, its p-value is at most p with probability at most p, for every p and any
-    distribution of scores: of such samples, at most 5 % have p-values of at most 0.05.
+    distribution of scores. For example, at most 5 % of such samples have p-values up to 0.05.
 
     Parameters
     ----------
@@ -37,17 +37,17 @@ def conformal_p_values(
         Scores of samples from the same distribution as the samples to be tested. The held-out
         samples must not have been used to train the model that computes the scores.
     y_held_out : array-like of shape (n_held_out,), default=None
-        Classes of the held-out samples. The result is then the largest of the p-values that follow
-        from the held-out samples of each class, which is valid for any class proportions.
+        Classes of the held-out samples. A p-value is then computed from each class alone, and the
+        largest is returned. It is valid even if new samples have other class proportions.
     counts : ndarray of shape (n_held_out,), default=None
-        Number of independent samples that each held-out sample counts as. If a sample of a group of
-        n samples counts as 1 / n, the p-values are valid for samples of new groups (Lee et al.).
+        Number of independent samples that each held-out sample counts as (default: 1). If each
+        sample of a group of n counts as 1 / n, p-values are valid for new groups (Lee et al.).
 
     Returns
     -------
     ndarray of shape (n_samples,), float64
-        In (0, 1]; the smallest possible value is 1 / (n_held_out + 1). With classes, n_held_out
-        is the size of the smallest class.
+        In (0, 1]; the smallest possible value is 1 / (n_held_out + 1), or, with `y_held_out`,
+        1 / (size of the smallest class + 1).
 
     References
     ----------
@@ -79,8 +79,8 @@ def conformal_limit(
 ) -> float:
     """Return a limit that a new sample's score exceeds with probability at most 1 - coverage.
 
-    The limit is one of the held-out scores, (n_held_out,), or infinity if there are fewer than
-    ``coverage / (1 - coverage)`` scores. `counts` are as in `conformal_p_values`.
+    The limit is one of the scores in `held_out`, (n_held_out,), or infinity if there are fewer than
+    ``coverage / (1 - coverage)`` of these. `counts` is as in `conformal_p_values`.
     """
     held = _checked_scores(held_out, "held_out", min_samples=0)
     counts, order = np.ones(len(held)) if counts is None else counts, np.argsort(held)
@@ -96,7 +96,7 @@ def count_at_least(scores: FloatArray, held_out: FloatArray, counts: FloatArray)
 
 
 def first_at_least(scores: FloatArray, ordered: FloatArray) -> IntArray:
-    """Position of the first of some ordered scores that is at least as large as each, (n,)."""
+    """Return the position of the first score in `ordered` that is >= each of `scores`, (n,)."""
     position: IntArray = np.searchsorted(ordered, scores - ROUNDING * np.abs(scores), side="left")
     return position
 
@@ -105,7 +105,7 @@ def _checked_scores(scores: ArrayLike, name: str, min_samples: int = 1) -> Float
     checked: FloatArray = np.asarray(scores, np.float64)
     if checked.ndim != 1 or len(checked) < min_samples or not np.isfinite(checked).all():
         raise ValueError(
-            f"`{name}` must hold one finite number for each of at least {min_samples} samples, got "
-            f"shape {checked.shape}."
+            f"`{name}` must be a 1D array of at least {min_samples} finite numbers, one for each "
+            f"sample, got shape {checked.shape}."
         )
     return checked

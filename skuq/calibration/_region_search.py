@@ -1,4 +1,4 @@
-"""Search for regions of the inputs with wrong confidence; the test is exact at any sample size."""
+"""Search for regions of the inputs in which confidence is wrong, with a test that is exact."""
 
 from __future__ import annotations
 
@@ -19,23 +19,21 @@ from skuq.imports import shown
 from skuq.validation import whole_groups
 
 MAX_SIMULATIONS = 500
-# Largest product of the numbers of samples and simulations: above 10,000 samples, there are fewer
-# simulations.
-WORK = 5 * 10**6
-MOST_PAIRED = 400  # largest number of conditions on the inputs for which pairs are formed
-MOST_FINDINGS = 5
-TOLERANCE_PRECISION = 5e-3
-FIRST_GUESS = 0.1  # initial tolerance of regions
-N_SIMULATED = 5  # number of reference sets whose thresholds are simulated
-# For learned regions: share of the search's error probability, maximum number of samples from
-# which they are learned, and maximum number of regions that are tested.
+WORK = 5 * 10**6  # maximum of samples times simulations, reached at 10,000 samples
+MOST_PAIRED = 400  # with more conditions on the inputs, no two of them are combined to a region
+MOST_FINDINGS = 5  # maximum number of regions in the result
+# Of `region_tolerance`: width at which bisection stops, initial tolerance, and number of reference
+# sets for which thresholds are simulated.
+TOLERANCE_PRECISION, FIRST_GUESS, N_SIMULATED = 5e-3, 0.1, 5
+# Of regions learned by trees: share of the search's permitted error probability, maximum number of
+# training samples, and maximum number of regions that are tested.
 LEARNED, MAX_LEARNED, N_LEARNED = 1 / 3, 5_000, 20
 TREES = {"n_estimators": 40, "max_depth": 4, "subsample": 0.5, "max_features": 0.5}
-CONFIDENCE = object()  # column name of the reported confidence
+CONFIDENCE = object()  # stands for the reported confidence in place of a column name
 
 
 class Region(NamedTuple):
-    """A region of the inputs whose deviation cannot be explained by chance.
+    """A region of the inputs in which accuracy differs from confidence more than by chance.
 
     Attributes
     ----------
@@ -44,19 +42,19 @@ class Region(NamedTuple):
     confidence_range : tuple of float
         Interval of reported confidence, including both endpoints; (0, 1) without such a condition.
     count : int
-        Number of samples, or the sum of their weights, a float if any weight is fractional.
+        Number of samples, or sum of their weights (a float if any weight is fractional).
     confidence, accuracy, gap : float
         Mean reported confidence, fraction of correct predictions, and accuracy - confidence.
     gap_low, gap_high : float
-        Limits of the gap, which hold simultaneously for all searched regions (exact binomial,
+        Confidence limits of the gap that hold for all searched regions together (exact binomial,
         Bonferroni).
     direction : {"underconfident", "overconfident"}
         Whether accuracy is above or below the reported confidence.
     evidence : float
         Log likelihood ratio of the accuracy against the closest tolerated accuracy, in nats.
     p_value : float
-        Probability that some region has this evidence for a model just within the tolerance;
-        corrected for the whole audit.
+        Probability that, for a model just within the tolerance, some region has at least this
+        evidence; corrected for all tests of the audit.
     """
 
     conditions: dict[Any, Any]
@@ -87,7 +85,7 @@ class Region(NamedTuple):
 
 class RegionSearch(NamedTuple):
     regions: list[Region]  # at most five disjoint regions, most significant first
-    n_searched: int  # number of regions that were tested
+    n_searched: int  # number of tested regions of one or two conditions
     n_samples: int  # number of samples that were used, or the sum of their weights
     # Smallest evidence that counts as a finding in each direction, in nats.
     threshold: float
@@ -108,18 +106,18 @@ def search_regions(
 ) -> RegionSearch:
     """Find regions of the inputs whose accuracy differs from confidence by more than tolerance.
 
-    `X` is a table of n_samples rows, of numbers, texts and missing values, or its `Conditions`. The
-    probability of a false finding is ``(1 - confidence_level) / n_families``. Integer weights
-    (n_samples,) count samples; fractional weights also weight the simulated labels. Samples with
-    equal `codes` are simulated with the strongest possible dependence.
+    `X` is a table of n_samples rows (numbers, texts and missing values), or its `Conditions`. The
+    probability of a false finding is at most ``(1 - confidence_level) / n_families``. A sample of
+    integer `weight` w counts as w independent samples, a sample of fractional weight as one. In
+    simulations, outcomes of samples with equal `codes` are as dependent as possible.
 
-    The largest evidence of all regions of one or two conditions is compared with that of simulated
-    labels (Kulldorff 1997), which accounts for using the same samples to find a region and to test
-    it. Small boosted trees (Friedman 2002) also learn regions of up to four conditions, from one
-    half of the samples. Only the other half tests these (exact binomial, Bonferroni), with a share
-    `LEARNED` of the error probability, and their counts refer to this half. The halves, and the
-    samples of a table that is too large, are selected by a hash of `random_state` and of the right
-    and wrong predictions, so that only those who know the labels can predict this selection.
+    The evidence of each region of one or two conditions is compared with the largest evidence of
+    all regions for simulated labels (Kulldorff 1997), because the same samples serve to find and to
+    test a region. Boosted trees (Friedman 2002) also learn regions of up to four conditions, from
+    one half of the samples. These are tested with the other half, to which their counts refer
+    (exact binomial, Bonferroni), with the share `LEARNED` of the permitted error probability. A
+    hash of `random_state` and of the pattern of right predictions selects the halves, and the
+    samples of too large tables. Without the labels, nobody can predict this selection.
     """
     seed = search_seed(predictions, random_state)
     conditions = checked_conditions(X, len(predictions.confidence), seed)
@@ -156,7 +154,7 @@ def _learned(samples: _Samples, tolerance: float, seed: int) -> tuple[list[_Cand
     order = np.random.default_rng(seed).permutation(len(samples.correct))
     learn, tested = order[: len(order) // 2][:MAX_LEARNED], np.zeros(len(order), bool)
     tested[order[len(order) // 2 :]] = True
-    if samples.codes is not None:  # groups stay together
+    if samples.codes is not None:  # do not divide a group between learning and testing
         tested = whole_groups(tested, samples.codes)
         learn = learn[~tested[learn]]
     if len(learn) < 4 * LEAST:
@@ -179,7 +177,7 @@ def _learned(samples: _Samples, tolerance: float, seed: int) -> tuple[list[_Cand
     for _, sign, leaf, inside in sorted(found, key=lambda each: -each[0])[:N_LEARNED]:
         evidence, right, size, limit = _evidence_inside(samples, inside, tolerance, sign)
         if evidence > 0 and inside.sum() >= LEAST:
-            # Binomial tail, computed by the beta distribution, which accepts sums of weights.
+            # `betainc` computes the binomial tail, and accepts sums of weights as well as counts.
             tail = (right, size - right + 1, limit), (size - right, right + 1, 1 - limit)
             p = N_LEARNED * float(betainc(*tail[sign < 0]))
             candidates.append(_Candidate(p, evidence, sign, {*leaf}, True))
@@ -189,7 +187,7 @@ def _learned(samples: _Samples, tolerance: float, seed: int) -> tuple[list[_Cand
 def _leaves(
     tree: Any, negation: list[int | None], node: int = 0, path: tuple[int, ...] = ()
 ) -> set[tuple[int, ...]]:
-    """Return sorted conditions on the path to each leaf; skip negations without a condition."""
+    """Return the sorted conditions on each leaf's path; omit unmet ones without a `negation`."""
     if tree.children_left[node] < 0:
         return {path}
     met = int(tree.feature[node])
@@ -201,7 +199,7 @@ def _leaves(
 def _evidence_inside(
     samples: _Samples, inside: BoolArray, tolerance: float, sign: int
 ) -> tuple[float, float, float, float]:
-    """Return evidence, effective numbers of right and of all samples, and tolerated accuracy."""
+    """Return evidence, effective numbers of right predictions and samples, tolerated accuracy."""
     number = samples.number[inside]
     size = max(1e-9, number.sum())
     unit = size / max(1e-9, samples.squares[inside].sum())
@@ -212,7 +210,7 @@ def _evidence_inside(
 
 
 def search_seed(predictions: TopLabelPredictions, random_state: int) -> int:
-    """Hash the pattern of right predictions to a seed, which cannot be known without labels."""
+    """Compute a seed from the pattern of right predictions, which only the labels reveal."""
     content = np.packbits(predictions.correct).tobytes() + str(random_state).encode()
     return int.from_bytes(hashlib.sha256(content).digest()[:16], "big")
 
@@ -220,7 +218,7 @@ def search_seed(predictions: TopLabelPredictions, random_state: int) -> int:
 def region_tolerance(
     draws: Sequence[tuple[Conditions, TopLabelPredictions]], confidence_level: float
 ) -> float:
-    """Find the smallest tolerance at which the search passes a given fraction of reference sets."""
+    """Find the tolerance with which a fraction `confidence_level` of `draws` has no findings."""
     tolerance = FIRST_GUESS
     for _ in range(2):
         thresholds = np.mean(
@@ -238,7 +236,7 @@ def _thresholds(
     tolerance: float,
     confidence_level: float,
 ) -> list[float]:
-    """Simulate evidence thresholds in both directions, for a search that is one of two tests."""
+    """Simulate evidence thresholds for both directions, if all samples are tested as well."""
     samples = _samples(conditions, predictions)
     pairs, rng = _pairs(samples), np.random.default_rng(_scan.SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
@@ -255,7 +253,7 @@ def _thresholds(
 def _needed_tolerance(
     conditions: Conditions, predictions: TopLabelPredictions, thresholds: FloatArray
 ) -> float:
-    """Find by bisection the smallest tolerance at which no evidence reaches the thresholds."""
+    """Find by bisection the smallest tolerance with which all evidence is below `thresholds`."""
     samples = _samples(conditions, predictions)
     pairs = _pairs(samples)
     size, right = (
@@ -274,9 +272,9 @@ def _needed_tolerance(
 
 
 class _Samples(NamedTuple):
-    rules: list[tuple[Any, Any]]  # conditions on the confidence come last
-    masks: BoolArray  # (n_conditions, n_samples)
-    n_inputs: int  # number of conditions on the inputs, which come first
+    rules: list[tuple[Any, Any]]  # conditions on the inputs, then on the confidence
+    masks: BoolArray  # (n_conditions, n_samples), whether a sample meets a condition
+    n_inputs: int  # number of conditions on the inputs
     confidence: FloatArray
     correct: BoolArray
     weight: NDArray[Any] | None
@@ -284,7 +282,7 @@ class _Samples(NamedTuple):
 
     @property
     def number(self) -> NDArray[Any]:
-        """Weight of each sample, 1 without weights, (n_samples,)."""
+        """Weight of each sample, or 1 if `weight` is None, (n_samples,)."""
         return np.ones_like(self.correct) if self.weight is None else self.weight
 
     @property
@@ -293,7 +291,7 @@ class _Samples(NamedTuple):
 
     @property
     def squares(self) -> NDArray[Any]:
-        """Weight of each sample in the variance of the sum of correct predictions, (n_samples,)."""
+        """Contribution of each sample to sum(w**2), which effective counts need, (n_samples,)."""
         if self.codes is not None:
             return self.number * np.bincount(self.codes, weights=self.number)[self.codes]
         return self.number**2 if self.is_fractional else self.number
@@ -326,7 +324,7 @@ def _samples(
     reported = conditions_of(confidence[:, None])
     masks = np.concatenate([conditions.masks, reported.masks])
     rules = conditions.rules + [(CONFIDENCE, rule) for _, rule in reported.rules]
-    # Of conditions with equal masks, keep the first.
+    # If several conditions have equal masks, keep the first of these.
     _, kept = np.unique(np.packbits(masks, axis=1), axis=0, return_index=True)
     size = masks.sum(axis=1)
     kept = np.sort(kept[(size[kept] >= LEAST) & (size[kept] < len(rows))])
@@ -337,10 +335,10 @@ def _samples(
 
 
 def _pairs(samples: _Samples) -> IntArray:
-    """Return pairs of conditions that enough samples meet; one or both are on the inputs."""
+    """Return pairs of conditions (equal: one condition) that enough samples meet, (n_pairs, 2)."""
     masks = samples.masks.astype(np.float32)
     enough = np.tril(masks @ masks.T >= LEAST)
-    # Conditions on confidence alone are skipped, because the scan over bins covers them.
+    # Skip regions of confidence alone, because the scan over bins tests these.
     enough[:, samples.n_inputs :] = False
     if samples.n_inputs > MOST_PAIRED:
         alone = np.eye(samples.n_inputs, dtype=bool)
@@ -356,7 +354,7 @@ def _evidence(
     n_simulated: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute the evidence of each pair, and the sorted maxima of the simulations; in nats."""
+    """Compute the evidence of each pair, and the sorted maxima of simulated sets, in nats."""
     edge = _tolerated(samples.confidence, tolerance, sign)
     correct = np.column_stack(
         [samples.number_right, _simulated_correct(samples, edge, n_simulated, rng)]
@@ -365,13 +363,13 @@ def _evidence(
     masks = samples.masks.astype(np.float32)
     size = _sum(samples, pairs, samples.number)
     expected = _sum(samples, pairs, edge * samples.number)
-    # Tolerated accuracies are capped, so their mean in a region may differ from the region's mean
-    # confidence by less than the tolerance. Simulated labels are tested against this mean, observed
-    # labels against the region's mean confidence plus tolerance, capped at 1. This loses some
-    # evidence, but ensures that every finding deviates by more than the tolerance.
+    # The tolerated accuracy of a sample, confidence +- tolerance, is clipped to [0, 1]. Its mean in
+    # a region (`expected / size`) can therefore be closer to the mean confidence than `tolerance`.
+    # Simulated labels are tested against this mean. Observed labels are tested against `allowed`,
+    # which loses some evidence, but ensures that every finding deviates by more than `tolerance`.
     claimed = _sum(samples, pairs, samples.confidence * samples.number) / size
     allowed = _tolerated(claimed, tolerance, sign)
-    # Rescale weights so that a region's sum is its effective number of samples.
+    # Rescale the weights of each region so that they add up to its effective number of samples.
     unit = size / _sum(samples, pairs, samples.squares)
     size, expected = unit * size, unit * expected
     evidence, largest = np.zeros(len(pairs)), np.zeros(1 + n_simulated)
@@ -389,7 +387,7 @@ def _evidence(
 def _simulated_correct(
     samples: _Samples, edge: FloatArray, n_simulated: int, rng: np.random.Generator
 ) -> NDArray[Any]:
-    """Draw weighted numbers of correct predictions, (n_samples, n_simulated)."""
+    """Simulate `number_right` for models of accuracy `edge`, (n_samples, n_simulated)."""
     shape = len(edge), n_simulated
     if samples.weight is not None and not samples.is_fractional:
         return rng.binomial(samples.weight[:, None], edge[:, None], shape)
@@ -406,7 +404,7 @@ def _tolerated(confidence: FloatArray, tolerance: float, sign: int) -> FloatArra
 
 
 def _sum(samples: _Samples, pairs: IntArray, values: FloatArray | BoolArray) -> FloatArray:
-    """Sum of `values` over the samples of each pair, shape (n_pairs,)."""
+    """Sum `values` over the samples that meet both conditions of each pair, (n_pairs,)."""
     return ((samples.masks * values) @ samples.masks.T.astype(float))[*pairs.T]
 
 
@@ -417,9 +415,9 @@ def _raise_to_largest(
     expected: FloatArray,
     sign: int,
 ) -> None:
-    """Update the maxima in place with the evidence of more regions; arrays (n_regions, n_sets)."""
-    # KL(a || e) is at most (a - e)**2 / (e (1 - e)). The divergence itself, with its logarithms, is
-    # computed only for the few regions in which this bound exceeds the largest evidence so far.
+    """Raise `largest` in place to the evidence of more regions; `right` is (n_regions, n_sets)."""
+    # KL(a || e) is at most (a - e)**2 / (e (1 - e)). Computing the divergence takes longer, so it
+    # is computed only where this bound exceeds the largest evidence so far.
     share = expected / size
     width = sign * np.sqrt(np.maximum(expected * (1 - share), 1e-12))
     most = (right - expected[:, None].astype(np.float32)) / width[:, None].astype(np.float32)
@@ -429,7 +427,7 @@ def _raise_to_largest(
 
 
 def _disjoint(found: list[_Candidate], samples: _Samples) -> list[_Candidate]:
-    """Select the most significant disjoint regions; in a tie, prefer regions of one condition."""
+    """Select the most significant disjoint regions; among equals, those with fewest conditions."""
     chosen: list[_Candidate] = []
     taken = np.zeros(len(samples.correct), bool)
     for each in sorted(found, key=lambda c: (c.p_value, -round(c.evidence, 9), len(c.conditions))):
@@ -454,7 +452,7 @@ def _region(each: _Candidate, samples: _Samples, tested: BoolArray, tail: float)
         name, rule = samples.rules[k]
         conditions[name] = _intersection(conditions[name], rule) if name in conditions else rule
     reported = conditions.pop(CONFIDENCE, (None, None))
-    if not isinstance(reported, tuple):  # one value of the confidence, not an interval
+    if not isinstance(reported, tuple):  # the rule is one confidence, not an interval
         reported = (reported, reported)
     ends = 0.0 if reported[0] is None else reported[0], 1.0 if reported[1] is None else reported[1]
     accuracy, p = correct / count, each.p_value
@@ -480,7 +478,7 @@ def _condition_text(name: Any, rule: Any) -> str:
 
 
 def _value(value: Any) -> str:
-    """Format a value with all its digits; fewer digits would describe a different region."""
+    """Format a value with all digits, because a rounded limit would describe another region."""
     return repr(float(value)).removesuffix(".0") if isinstance(value, float) else shown(value)
 
 

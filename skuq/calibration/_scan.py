@@ -1,8 +1,8 @@
-"""Scan for miscalibrated runs of neighbouring bins, and the statistical power of the scan.
+"""Find miscalibrated runs of neighbouring bins, and compute the power of this test.
 
-Manipulated confidence rarely aligns with bin edges, and a few manipulated samples suffice for
-detection if they are tested together. The largest evidence of all runs of neighbouring bins is
-compared with that of simulated models just within the tolerance. This is exact at any sample size.
+Manipulated samples rarely fill exactly one bin, and are detected more easily if all of them are
+tested together. The evidence of each run of neighbouring bins is therefore compared with the
+largest evidence of models simulated at the limit of the tolerance. The test is exact at any size.
 """
 
 import math
@@ -18,19 +18,19 @@ from skuq.calibration._bin_sums import BinSums, whole_sums
 
 N_SIMULATIONS = 2000
 MAX_LENGTH = 10  # maximum number of bins in a run, which limits the work for many bins
-# Mirage makes confidence too low, so the test for underconfidence receives most of the permitted
-# error probability.
+# Shares of the permitted error probability, by sign of the gap. The test for underconfidence gets
+# most of it, because the Mirage attack makes confidence too low.
 SHARES = {1: 0.8, -1: 0.2}
-# The test of all samples receives this share of the permitted error probability, even without
-# groups and regions, so that naming useless groups cannot turn a failed audit into a passed one.
+# The test of all samples gets this share of the permitted error probability, even without groups
+# and regions: if groups reduced it, adding useless groups could make a failed audit pass.
 ALL_SAMPLES = 0.5
 Direction = Literal["underconfident", "overconfident"]
 DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  # by sign of the gap
-TINY = np.finfo(float).tiny  # 0 log(TINY) is 0
+TINY = np.finfo(float).tiny  # replaces 0 in logarithms, so that 0 log(0) becomes 0
 # The seed is fixed, so that the verdict of an audit depends only on its sums.
 SEED = 20250
-ROUNDING = 1e-9  # relative tolerance; rounding changes evidence by less than this
-PRECISION = 40  # bisection steps in the search for a gap
+ROUNDING = 1e-9  # relative rounding error of evidence, at most
+PRECISION = 40  # number of bisection steps in the search for a gap
 MAX_DOUBLINGS = 20  # maximum number of doublings in the search for the number of samples
 
 
@@ -39,14 +39,13 @@ class Finding(NamedTuple):
     last: int  # last bin of the run
     direction: str  # "underconfident" (accuracy above the reported confidence) or "overconfident"
     evidence: float  # log likelihood ratio against the closest tolerated accuracy, in nats
-    # Probability that a model just within the tolerance has this evidence in any run.
+    # Probability that some run has at least this evidence for a model just within the tolerance.
     p_value: float
 
 
 class Scan(NamedTuple):
     findings: list[Finding]  # disjoint runs, most significant first
-    # (n_bins,), p-value of the finding that contains the bin, or else of the bin alone
-    p_value: FloatArray
+    p_value: FloatArray  # (n_bins,), of the finding that contains the bin, or of the bin alone
     # Smallest evidence that counts as a finding in each direction, in nats.
     threshold: float
     threshold_overconfident: float
@@ -55,13 +54,13 @@ class Scan(NamedTuple):
 def scan_bins(sums: BinSums, *, tolerance: float, level: float = 0.05) -> Scan:
     """Find runs of neighbouring bins whose accuracy deviates from confidence beyond a tolerance.
 
-    A model within the tolerance in every bin has a finding with probability at most `level`. If a
-    run has n samples, accuracy a and tolerated accuracy e, its evidence is ``n KL(a || e)`` if a is
-    beyond e. Of all models within the tolerance, those at the limit have most evidence, so the
-    scan keeps the level for any number of samples, on average over its seed. Where simulation
-    cannot resolve a p-value, Chernoff's bound ``exp(-evidence)`` is used for each run (Hoeffding
-    1963, Theorem 1). With fractional weights, bins have their effective number of predictions
-    (Kish). The page on the statistics of the audit has the derivations and references.
+    A model within the tolerance in every bin has a finding with probability at most `level`. A run
+    of n samples with accuracy a and tolerated accuracy e has the evidence ``n KL(a || e)`` if a is
+    farther than e from the confidence, else 0. The test simulates the models at the limit of the
+    tolerance, which have most evidence of all models within it. The level therefore holds for any
+    number of samples, on average over the seed. For p-values that are too small to simulate,
+    Chernoff's bound ``exp(-evidence)`` of each run is used (Hoeffding 1963, Theorem 1). With
+    fractional weights, bins have their effective number of predictions (Kish).
     """
     sums = whole_sums(sums)
     n_bins = len(sums.count)
@@ -77,7 +76,7 @@ def scan_bins(sums: BinSums, *, tolerance: float, level: float = 0.05) -> Scan:
         totals = _totals(sums.correct, sums.count, edge)
         right, size, tolerated = (total[last + 1] - total[first] for total in totals)
         evidence = run_evidence(right, size, tolerated / np.maximum(size, 1), sign)
-        # Evidence that is equal may differ by rounding: compare with a tolerance.
+        # Equal evidence may differ by rounding, so values within this tolerance count as equal.
         below = np.searchsorted(largest, evidence * (1 - ROUNDING), side="left")
         p = p_values(evidence, N_SIMULATIONS - below, N_SIMULATIONS, n_compared, sign)
         alone = np.minimum(alone, p[:n_bins])
@@ -92,7 +91,7 @@ def scan_bins(sums: BinSums, *, tolerance: float, level: float = 0.05) -> Scan:
 
 
 def planned_threshold(direction: Direction = "underconfident") -> float:
-    """Return the evidence, in nats, that suffices in any audit of all samples by default."""
+    """Return evidence, in nats, that suffices for a finding in any audit with default settings."""
     return float(np.log(n_runs(10) / (SHARES[_sign(direction)] * ALL_SAMPLES * 0.05)))
 
 
@@ -103,9 +102,9 @@ def _sign(direction: Direction) -> int:
 
 
 def _as_underconfident(confidence: ArrayLike, direction: Direction) -> FloatArray:
-    """Return 1 - confidence when testing overconfidence, so that one test serves both directions.
+    """Return 1 - confidence if `direction` is "overconfident", else the confidence.
 
-    Too few right predictions at confidence c are too many wrong ones at confidence 1 - c.
+    Too few right predictions at confidence c are too many wrong predictions at confidence 1 - c.
     """
     given = np.asarray(confidence, float)
     return given if _sign(direction) > 0 else 1 - given
@@ -117,7 +116,7 @@ def n_runs(n_bins: int) -> int:
 
 
 def _totals(correct: IntArray, count: IntArray, edge: FloatArray) -> list[NDArray[Any]]:
-    """Accumulate correct, all and tolerated predictions over bins, shape (..., n_bins + 1)."""
+    """Accumulate numbers of correct, all and tolerated correct predictions, (..., n_bins + 1)."""
     return [
         np.concatenate([np.zeros_like(values[..., :1]), values.cumsum(axis=-1)], axis=-1)
         for values in (correct, count, count * edge)
@@ -127,7 +126,7 @@ def _totals(correct: IntArray, count: IntArray, edge: FloatArray) -> list[NDArra
 def _evidence(
     correct: IntArray, count: IntArray, edge: FloatArray, sign: int
 ) -> Iterator[FloatArray]:
-    """Yield the evidence, in nats, of all runs by length: arrays (..., n_bins - length + 1)."""
+    """Yield, for each length of a run, the evidence of these runs, (..., n_bins - length + 1)."""
     totals = _totals(correct, count, edge)
     for length in range(1, min(MAX_LENGTH, edge.shape[-1]) + 1):
         k, n, expected = (total[..., length:] - total[..., :-length] for total in totals)
@@ -138,8 +137,8 @@ def _evidence(
         if k.size <= possible.sum():
             yield run_evidence(k, n, limit, sign)
             continue
-        # Many reference sets have the same number of correct predictions in a run: compute the
-        # evidence of each number once.
+        # Many simulated sets have the same number of correct predictions in a run. Evidence is
+        # therefore computed once for each possible number, and then looked up.
         start = possible.cumsum() - possible - least
         number = np.arange(possible.sum()) - np.repeat(start, possible)
         sizes, edges = np.repeat(n.ravel(), possible), np.repeat(limit.ravel(), possible)
@@ -147,20 +146,20 @@ def _evidence(
 
 
 def run_evidence(k: NDArray[Any], n: NDArray[Any], edge: FloatArray, sign: int) -> FloatArray:
-    """Return ``n KL(k / n || edge)``, in nats, where k / n is beyond the edge, else 0."""
-    share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # rounded sums of weights may exceed 1
+    """Return ``n KL(k / n || edge)`` if k / n is above the edge (below it for sign -1), else 0."""
+    share = np.minimum(k / np.where(n > 0, n, 1), 1.0)  # rounding may put sums of weights above 1
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio, other = np.maximum(share, TINY) / edge, np.maximum(1 - share, TINY) / (1 - edge)
         evidence = n * (share * np.log(ratio) + (1 - share) * np.log(other))
-    # Rounding must not put a simulated accuracy that equals the edge beyond the edge.
+    # The margin excludes accuracies that equal the edge except for rounding.
     beyond = sign * (share - edge) > 1e-12
     return np.where(beyond & (n > 0), evidence, 0.0)
 
 
 def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign: int) -> FloatArray:
-    """Return the largest evidence among the runs of each set, in nats, shape (...).
+    """Return the largest evidence among all runs of each set, in nats, shape (...).
 
-    `correct`, `count` and `edge`, the farthest tolerated accuracy, have shape (..., n_bins).
+    `edge` is the accuracy at the limit of the tolerance. All arrays have shape (..., n_bins).
     """
     largest = np.zeros(correct.shape[:-1])
     for evidence in _evidence(correct, count, edge, sign):
@@ -171,18 +170,18 @@ def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign:
 def simulated_evidence(
     count: IntArray, edge: FloatArray, sign: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Simulate models of accuracy `edge`; sort their largest evidence, (N_SIMULATIONS,)."""
+    """Simulate models of accuracy `edge`; return sorted largest evidence, (N_SIMULATIONS,)."""
     correct = rng.binomial(count, edge, size=(N_SIMULATIONS, len(count)))
-    # Fortran order is faster, because values of all sets for one bin are neighbours in memory.
+    # Computations by bin are faster in Fortran order, in which the values of a bin are contiguous.
     return np.sort(largest_evidence(np.asfortranarray(correct), count, edge, sign))
 
 
 def p_values(
     evidence: FloatArray, reached: IntArray, n_simulated: int, n_compared: int, sign: int
 ) -> FloatArray:
-    """Compute p-values of the largest evidence, tested in one of two directions.
+    """Compute p-values of evidence in one of two directions.
 
-    `reached` of the `n_simulated` simulated models have at least this evidence in one of the
+    `reached` of the `n_simulated` simulated models have at least this evidence in some of the
     `n_compared` runs or regions.
     """
     simulated = (1 + reached) / (1 + n_simulated)
@@ -193,7 +192,7 @@ def p_values(
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
     """Return the smallest evidence whose p-value, simulated in one direction, is below `level`."""
-    # Number of simulations that may reach the threshold.
+    # Maximum number of simulations whose evidence reaches the threshold.
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)
     enough = float(np.nextafter(beyond, np.inf))
@@ -212,10 +211,10 @@ def _disjoint(runs: list[Finding]) -> list[Finding]:
 def clopper_pearson(
     successes: ArrayLike, trials: ArrayLike, tail: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute exact binomial limits of a probability; each is wrong with probability <= `tail`.
+    """Compute exact lower and upper limits of a binomial probability, two arrays (n,).
 
-    Clopper, Pearson, "The Use of Confidence or Fiducial Limits Illustrated in the Case of the
-    Binomial", Biometrika 26(4), 1934. Arrays have shape (n,).
+    Each limit is wrong with probability at most `tail` (Clopper, Pearson, "The Use of Confidence or
+    Fiducial Limits Illustrated in the Case of the Binomial", Biometrika 26(4), 1934).
     """
     successes, trials = np.asarray(successes), np.asarray(trials)
     with np.errstate(invalid="ignore"):
@@ -233,10 +232,10 @@ def detectable_gap(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> FloatArray:
-    """Return the smallest gap (n_bins,) detected in each bin alone with probability `power`.
+    """Return the smallest gap that a test of each bin alone detects with probability `power`.
 
-    `threshold` is the smallest evidence for a finding in this direction, in nats. Gaps are positive
-    in either direction, and NaN where even an accuracy of 1 (or 0) would not be detected.
+    `threshold` is the smallest evidence for a finding in this direction, in nats. Gaps (n_bins,)
+    are positive in both directions, and NaN where even an accuracy of 1 (or 0) is not detected.
     """
     _check_power(power)
     confidence = _as_underconfident(confidence, direction)
@@ -258,10 +257,10 @@ def detectable_shift(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> float:
-    """Return the smallest gap, common to all bins, that one run detects with probability `power`.
+    """Return the smallest gap that, if all bins have it, a run detects with probability `power`.
 
-    The scan of all runs may detect a smaller gap. The result is NaN if no gap would be detected.
-    Accuracies stay in [0, 1].
+    The scan tests all runs, so it may detect a smaller gap. The result is NaN if no run would
+    detect any gap. Accuracies of confidence plus gap are clipped to [0, 1].
     """
     _check_power(power)
     confidence = np.nan_to_num(_as_underconfident(confidence, direction))
@@ -298,7 +297,7 @@ def _ends_of_runs(n_bins: int) -> tuple[IntArray, IntArray]:
 
 
 def _bins_of_runs(count: IntArray, confidence: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return counts, padded with 0, and confidences of bins by run, (n_runs, longest run)."""
+    """Return counts (0 after the end of a run) and confidences by run, (n_runs, longest run)."""
     first, last = _ends_of_runs(len(count))
     bins = first[:, None] + np.arange(min(MAX_LENGTH, len(count)))
     inside = bins <= last[:, None]
@@ -315,7 +314,7 @@ def required_samples(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> FloatArray:
-    """Return the number of predictions in a bin that is needed to detect a given gap.
+    """Return the number of predictions that a bin needs for a given gap to be detected.
 
     Parameters
     ----------
@@ -332,14 +331,13 @@ def required_samples(
     power : float, default=0.8
         Probability of detecting the gap, in (0, 1).
     direction : {"underconfident", "overconfident"}, default="underconfident"
-        Deviation to be found: confidence that is too low, or too high.
+        Deviation to be detected: "underconfident" if confidence is too low.
 
     Returns
     -------
     ndarray of shape (n_bins,), float64
-        Smallest number of predictions for which the test has the given power; infinite if `gap` is
-        not above `tolerance`, or if a million predictions are not enough. Accuracies are clipped to
-        [0, 1].
+        Smallest number of predictions with which the test has this power; infinite if `gap` is not
+        above `tolerance`, or a million predictions are too few. Accuracies are clipped to [0, 1].
 
     Examples
     --------
@@ -365,10 +363,10 @@ def _check_power(power: float) -> None:
 
 
 def _least_significant(count: IntArray, edge: FloatArray | float, threshold: float) -> FloatArray:
-    """Return the smallest number of right predictions with enough evidence, or infinity."""
+    """Return the smallest number of right predictions with evidence >= threshold, or infinity."""
     edge = np.clip(np.nan_to_num(edge, nan=1.0), 0.0, 1.0)
     low, high = np.zeros(count.shape, np.int64), count + 1
-    while (low < high).any():  # bisection; more correct predictions never lower evidence
+    while (low < high).any():  # bisect: evidence never falls with more correct predictions
         middle = (low + high) // 2
         enough = run_evidence(middle, count, edge, 1) >= threshold
         low = np.where(enough | (low >= high), low, middle + 1)
@@ -389,6 +387,6 @@ def _required(
     reached = np.flatnonzero(enough(2 ** np.arange(MAX_DOUBLINGS + 1)))
     if len(reached) == 0:
         return np.inf
-    # Power is not monotonic in the number of samples, so every smaller number is tested.
+    # Test every smaller number too, because power is not monotonic in the number of samples.
     candidates = np.arange(1, 2 ** reached[0] + 1)
     return float(candidates[enough(candidates).argmax()])

@@ -1,4 +1,4 @@
-"""Bounds, certificates, attacks and feature effects over regions, and the types of results."""
+"""Functions that compute bounds, certificates, attacks and feature effects; their result types."""
 
 from typing import Any, NamedTuple
 
@@ -19,16 +19,16 @@ from skuq.gpc.bounds._regions import Region
 from skuq.gpc.inference._posterior import TIE, UNSURE, most_probable
 
 _STEPS = 40  # number of steps of the attack "pgd"
-_DECAY = 0.9  # the step length is multiplied by this factor after each step
-_REGRESSION_TIE = 1e-9  # absolute margins below this, in units of the tolerance, are undecided
-_ROUNDING = 4 * UNIT  # bound on the relative rounding error of a product followed by a sum
+_DECAY = 0.9  # factor by which the step length decreases after each step
+_REGRESSION_TIE = 1e-9  # margins closer to 0 than this, divided by the tolerance, are undecided
+_ROUNDING = 4 * UNIT  # bound on the relative rounding error of one product and one sum
 
 
 class Bounds(NamedTuple):
     """Proven bounds on predictions over a region around each of n points.
 
-    Predictions are probabilities of k classes or, for a regressor, the mean or standard deviation
-    (in the unit of the target; the arrays then have no axis of length k).
+    For a classifier, predictions are the probabilities of k classes. For a regressor, they are the
+    mean or the standard deviation, in the unit of the target, and arrays have no axis of length k.
 
     Attributes
     ----------
@@ -37,15 +37,15 @@ class Bounds(NamedTuple):
     max_lower, max_upper : ndarray of shape (n, k) or (n,), float64
         Bounds on the largest value in the region (Eq. 4).
     argmin, argmax : ndarray of shape (n, k, n_features) or (n, n_features), float64
-        Points of the region that attain `min_upper` and `max_lower`, up to the numerical error of
-        the prediction: rounding, or 1e-5 for the likelihood "softmax".
+        Points of the region at which the prediction is `min_upper` and `max_lower`, up to its
+        numerical error: a rounding error, or 1e-5 for the likelihood "softmax".
     n_regions : ndarray of shape (n,), int64
         Number of boxes (parts of the region) for which the search computed a bound.
     converged : ndarray of shape (n,), bool
-        Whether all gaps between lower and upper bounds of the point are within `tol`. If not,
-        `max_time` or `max_regions` was reached; the bounds are valid, but wider.
+        Whether lower and upper bounds of each extreme differ by at most `tol`. If not, the search
+        stopped at `max_time` or `max_regions`; its bounds are valid, but wider.
     lower, upper : ndarray of shape (n, k) or (n,), float64
-        `min_lower` and `max_upper`: all values in the region lie between them.
+        `min_lower` and `max_upper`, between which all predictions in the region lie.
     """
 
     min_lower: FloatArray
@@ -74,21 +74,21 @@ class RegressionBounds(NamedTuple):
 
 
 class Certificate(NamedTuple):
-    """Decision for each of n points on whether the prediction can change within its region.
+    """Decisions whether predictions can change in the regions around n points.
 
     The prediction of a classifier changes if the predicted class changes. The prediction of a
-    regressor changes if the mean changes by more than the tolerance.
+    regressor changes if the mean changes by more than `tolerance`.
 
     Attributes
     ----------
     status : ndarray of shape (n,), str
         "safe" (proven), "unsafe" (a counterexample was found) or "undecided".
     margin_lower, margin_upper : ndarray of shape (n,), float64
-        Bounds on the smallest margin in the region, refined only until the decision was certain.
-        The margin is the probability of the predicted class (or of `y`) minus the largest other
-        probability; with `delta` or `tolerance`, it is the allowed change minus the actual change.
+        Bounds on the smallest margin in the region, refined only until `status` was certain. The
+        margin is the probability of the predicted class (or of `y`) minus the largest of the other
+        probabilities; with `delta` or `tolerance`, it is the allowed minus the actual change.
     counterexample : ndarray of shape (n, n_features), float64
-        Point of the region with a different prediction if "unsafe", otherwise NaN.
+        Point of the region at which the prediction differs, if "unsafe"; otherwise NaN.
     n_regions : ndarray of shape (n,), int64
         Number of boxes (parts of the region) for which the search computed a bound.
     """
@@ -101,19 +101,19 @@ class Certificate(NamedTuple):
 
 
 class SafeRadius(NamedTuple):
-    """Radius around each of n points within which the prediction is proven not to change.
+    """Radii of balls around n points in which predictions are proven not to change.
 
     `Certificate` defines when a prediction changes.
 
     Attributes
     ----------
     lower : ndarray of shape (n,), float64
-        Proven radius: the prediction is the same at all points within this distance that lie in the
-        domain and differ from the given point only in the free features. 0 if nothing was proven.
+        Proven radius: the prediction is the same at all points of the domain within this distance
+        that differ from the center only in `features`. 0 if no radius was proven.
     upper : ndarray of shape (n,), float64
-        Distance of the nearest counterexample that was found; infinite if none was found.
+        Distance to `counterexample`; infinite if the search found no counterexample.
     counterexample : ndarray of shape (n, n_features), float64
-        The nearest counterexample that was found; NaN if none was found.
+        Nearest point with a different prediction that the search found; NaN without such a point.
     """
 
     lower: FloatArray
@@ -127,8 +127,8 @@ class FeatureEffects(NamedTuple):
     Attributes
     ----------
     local : ndarray of shape (n, n_features), float64
-        Effect at each point, in [-2, 2]; positive if the probability increases with the feature
-        (Blaas et al., AISTATS 2020, Eq. 23-25).
+        Effect at each point, in [-2, 2]; positive if larger values of the feature increase the
+        probability (Blaas et al., AISTATS 2020, Eq. 23-25).
     overall : ndarray of shape (n_features,), float64
         Mean of `local` over the points (Eq. 26).
     error : ndarray of shape (n, n_features), float64
@@ -150,7 +150,7 @@ class Attack(NamedTuple):
     proba : ndarray of shape (n,), float64
         Probability of the attacked class at `points`.
     success : ndarray of shape (n,), bool
-        Whether a different class is predicted at `points`.
+        Whether the predicted class at `points` differs from the attacked class.
     """
 
     points: FloatArray
@@ -178,7 +178,7 @@ def probability_bounds(
 
 
 def _ranges(found: Minima, least: Any, most: Any, whole: Any) -> Bounds:
-    """Bound q by the minima of q (columns `least`) and of ``whole - q`` (columns `most`)."""
+    """Bound the range of q, from minima of q (columns `least`) and of ``whole - q`` (`most`)."""
     both = np.union1d(least, most)
     return Bounds(
         found.lower[:, least],
@@ -202,7 +202,7 @@ def safety(
     others = np.stack([np.delete(units, label, axis=0) for label in labels])
     objectives = units[labels][:, None] - others
     zero = np.zeros(objectives.shape[:2])
-    # If two exact probabilities differ by less than 2 * TIE, the computed ones may count as equal.
+    # Probabilities whose exact difference is below 2 * TIE may count as equal after rounding.
     return certificate(model, regions, objectives, zero, zero, 2 * TIE, limits)
 
 
@@ -220,9 +220,9 @@ def robustness(
 def stability(
     model: MomentModel, regions: Region, tolerances: FloatArray, limits: Limits
 ) -> Certificate:
-    """Decide for each region whether the mean stays within a tolerance of the mean at its center.
+    """Decide for each region whether the mean stays within a tolerance of the mean at the center.
 
-    Shape: `tolerances` (n,). Margins are returned in units of the tolerances.
+    Margins are returned in units of `tolerances`, (n,).
     """
     objectives = model.of_mean(tolerances)
     return _invariance(model, regions, objectives, 0.0, 1.0, _REGRESSION_TIE, limits)
@@ -237,9 +237,9 @@ def _invariance(
     tie: float,
     limits: Limits,
 ) -> Certificate:
-    """Decide for each region if no objective falls more than `change` below its center value.
+    """Decide for each region whether no objective falls more than `change` below its center value.
 
-    Each objective in the first half and its counterpart in the second half add up to `total`.
+    Objective i of the first half and objective i of the second half add up to `total`.
     """
     k = objectives.shape[1]
     # `most` and `least` are proven bounds on the objectives at the centers of the regions.
@@ -252,7 +252,7 @@ def _invariance(
 def _safety_of_many(
     model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> Certificate:
-    """Prove safety by bounds on the margin; refute it by points with another predicted class."""
+    """Decide as `safety` does: prove by bounds on the margin, refute by points of an attack."""
     found = model.minima_of_class(regions, labels, "margin", limits, 2 * UNSURE)
     lower = found.lower[:, 0]
     center = regions.center.numpy()
@@ -273,7 +273,7 @@ def _safety_of_many(
 def _predicted_margins(
     model: ProbabilityModel, points: FloatArray, labels: NDArray[np.intp]
 ) -> FloatArray:
-    """Return the margin of each label; above 0 if and only if the label is the predicted class."""
+    """Return the margin of each label: above 0 if the label is the predicted class, else <= 0."""
     proba, rows = model.probabilities(points), np.arange(len(points))
     others = proba.copy()
     others[rows, labels] = -np.inf
@@ -285,7 +285,7 @@ def _predicted_margins(
 def _bounds_of_many(
     model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], limits: Limits
 ) -> Bounds:
-    """Bound probabilities of more than three classes; gaps may remain larger than `limits.tol`."""
+    """Bound probabilities of more than three classes, whose gaps may stay above `limits.tol`."""
     share = limits._replace(max_time=limits.max_time / (2 * len(classes)), progress=None)
     low, least, argmin, n_low = _extremes_of_many(model, regions, classes, "smallest", share)
     high, most, argmax, n_high = _extremes_of_many(model, regions, classes, "largest", share)
@@ -300,7 +300,7 @@ def _bounds_of_many(
 def _extremes_of_many(
     model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], kind: str, limits: Limits
 ) -> list[NDArray[Any]]:
-    """Return bounds on extreme probabilities, attained values, points and box counts, (n, k)."""
+    """Return, as arrays (n, k, ...): bounds on extremes, values at points, points, box counts."""
     columns = []
     for own in classes:
         found = model.minima_of_class(regions, np.full(len(regions), own), kind, limits)
@@ -325,7 +325,8 @@ def certificate(
 ) -> Certificate:
     """Decide for each region whether the minima of all objectives exceed their thresholds.
 
-    Shapes: `objectives` (n, k, n_outputs); `threshold` (n, k), known up to `error` (n, k).
+    The exact thresholds are within `error` (n, k) of `threshold` (n, k); minima within `tie` of a
+    threshold are undecided. `objectives` has the shape (n, k, n_outputs).
     """
     n, k, _ = objectives.shape
     found = model.minima(regions, objectives, limits.per_point(k), threshold, error + tie)
@@ -367,15 +368,16 @@ def gradient_attack(
     n_restarts: int = 0,
     rng: np.random.RandomState | None = None,
 ) -> Attack:
-    # With more than three classes, the margin is minimised. "fgsm" is GPFGS of Grosse et al., "The
-    # limitations of model uncertainty in adversarial settings", 2018.
+    # The attack minimises the probability of the label, or its margin for more than three classes.
+    # "fgsm" is GPFGS (Grosse et al., "The limitations of model uncertainty in adversarial
+    # settings", 2018).
     regions = regions.to(model.device)
     value, gradient = model.attackable(regions.center, labels)
-    if method == "fgsm":  # the point is returned even if the probability did not decrease
+    if method == "fgsm":  # returns the end of the step even if it did not lower the probability
         best = regions.project(regions.center - regions.steepest(gradient))
     else:
         start, n = regions.center, len(regions.center)
-        if n_restarts and rng is not None:  # all starts of a point take their steps together
+        if n_restarts and rng is not None:  # all starting points take their steps in one batch
             share = torch.as_tensor(rng.uniform(size=(n_restarts * n, start.shape[1]))).to(start)
             regions = regions[torch.arange(n, device=start.device).repeat(1 + n_restarts)]
             labels = np.tile(labels, 1 + n_restarts)
@@ -398,14 +400,14 @@ def gradient_attack(
 def feature_effects(
     model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> tuple[FloatArray, FloatArray]:
-    """Compare the range of a probability above and below the point, per feature (Eq. 23-25)."""
+    """Compute effects of features: ranges of a probability above minus below a point (Eq. 23)."""
     features, n = regions.free.tolist(), len(regions)
     share = limits._replace(max_time=limits.max_time / len(features), progress=None)
     units = np.eye(model.n_classes)[labels]
     objectives = np.concatenate([np.stack([units, -units], axis=1)] * 2)
     local, error = (np.zeros(tuple(regions.center.shape)) for _ in range(2))
     for feature in features:
-        # The regions are line segments from the centers along the feature: upwards, then downwards.
+        # Regions are line segments along the feature: upwards from all centers, then downwards.
         center, lower, upper = (torch.cat([regions.center] * 2) for _ in range(3))
         upper[:n, feature] = regions.upper[:, feature]
         lower[n:, feature] = regions.lower[:, feature]
@@ -429,10 +431,10 @@ class Bisection:
         self.trial, self.open = self._ceiling.copy(), np.arange(len(points))
 
     def learn(self, found: Certificate) -> None:
-        """Update the brackets with the certificates at the trial radii."""
+        """Update the bounds on all radii with the certificates of `trial`; set the next `trial`."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
-        # These points are proven safe at a radius above one that was undecided.
+        # These points are safe at a radius above an undecided radius, so larger radii can be tried.
         above = safe[self.trial[safe] > self._ceiling[safe]]
         self._ceiling[above] = self._upper[above]
         examples = found.counterexample[found.status == "unsafe"]
@@ -451,7 +453,7 @@ class Bisection:
         high = np.where(proving, self._ceiling, self._upper)
         wide = np.isfinite(high) & (high - low > self._precision)
         self.trial = np.where(wide, low + (np.where(wide, high, low) - low) / 2, low)
-        between = (low < self.trial) & (self.trial < high)  # false for adjacent float64 values
+        between = (low < self.trial) & (self.trial < high)  # False if no float64 lies between them
         self.open = np.intersect1d(self.open, np.flatnonzero(wide & between))
 
     def result(self) -> SafeRadius:

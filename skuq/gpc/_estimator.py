@@ -1,4 +1,4 @@
-"""Base class of `RobustGPC` and `RobustGPRegressor`: fitting, and searches over regions."""
+"""Base class of `RobustGPC` and `RobustGPRegressor`, which fits models and searches regions."""
 
 import time
 from abc import ABC, abstractmethod
@@ -31,15 +31,15 @@ from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, choose_i
 from skuq.validation import refuse_ineffective, validate_data, warn_user
 
 _BATCH = 64  # points per batch
-_NOTED_JITTER = 1e-6  # relative to the mean of the diagonal; larger jitter causes a warning
-_DISPARITY = 100.0  # warn if the largest spread exceeds this multiple of the median spread
-_SAME = 1e-12  # relative; smaller differences between inputs are rounding errors
-_LARGEST = 1e100  # squares, and products of squares, of larger numbers may overflow float64
+_NOTED_JITTER = 1e-6  # warn if the jitter, divided by the mean of the diagonal, is larger
+_DISPARITY = 100.0  # warn if the largest standard deviation is this multiple of the median
+_SAME = 1e-12  # smaller relative differences between inputs are rounding errors
+_LARGEST = 1e100  # larger numbers are rejected, because products of their squares may overflow
 _ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 
 
 class Around(TypedDict, total=False):
-    """Keyword arguments that all methods for regions share; `RobustGPC` describes them."""
+    """Keyword arguments of methods that search regions; see `RobustGPC.predict_proba_bounds`."""
 
     region: Any
     norm: str
@@ -51,7 +51,7 @@ class Around(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """Description of regions around points: keyword arguments of an estimator's method."""
+    """Shape of the regions around points, from the keyword arguments of a method."""
 
     radius: Any = None
     region: Any = None
@@ -68,12 +68,12 @@ class Neighbourhood:
         return _ORDERS[self.norm]
 
     def around(self, X: FloatArray, names: NDArray[Any] | None = None) -> Region:
-        """Build the regions around points; `features` may contain the column names `names`."""
+        """Build the regions around points; `names` are the column names, for `features`."""
         has_region = self.region is not None
         if (self.radius is not None) == has_region or (has_region and self.norm != "linf"):
             raise ValueError(
-                "Pass exactly one of `radius` (a ball in the norm `norm`) and `region` (a box; "
-                "`norm` then has no effect and must be omitted)."
+                "Pass exactly one of `radius` (for a ball in the norm `norm`) and `region` (for a "
+                "box). `norm` has no effect with `region`; omit it there."
             )
         radii = None
         if has_region:
@@ -93,7 +93,7 @@ class Neighbourhood:
         return Region(center, low, high, torch.tensor(radii, device="cpu"), int(self.order))
 
     def free(self, n_features: int, names: NDArray[Any] | None) -> NDArray[np.intp]:
-        """Return indices of the features that vary: all, or those listed in `self.features`."""
+        """Return the indices of the features that vary: all features if `self.features` is None."""
         if self.features is None:
             return np.arange(n_features)
         indices = np.asarray(self.features)
@@ -123,25 +123,25 @@ class Neighbourhood:
 
 
 def refuse_shape(around: Mapping[str, Any], *names: str) -> None:
-    """Raise if `around` contains keyword arguments that have no effect on a method."""
+    """Raise if `around` contains any of `names`, arguments that a method does not use."""
     if given := [name for name in names if name in around]:
-        raise TypeError(f"Arguments without effect on this method: {', '.join(given)}. Omit them.")
+        raise TypeError(f"These arguments have no effect here: {', '.join(given)}. Omit them.")
 
 
 def one_per_point(value: Any, n: int, name: str, positive: bool = False) -> FloatArray:
-    """Broadcast a radius or a tolerance, one number or one per point, to (n,)."""
+    """Convert one number, or an array of one number per point, to an array of shape (n,)."""
     values = np.asarray(value, dtype=np.float64)
     allowed = np.isfinite(values) & (values > 0 if positive else values >= 0)
     if values.shape not in ((), (n,)) or not allowed.all():
         raise ValueError(
-            f"`{name}` must be one number or one per point, shape ({n},), finite and "
-            f"{'above 0' if positive else 'not negative'}; got {value!r}."
+            f"`{name}` must be one finite number, or one per point in an array of shape ({n},), "
+            f"each {'above 0' if positive else 'not negative'}; got {value!r}."
         )
     return np.broadcast_to(values, (n,)).astype(np.float64)
 
 
 def _ends(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
-    """Return the lower and upper limits of a box, broadcast to the shape of the points."""
+    """Return the lower and upper limits of boxes around points, in the shape of `X`."""
     try:
         lower, upper = (
             np.broadcast_to(_with_open_end(limits, end), X.shape)
@@ -160,16 +160,16 @@ def _ends(pair: Any, X: FloatArray, name: str) -> tuple[FloatArray, FloatArray]:
         row, column = np.argwhere(outside)[0]
         raise ValueError(
             f"Point {row} lies outside the {name} in feature {column}: {X[row, column]:g} is not "
-            f"between {lower[row, column]:g} and {upper[row, column]:g}. Limits per feature are "
-            f"passed as `{name}`=(lower, upper) with two arrays, not as one pair per feature."
+            f"between {lower[row, column]:g} and {upper[row, column]:g}. If limits differ between "
+            f"features, pass `{name}` as two arrays (lower, upper), not as one pair per feature."
         )
     return lower, upper
 
 
 def _with_open_end(limits: Any, end: float) -> FloatArray:
-    """Convert limits to floats; None becomes `end`."""
+    """Convert limits to floats, and None to `end`."""
     values = np.asarray(limits)
-    if values.dtype == object:  # contains None, which would become NaN
+    if values.dtype == object:  # contains None, which `astype` would convert to NaN
         values = np.where(np.equal(values, np.array(None)), end, values)
     return values.astype(np.float64)
 
@@ -193,7 +193,7 @@ def read_limits(tol: float, max_time: float | None, max_regions: int | None) -> 
 
 @dataclass(repr=False, eq=False)
 class RobustGaussianProcess(ABC):
-    """Estimator with a Gaussian posterior, and proven bounds on its predictions over regions."""
+    """Base class of estimators that prove bounds on predictions of a Gaussian process."""
 
     _parameter_constraints: ClassVar[dict[str, Any]] = {
         "kernel": [Kernel, None],
@@ -219,7 +219,7 @@ class RobustGaussianProcess(ABC):
 
     @abstractmethod
     def _new_region_model(self, device: str) -> Any:
-        """Build, on a device, the model that bounds predictions."""
+        """Return the model that bounds predictions on `device`."""
 
     def __getstate__(self) -> dict[str, Any]:
         state: Any = super().__getstate__()
@@ -230,7 +230,7 @@ class RobustGaussianProcess(ABC):
         spread = np.sqrt(np.average((X - np.average(X, 0, weight)) ** 2, 0, weight))
         self._deviations = np.where(np.ptp(X, axis=0) > 0, spread, 0.0)  # 0 for constant features
         length, size = float(np.sqrt((self._deviations**2).sum())), float(np.abs(X).max())
-        # Norm of the vector of standard deviations, or a different positive length if it is 0.
+        # Norm of the vector of standard deviations, or, if it is 0, the largest input, or 1.
         self._length = length if length > _SAME * size else size or 1.0
 
     def _prior(
@@ -240,7 +240,7 @@ class RobustGaussianProcess(ABC):
         if self.optimizer is None:
             context = "with optimizer=None, which keeps the kernel fixed; use optimizer='lbfgs'."
         elif not len(kernel.theta):
-            context = "with a kernel whose hyperparameters are all fixed; set bounds for some."
+            context = "with a kernel whose hyperparameters are all fixed; set bounds of some."
         if context is not None:
             refuse_ineffective(self, ["max_iter", "n_restarts"], context)
         check_sizes(X, *hyper.length_scales(kernel).values())
@@ -283,7 +283,7 @@ class RobustGaussianProcess(ABC):
                     objective, kernel, max_iter=self.max_iter, n_restarts=self.n_restarts, rng=rng
                 )
         self.posterior_ = inference.posterior(prior(best.kernel), best.evidence.state)
-        self._region_models: dict[str, Any] = {}  # cache of models for bounds, by device
+        self._region_models: dict[str, Any] = {}  # cache of `_new_region_model`, by device
         self.kernel_, self.n_iter_ = best.kernel, best.n_evaluations
         self.log_marginal_likelihood_ = float(best.evidence.value)
         self.jitter_ = float(best.evidence.jitter)
@@ -295,8 +295,8 @@ class RobustGaussianProcess(ABC):
             )
         if self.jitter_ > _NOTED_JITTER:
             warn_user(
-                f"The covariance is close to singular: {self.jitter_:.0e} of its diagonal was "
-                "added to factorise it. Check for duplicate inputs and very long length-scales.",
+                f"The covariance matrix is close to singular: {self.jitter_:.0e} of its mean "
+                "diagonal was added to it. Check for duplicate inputs and very long length-scales.",
                 ConvergenceWarning,
             )
 
@@ -330,15 +330,15 @@ class RobustGaussianProcess(ABC):
     def _in_batches(
         self, answer: Callable[..., Any], limits: Limits, *of_points: Any, quiet: bool = False
     ) -> list[NDArray[Any]]:
-        """Run `answer` on batches of rows; concatenate results. Processes share the time limit."""
+        """Run `answer` on batches of points, each with a share of the time; concatenate results."""
         model, n = self._region_model(), len(of_points[0])
-        model.prepare()  # once in this process, not in every worker
+        model.prepare()  # computes tensors here once, rather than in every worker process
         batches = list(gen_batches(n, _BATCH))
         n_workers = min(len(batches), effective_n_jobs(self.n_jobs))
         share = limits._replace(max_time=limits.max_time * n_workers / len(batches))
         parts = []
         with self._bar(n, quiet) as bar:
-            if n_workers == 1:  # workers in other processes cannot receive the bar (no pickling)
+            if n_workers == 1:  # the bar cannot be pickled, so other processes cannot update it
                 share = share._replace(progress=bar.update)
             jobs = (
                 delayed(answer)(model, *(part[rows] for part in of_points), limits=share)
@@ -367,7 +367,7 @@ class RobustGaussianProcess(ABC):
     ) -> SafeRadius:
         """Find for each point, by bisection, the largest radius that `decide` certifies.
 
-        `of_points` holds labels or tolerances; `decide` receives those of unfinished points.
+        `of_points` has a label or a tolerance for each point, which is passed to `decide`.
         """
         refuse_shape(shape, "region")
         near, limits = Neighbourhood(**shape), read_limits(tol, max_time, max_regions)
@@ -394,14 +394,14 @@ class RobustGaussianProcess(ABC):
 def certificate_device(device: str | torch.device) -> torch.device:
     if str(device).partition(":")[0] == "mps":
         raise ValueError(
-            "`device`='mps' cannot compute certificates: guarantees need float64, which MPS does "
-            "not support; use 'cpu', or 'auto', which never selects MPS."
+            "`device`='mps' cannot compute certificates, because guarantees need float64, which "
+            "MPS does not support; use 'cpu', or 'auto', which never selects MPS."
         )
     return resolve_device(device)
 
 
 def check_sizes(values: FloatArray, *scales: Any) -> None:
-    """Raise if squares of the values, or of values in units of length-scales, would overflow."""
+    """Raise if squares of `values`, or of `values` divided by `scales`, would overflow."""
     for scale in (np.ones(1), *map(np.asarray, scales)):
         fits = (scale >= 1 / _LARGEST).all() and (scale <= _LARGEST).all()
         large = np.argwhere(np.abs(values / scale) > _LARGEST)
@@ -419,7 +419,7 @@ def check_sizes(values: FloatArray, *scales: Any) -> None:
 
 
 def exact_fit_bytes(n: int, n_matrices: int, kernel: Any) -> int:
-    """Estimate the peak memory of an exact fit, to within 25 % of measured values."""
+    """Estimate the peak memory of an exact fit; measured values were within 25 % of it."""
     return 8 * n**2 * (6 * max(1, _n_leaves(kernel)) + n_matrices)
 
 
@@ -430,7 +430,7 @@ def _n_leaves(kernel: Any) -> int:
 
 
 def _warn_of_scales(X: FloatArray, kernel: Any) -> None:
-    """Warn if features of very different spread share one length-scale."""
+    """Warn if features whose standard deviations differ much share one length-scale."""
     spread = X.std(axis=0)
     moving = spread[spread > 0]
     if max(map(np.size, hyper.length_scales(kernel).values()), default=0) != 1 or len(moving) < 2:

@@ -28,43 +28,43 @@ from skuq.gpc.inference._softmax import SoftmaxLaplace
 from skuq.labels import codes_of
 from skuq.validation import check_targets_are_classes, training_weights, validate_data
 
-_MARGIN = 1e-4  # default tolerance on margins of certificates
+_MARGIN = 1e-4  # default `tol` of certificates
 
 
 @dataclass(repr=False, eq=False)
 class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process classifier with proven bounds on its probabilities over regions.
 
-    Besides predicting classes, it *proves* statements about the inputs around a point:
-    `predict_proba_bounds` encloses each class probability over a region, `certify` decides whether
+    This classifier also *proves* statements about all inputs in a region around a point:
+    `predict_proba_bounds` bounds each class probability in the region, `certify` decides whether
     the predicted class changes there, and `certified_radius` finds a radius without a change.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
-        Prior covariance of the latent functions: sums and products of RBF, Matern (nu 1.5 or
-        2.5), RationalQuadratic and ConstantKernel. None stands for a constant times an RBF whose
-        initial length-scale is the spread of the data.
+        Prior covariance of the latent functions: sums and products of RBF, Matern (nu 1.5 or 2.5),
+        RationalQuadratic and ConstantKernel. None stands for a constant times an RBF, whose initial
+        length-scale is the norm of the vector of the features' standard deviations.
     likelihood : {"auto", "probit", "logit", "softmax"}, default="auto"
         Map from latent functions to probabilities. "probit" and "logit" support two classes,
-        "softmax" any number. "auto" selects "probit" for two classes and otherwise "softmax".
+        "softmax" any number of classes. "auto" is "probit" for two classes, else "softmax".
     inference : {"laplace", "ep"}, default="laplace"
-        Gaussian approximation of the posterior: Laplace's method, or expectation propagation,
-        which is slower and closer to the true posterior, and supports only two classes.
+        Method that approximates the posterior by a Gaussian: Laplace's method, or expectation
+        propagation ("ep"), which is slower but more accurate, and supports only two classes.
     optimizer : {"lbfgs"} or None, default="lbfgs"
         Method that maximises the marginal likelihood over the hyperparameters of the kernel. None
-        keeps them fixed; `fit` then rejects `max_iter` and `n_restarts`.
+        keeps these fixed; `fit` then raises an error if `max_iter` or `n_restarts` is set.
     max_iter, n_restarts : int, default=100 and 0
-        Maximum number of evaluations of the marginal likelihood per start, and number of restarts
-        from hyperparameters drawn log-uniformly within their bounds.
+        Maximum number of evaluations of the marginal likelihood in each run of the optimiser, and
+        number of additional runs from hyperparameters drawn log-uniformly within their bounds.
     n_inducing : int, default=None
-        Number of inducing points. The cost of `fit` is then linear in the number of samples; that
-        of predictions and certificates is constant. None: all samples, at cubic cost.
+        Number of inducing points, which make the cost of `fit` linear in the number of samples,
+        and the cost of predictions independent of it. None uses all samples, at cubic cost.
     device : str, default="auto"
-        Device for certificates; "auto" is CUDA if available, else the CPU. "mps" is rejected,
-        because guarantees need float64. `fit` and predictions always run on the CPU.
+        Device for certificates; "auto" is CUDA if available, else the CPU. "mps" raises an error,
+        because it has no float64. `fit` and predictions always run on the CPU.
     n_jobs : int, default=None
-        Number of joblib processes among which the points to be certified are distributed.
+        Number of joblib processes that bound or certify points in parallel.
     random_state : int, RandomState instance or None, default=None
         Seed for restarts, inducing points, and restarts of attacks.
     verbose : int, default=0
@@ -75,26 +75,27 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     kernel_, likelihood_
         The kernel with optimised hyperparameters, and the likelihood that was selected.
     posterior_ : object
-        Gaussian posterior of the latent functions. ``posterior_.moments(X)`` returns their means
-        and covariances, of shape (n_samples, L) and (n_samples, L, L), where L is 1 for
-        "probit" and "logit", and the number of classes for "softmax".
+        Gaussian posterior of L latent functions. ``posterior_.moments(X)`` returns the means and
+        covariances of these functions, (n_samples, L) and (n_samples, L, L). L is 1 for "probit"
+        and "logit", and the number of classes for "softmax".
     log_marginal_likelihood_ : float
         Approximate log marginal likelihood of `kernel_`, in nats.
     n_iter_ : int
         Number of evaluations of the marginal likelihood.
     jitter_ : float
-        Relative increase of the diagonal of the covariance that its factorisation required.
+        Relative increase of the diagonal of the covariance matrix, without which its Cholesky
+        decomposition failed; 0 if it did not fail.
     classes_, n_features_in_, feature_names_in_
         As in scikit-learn.
 
     Notes
     -----
-    Quantities are in nats: total = entropy of the predicted probabilities, aleatoric =
+    Uncertainties are in nats: total = entropy of the predicted probabilities, aleatoric =
     expected entropy under the latent posterior, epistemic = total - aleatoric, which is the mutual
-    information between the label and the latent function.
+    information between the label and the latent functions.
 
-    Guarantees refer to the probabilities that the fitted model computes from the Gaussian
-    approximation of the posterior, not to the error of the approximation or of the model.
+    Guarantees hold for the probabilities that the fitted model computes from the Gaussian
+    approximation of the posterior. They do not cover the error of this approximation.
     Distances are measured in the units of `X`.
 
     References
@@ -127,7 +128,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit hyperparameters and posterior.
+        """Fit the hyperparameters of the kernel, and compute the posterior.
 
         Parameters
         ----------
@@ -139,7 +140,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         Raises
         ------
         MemoryError
-            If an exact fit needs more memory than is available; raised before the fit starts.
+            Before the fit starts, if an exact fit needs more memory than is available.
         """
         _estimator.certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True)
@@ -168,7 +169,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities, (n_samples, n_classes), as posterior averages (Eq. 1)."""
+        """Predict class probabilities (n_samples, n_classes): posterior means, Eq. 1."""
         moments = self._moments(X)  # raises NotFittedError before `likelihood_` is read
         return class_probabilities(self.likelihood_, *moments)
 
@@ -179,7 +180,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         return labels
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Decompose the entropy of the predictions, in nats, into aleatoric and epistemic part."""
+        """Decompose the entropy of predictions into an aleatoric and an epistemic part, in nats."""
         moments = self._moments(X)
         proba = class_probabilities(self.likelihood_, *moments)
         with np.errstate(divide="ignore"):
@@ -205,23 +206,23 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         radius : float or array-like of shape (n_samples,), default=None
             Radius of the ball around each point, in the units of the features.
         class_ : label, default=None
-            Class whose probability is bounded; None bounds all, in the order of `classes_`.
+            Class whose probability is bounded; None bounds all classes, in the order of `classes_`.
         tol : float, default=0.01
-            Target gap between lower and upper bound, for each extreme.
+            The search for an extreme stops when its lower and upper bound differ by at most `tol`.
         region : tuple (lower, upper), default=None
-            Box around each point, in place of a ball; each limit is a number or an array that
-            broadcasts to `X`.
+            Limits of a box around each point, instead of a ball; each limit is a number or an array
+            that broadcasts to `X`.
         norm : {"linf", "l2", "l1"}, default="linf"
             Norm of the ball.
         features : array-like of int or str, default=None
-            Indices or names of the features that vary within the region; None means all. Other
-            features are fixed.
+            Indices or names of the features that vary within the region, while other features are
+            fixed. None means all features.
         domain : tuple (lower, upper), default=None
-            Limits of valid inputs, to which regions are clipped; each a number or an array that
-            broadcasts to `X`. None means no limit; a sequence of limits may also contain None.
+            Limits of valid inputs, to which regions are clipped. Each limit is a number or an array
+            that broadcasts to `X`; None, also as an entry of a sequence, means no limit.
         max_time, max_regions : float and int, default=None
-            Limits on seconds, and on the number of boxes per extreme. At a limit, the bounds are
-            valid but wider.
+            Maximum time in seconds, and maximum number of boxes per extreme. If the search stops at
+            a maximum, its bounds are valid but wider.
 
         Returns
         -------
@@ -236,8 +237,9 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         Notes
         -----
         For more than three classes, `min_lower` and `max_upper` are proven, but do not converge to
-        the extremes (Eq. 36 of the proofs page of the user guide); `min_upper` and `max_lower` are
-        predicted probabilities widened by their error, 0.0125, unless a proven bound is closer.
+        the extremes (Eq. 36 of the proofs page of the user guide). `min_upper` is a predicted
+        probability plus its error of 0.0125, and `max_lower` one minus this error, or a proven
+        bound that is closer to the extreme.
         """
         regions, limits = self._asked(self._points(X), radius, tol, **around)
         bound = partial(_certificates.probability_bounds, classes=self._class_indices(class_))
@@ -260,14 +262,14 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         X, radius, region, norm, features, domain, max_time, max_regions
             As for `predict_proba_bounds`.
         y : array-like of shape (n_samples,), default=None
-            True labels: a point is safe if its whole region is classified correctly. None uses
-            the predicted labels (Definition 2).
+            True labels; a point is safe if the model predicts its label in the whole region. None
+            uses the predicted labels instead (Definition 2).
         delta : float, default=None
             If set, decide whether any class probability changes by more than `delta` (Definition 1,
-            with the maximum norm); `y` is then rejected.
+            with the maximum norm); `y` must then be None.
         tol : float, default=1e-4
-            A point is "undecided" if the bounds on its margin differ in sign and are at most `tol`
-            apart, or if a limit of the search is reached.
+            A point is "undecided" if the lower bound on its margin is negative and the upper bound
+            positive, and either they differ by at most `tol` or the search reached a maximum.
         """
         points = self._points(X)
         regions, limits = self._asked(points, radius, tol, **around)
@@ -276,8 +278,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
             return Certificate(*self._in_batches(_certificates.safety, limits, regions, labels))
         if y is not None:
             raise ValueError(
-                "`y` has no effect with `delta`, which bounds the change of all class "
-                "probabilities; omit `y` or `delta`."
+                "`y` has no effect if `delta` is passed, because the changes of all class "
+                "probabilities are then compared with `delta`; omit `y` or `delta`."
             )
         _estimator.check_number(delta, "delta")
         return Certificate(
@@ -302,13 +304,13 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         y : array-like of shape (n_samples,), default=None
             True labels; None uses the predicted labels.
         max_radius : float, default=None
-            Largest radius to try, in the units of the features. Default: the norm of the vector
-            of the varying features' standard deviations in the training data.
+            Largest radius to try, in the units of the features. Default: the norm of the vector of
+            standard deviations, in the training data, of the features that vary.
         precision : float, default=0.01
             Precision of the bisection, relative to `max_radius`.
         max_regions : int, default=10000
-            Limit on the number of boxes per point and radius; a radius at which this limit is
-            reached counts as not proven.
+            Maximum number of boxes per point and radius; a radius that needs more boxes counts as
+            not proven.
         """
         points = self._points(X)
         labels = self._labels(points, y)
@@ -326,21 +328,21 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         n_restarts: int = 0,
         **around: Unpack[Around],
     ) -> Attack:
-        """Search a region for points at which the class is least probable, by gradient descent.
+        """Search each region, by gradient descent, for a point at which a class is least probable.
 
-        A failed attack does not prove safety; use `certify` for proofs.
+        A failed attack does not prove that a region is safe; use `certify` for proofs.
 
         Parameters
         ----------
         X, radius, region, norm, features, domain
             As for `predict_proba_bounds`.
         y : array-like of shape (n_samples,), default=None
-            Labels whose probability is minimised; None uses the predicted labels.
+            Class whose probability is minimised, for each point; None uses the predicted labels.
         method : {"pgd", "fgsm"}, default="pgd"
-            "pgd" takes many small steps, "fgsm" one step to the boundary (GPFGS).
+            "pgd" takes many small steps, "fgsm" one step to the boundary of the region (GPFGS).
         n_restarts : int, default=0
-            Number of restarts of "pgd" from random points of the region; the best result is
-            returned. "fgsm" does not support restarts.
+            Number of additional starts of "pgd" at random points of the region. The point with the
+            lowest probability of all starts is returned. "fgsm" does not support restarts.
         """
         points = self._points(X)
         _estimator.refuse_shape(around, "max_time", "max_regions")
@@ -367,8 +369,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     ) -> FeatureEffects:
         """Measure the effect of each feature on a class probability, with proven error bounds.
 
-        Effects are computed from ranges of the probability (Appendix G of the paper); unlike a
-        gradient, they account for all inputs within `gamma` of the point along the feature.
+        Effects are computed from ranges of the probability (Appendix G of the paper). Unlike a
+        gradient, they take into account all values of the feature within `gamma` of the point.
 
         Parameters
         ----------
@@ -377,7 +379,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         gamma : float
             Largest change of each feature, up and down, in the unit of the feature.
         class_ : label, default=None
-            Class whose probability is explained. None: the second of two, else the predicted class.
+            Class whose probability is explained. None means the second class if there are two, and
+            otherwise the class predicted for each point.
         """
         points = self._points(X)
         _estimator.check_number(gamma, "gamma", positive=True)
@@ -417,13 +420,13 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
             chosen = "probit" if n_classes == 2 else "softmax"
         if chosen != "softmax" and n_classes > 2:
             raise ValueError(
-                f"Only binary classification is supported by likelihood={chosen!r}, and the data "
-                f"have {n_classes} classes; use likelihood='softmax'."
+                f"likelihood={chosen!r} supports only binary classification, but the data have "
+                f"{n_classes} classes; use likelihood='softmax'."
             )
         if chosen == "softmax" and self.inference == "ep":
             raise ValueError(
-                "Only binary classification is supported by inference='ep', with the probit or "
-                "the logit likelihood; use inference='laplace' for the softmax likelihood."
+                "inference='ep' supports only binary classification, with the probit or the logit "
+                "likelihood; use inference='laplace' with the softmax likelihood."
             )
         return chosen
 

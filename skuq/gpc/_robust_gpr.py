@@ -20,32 +20,30 @@ from skuq.gpc.inference._kernels import check_noisy_kernel, noise_level
 from skuq.gpc.inference._single_latent import NoisyPrior, Regression
 from skuq.validation import training_weights, validate_data
 
-_CLOSE = 0.01  # default `tol`, relative to the standard deviation of the target
-# The search stops once the lower and upper bound on a margin differ by at most this share of
-# `tolerance`.
-_MARGIN = 1e-3
-_MAX_REGIONS = 10_000  # default limit of boxes
+_CLOSE = 0.01  # default `tol` of bounds, as a fraction of the standard deviation of the target
+_MARGIN = 1e-3  # `tol` of certificates, as a fraction of `tolerance`
+_MAX_REGIONS = 10_000  # default maximum number of boxes
 
 
 @dataclass(repr=False, eq=False)
 class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin, BaseEstimator):
     """Gaussian-process regression with proven bounds on its predictions over regions.
 
-    Predictions equal those of `sklearn.gaussian_process.GaussianProcessRegressor`. In addition,
-    this regressor *proves* how they change around a point: `predict_bounds` encloses mean and
-    standard deviation over a region, `certify` decides whether the mean changes by more than a
+    With equal hyperparameters, it predicts as `sklearn.gaussian_process.GaussianProcessRegressor`.
+    It also *proves* how predictions change around a point: `predict_bounds` bounds mean and
+    standard deviation in a region, `certify` decides whether the mean changes by more than a
     tolerance, and `certified_radius` finds a radius without such a change.
 
     Parameters
     ----------
     kernel : sklearn.gaussian_process.kernels.Kernel, default=None
-        Prior covariance of the function, as for `RobustGPC`. WhiteKernel is supported as a
-        summand; its `noise_level`, the noise variance, is optimised. None adds a WhiteKernel to the
-        default of `RobustGPC`.
+        Prior covariance of the function, as for `RobustGPC`. A WhiteKernel can be added to it; its
+        `noise_level` is the noise variance, which is optimised. None adds a WhiteKernel to the
+        default kernel of `RobustGPC`.
     alpha : float or array-like of shape (n_samples,), default=1e-10
-        Known noise variance, which is added to the noise variance of WhiteKernels: one value for
-        all targets, or one for each training target. With `normalize_y`, it is in units of the
-        variance of `y`.
+        Known noise variance, in addition to the noise variance of WhiteKernels: one value for all
+        targets, or one value for each training target. If `normalize_y` is True, it is a fraction
+        of the variance of `y`.
     normalize_y : bool, default=True
         Whether to standardise `y` during the fit; results then do not depend on the unit of `y`.
         scikit-learn's default is False.
@@ -55,7 +53,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
     Attributes
     ----------
     posterior_ : object
-        As for `RobustGPC` with one latent function, in units of the normalised target.
+        As for `RobustGPC`, with one latent function. It predicts the normalised target.
     noise_variance_ : float
         Noise variance of a new target, in squared units of the target: the sum over WhiteKernels,
         plus `alpha` if it is a single number.
@@ -71,8 +69,8 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
     function, which more data reduce. Aleatoric: noise variance, the same for all inputs. Total:
     their sum.
 
-    Guarantees refer to the predictions of the fitted model, not to its error. Distances are
-    measured in the units of `X`.
+    Guarantees hold for the predictions of the fitted model. They do not cover the errors of these
+    predictions. Distances are measured in the units of `X`.
 
     References
     ----------
@@ -109,7 +107,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
     @with_gradients()
     @_fit_context(prefer_skip_nested_validation=True)
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Fit hyperparameters and posterior to targets `y`; otherwise as `RobustGPC.fit`."""
+        """Fit hyperparameters and posterior to targets `y`; arguments are as in `RobustGPC.fit`."""
         _estimator.certificate_device(self.device)
         X, y = validate_data(self, X, y, dtype=np.float64, copy=True, y_numeric=True)
         y = np.asarray(y, dtype=np.float64)
@@ -130,10 +128,10 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Predict means, and with `return_std` also standard deviations, (n_samples,) each.
+        """Predict means, or a pair of means and standard deviations if `return_std` is True.
 
-        Both are in the unit of the target. As in scikit-learn, standard deviations include the
-        noise of WhiteKernels, but not `alpha`.
+        Both have the shape (n_samples,) and the unit of the target. As in scikit-learn, standard
+        deviations include the noise of WhiteKernels, but not `alpha`.
         """
         points = self._points(X)
         mean, variance = self.posterior_.moments(points)
@@ -142,7 +140,7 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         return (predicted, std) if return_std else predicted
 
     def predict_uncertainty(self, X: Any) -> Uncertainty:
-        """Decompose the variance of the predictions, in squared units of the target."""
+        """Decompose the variance of predictions into noise and posterior variance."""
         points = self._points(X)
         variance = self._scale**2 * self.posterior_.moments(points)[1][:, 0, 0]
         return with_index_of(
@@ -159,12 +157,12 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         X, radius, region, norm, features, domain, max_time
             As for `RobustGPC.predict_proba_bounds`.
         tol : float, default=None
-            Target gap between lower and upper bound of each extreme, in the unit of the target.
-            The default is 1 % of the standard deviation of the training targets.
+            The search for an extreme stops when its lower and upper bound differ by at most `tol`,
+            in the unit of `y`. Default: 1 % of the standard deviation of the training targets.
         max_regions : int, default=10000
-            Limit on the number of boxes per extreme; None means no limit. When it is reached, valid
-            but wider bounds are returned. If the noise is very small, rounding errors limit how
-            close the bounds on the standard deviation can become.
+            Maximum number of boxes per extreme; None means no maximum. If a search reaches it, its
+            bounds are valid but wider. If the noise is very small, rounding errors limit how close
+            the bounds on the standard deviation can become.
 
         Returns
         -------
@@ -190,15 +188,15 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         X, radius, region, norm, features, domain, max_time, max_regions
             As for `predict_bounds`.
         tolerance : float or array-like of shape (n_samples,)
-            Largest allowed absolute difference from the mean at the point, in the unit of the
-            target; above 0.
+            Largest allowed absolute difference from the mean at the point, > 0, in the unit of the
+            target.
 
         Returns
         -------
         Certificate
-            Margins are in the unit of the target. A point is "undecided" if the bounds on its
-            margin differ in sign and are at most a thousandth of the tolerance apart, or if a limit
-            of the search is reached.
+            Margins are in the unit of the target. A point is "undecided" if the lower bound on its
+            margin is negative and the upper bound positive, and either they differ by at most
+            ``tolerance / 1000`` or the search reached a maximum.
         """
         points = self._points(X)
         around.setdefault("max_regions", _MAX_REGIONS)
@@ -267,8 +265,8 @@ class RobustGPRegressor(RobustGaussianProcess, RegressorMixin, UncertaintyMixin,
         check_noisy_kernel(kernel, X.shape[1])
         if (alpha + noise_level(kernel)).min() <= 0:
             raise ValueError(
-                "The noise variance must be above 0, because covariances without noise may be "
-                "singular: add a WhiteKernel to the kernel, or set `alpha` to a value above 0, "
+                "The noise variance must be above 0, because a covariance matrix without noise may "
+                "be singular; add a WhiteKernel to the kernel, or set `alpha` to a value above 0, "
                 "such as 1e-10."
             )
         return kernel

@@ -62,20 +62,20 @@ def calibration_table(
     y_true : array-like of shape (n_samples,)
         True labels.
     proba : array-like or DataFrame of shape (n_samples, n_classes)
-        Predicted probabilities; each row sums to 1 within 1e-4, or up to rounding to half precision
-        or to a common number of decimals. Columns named after labels, as ``yes`` or ``p(yes)``, can
-        be in any order; names that contradict the labels are refused.
+        Predicted probabilities. Each row must sum to 1 within 1e-4, or within the rounding error of
+        half precision or of a fixed number of decimals. Columns that are named after labels, as
+        ``yes`` or ``p(yes)``, can be in any order; other names of labels raise an error.
     classes : array-like of shape (n_classes,), optional
         Labels in column order, such as ``estimator.classes_``. Default: the labels in the column
-        names, or the sorted labels of `y_true`; their number must equal the number of columns.
+        names, or else the sorted labels of `y_true`, one for each column.
     n_bins : int, default=10
         Number of bins.
     strategy : {"uniform", "quantile"}, default="uniform"
         "uniform": bins of equal width on [0, 1]. "quantile": bins of equal numbers of samples,
-        between the smallest and the largest confidence. Equal confidences are never split, so
-        quantile bins can be unequal, or empty, where there are ties.
+        between the smallest and the largest confidence. Samples of equal confidence share a bin, so
+        quantile bins with ties can have unequal numbers of samples, or none.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights >= 0; a sample of weight 2 counts twice. Default: 1 each.
+        Weights >= 0; a sample of weight 2 counts twice. Default: 1 for every sample.
 
     Returns
     -------
@@ -111,7 +111,7 @@ def expected_calibration_error(
     strategy: Strategy = "uniform",
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Average the difference between confidence and accuracy over the bins (ECE).
+    """Compute the expected calibration error (ECE): the mean distance of confidence from accuracy.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ def _sums(
 
 
 # Unlike scikit-learn's `brier_score_loss` and `log_loss`, the next two functions accept columns in
-# any order, name invalid rows in their errors, and build no one-hot labels.
+# any order, name the invalid rows in error messages, and need no memory for one-hot labels.
 
 
 def brier_score(
@@ -172,7 +172,7 @@ def brier_score(
     Returns
     -------
     float
-        In [0, 2]; 0 is best. With two classes, twice the Brier score of one class's probability.
+        In [0, 2]; 0 is best. With two classes, this is twice scikit-learn's `brier_score_loss`.
 
     References
     ----------
@@ -208,8 +208,8 @@ def negative_log_likelihood(
     Returns
     -------
     float
-        In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, a probability of 0 is replaced
-        by the machine epsilon of its dtype (for half precision: of float32).
+        In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, probabilities below the machine
+        epsilon of their dtype are replaced by it (for half precision: by that of float32).
 
     Examples
     --------
@@ -231,11 +231,11 @@ def interval_score(
     coverage: float = 0.9,
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Average the width of intervals, plus a penalty for each value outside its interval.
+    """Compute the interval score: mean width plus a penalty for values outside their intervals.
 
-    The penalty is the distance to the interval times ``2 / (1 - coverage)``. The result is also
-    called the Winkler score; its expectation is smallest for the interval between the quantiles at
-    ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``.
+    The penalty is the distance of the value from the interval times ``2 / (1 - coverage)``. The
+    expected score, also called the Winkler score, is smallest for the interval between the true
+    quantiles at ``(1 - coverage) / 2`` and ``(1 + coverage) / 2``.
 
     Parameters
     ----------
@@ -273,7 +273,7 @@ def interval_score(
 def interval_coverage(
     y_true: ArrayLike, lower: ArrayLike, upper: ArrayLike, *, sample_weight: ArrayLike | None = None
 ) -> float:
-    """Compute the share of the true values that lie in their intervals, including the limits.
+    """Compute the fraction of true values inside their intervals, which include both limits.
 
     Parameters
     ----------
@@ -304,8 +304,8 @@ def pinball_loss(
 ) -> float:
     """Average the pinball loss of predicted quantiles over samples and levels.
 
-    The expectation of the loss is smallest for the true quantiles. Twice the loss at the levels
-    0.05, 0.15, ..., 0.95, or at a finer grid, approximates the continuous ranked probability score.
+    The expected loss is smallest for the true quantiles. Twice the average over evenly spaced
+    levels, such as 0.05, 0.15, ..., 0.95, approximates the continuous ranked probability score.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Metrics of a ranking by uncertainty: detection and selective prediction."""
+"""Metrics of rankings by uncertainty, for detection and selective prediction."""
 
 from typing import Any, NamedTuple, get_args
 
@@ -13,7 +13,7 @@ from skuq.validation import Loss, check_same_length, checked_labels, finite, sum
 
 
 class Detection(NamedTuple):
-    """Separation of positives from negatives by uncertainty.
+    """Scores of how well uncertainty separates positives from negatives.
 
     Attributes
     ----------
@@ -41,7 +41,7 @@ def detection_metrics(
     Parameters
     ----------
     uncertainty_negative, uncertainty_positive : array-like of shape (n,)
-        Finite uncertainty of the negatives, and of the positives.
+        Uncertainties of the negatives and of the positives; all must be finite.
 
     References
     ----------
@@ -101,8 +101,8 @@ def misclassification_auroc(
     if wrong.all() or not wrong.any():
         validation.warn_user(
             "Detection of misclassified samples needs both right and wrong predictions, got only "
-            f"{'wrong' if wrong.any() else 'right'} predictions for {len(wrong)} samples; use more "
-            "samples. The result is NaN.",
+            f"{'wrong' if wrong.any() else 'right'} predictions for {len(wrong)} samples. The "
+            "result is NaN; use more samples.",
             UndefinedMetricWarning,
         )
         return float("nan")
@@ -119,9 +119,9 @@ class RiskCoverage(NamedTuple):
     coverage : ndarray of shape (n_thresholds,), float64
         Share of accepted samples, increasing, in (0, 1].
     risk : ndarray of shape (n_thresholds,), float64
-        Mean loss of the accepted samples: error rate, or error in (squared) units of the target.
+        Mean loss of the accepted samples, such as the error rate for "zero_one".
     threshold : ndarray of shape (n_thresholds,), float64
-        Largest uncertainty of accepted samples.
+        Largest uncertainty of the accepted samples.
     """
 
     coverage: FloatArray
@@ -137,18 +137,18 @@ def risk_coverage_curve(
     loss: Loss = "zero_one",
     sample_weight: ArrayLike | None = None,
 ) -> RiskCoverage:
-    """Compute the risk-coverage curve: the mean loss of the least uncertain samples.
+    """Compute the mean loss of the least uncertain samples, for each number of these samples.
 
-    Samples of equal uncertainty are accepted together; the order of the rows does not matter.
+    Samples of equal uncertainty are accepted together, so the order of rows does not matter.
 
     Parameters
     ----------
     y_true, y_pred : array-like of shape (n_samples,)
         True and predicted labels; in regression, true and predicted values in the same unit.
     uncertainty : array-like of shape (n_samples,)
-        Finite score, larger for less certain predictions; only its order matters.
+        Finite scores, larger for less certain predictions; only the ranking by score matters.
     loss : {"zero_one", "squared_error", "absolute_error"}, default="zero_one"
-        "zero_one" is 1 for a wrong label, else 0; the other two are for regression.
+        "zero_one" is 1 for a wrong label, else 0; the other two losses are for regression.
     sample_weight : array-like of shape (n_samples,), optional
         As in `calibration_table`.
 
@@ -177,17 +177,17 @@ def area_under_risk_coverage(
     loss: Loss = "zero_one",
     sample_weight: ArrayLike | None = None,
 ) -> float:
-    """Average the selective risk over all coverages from 1/n to 1 (AURC).
+    """Average the risk over all coverages 1/n, 2/n, ..., 1 (AURC).
 
-    Samples of equal uncertainty get their mean loss, the expected value over random orders.
+    Samples of equal uncertainty share their mean loss: the expectation over their random orders.
 
     Parameters
     ----------
     y_true, y_pred, uncertainty, loss
         As in `risk_coverage_curve`.
     sample_weight : array-like of shape (n_samples,), optional
-        Weights that sum to the number of samples that they represent, not to 1, since coverage
-        starts at one sample. A mean weight below 0.1 or above 10 raises a warning.
+        Weights that sum to a number of samples, not to 1, because the smallest coverage is that of
+        one sample. A mean weight below 0.1 or above 10 raises a warning.
 
     Returns
     -------
@@ -208,13 +208,12 @@ def area_under_risk_coverage(
     checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
     _, size, losses = _tie_blocks(*checked)
     if sample_weight is None:
-        # Samples are in ascending order of uncertainty; each has the mean loss of its tie block.
+        # One loss per sample, in ascending order of uncertainty: the mean loss of its tie block.
         expected_loss = np.repeat(losses / size, size.astype(np.int64))
         return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
     validation.warn_of_relative_weights(checked[2])
-    # A tie block of n samples with mean loss r, which follows N samples with summed loss E,
-    # contributes the sum of (E + j r) / (N + j) for j = 1 .. n. With weights, n and N need not be
-    # integers.
+    # If N less uncertain samples have summed loss E, a tie block of n samples with mean loss r adds
+    # the sum of (E + j r) / (N + j) for j = 1 .. n. Digamma functions extend it to non-integers.
     before, losses_before = np.cumsum(size) - size, np.cumsum(losses) - losses
     harmonic = digamma(before + size + 1) - digamma(before + 1)
     risk = losses + (losses_before - losses / size * before) * harmonic
@@ -224,7 +223,7 @@ def area_under_risk_coverage(
 def _tie_blocks(
     losses: NDArray[Any], scores: FloatArray, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return distinct uncertainties in increasing order, and their summed weights and losses."""
+    """Return distinct uncertainties in increasing order, with their total weights and losses."""
     threshold, block = np.unique(scores, return_inverse=True)
     size, summed = (np.bincount(block, weights=share) for share in (weight, weight * losses))
     return threshold, size.astype(np.float64), summed.astype(np.float64)
@@ -238,9 +237,9 @@ def losses_and_uncertainty(
     *,
     loss: Loss = "zero_one",
 ) -> tuple[NDArray[Any], FloatArray, FloatArray]:
-    """Check the inputs; return the loss of each prediction, its uncertainty and weight.
+    """Check the inputs; return the losses, uncertainties and weights of the samples.
 
-    Losses of labels are booleans. Samples with weight 0 are dropped.
+    Losses are booleans for "zero_one". Samples with weight 0 are dropped.
     """
     if loss not in get_args(Loss):
         raise ValueError(f"`loss` must be one of {get_args(Loss)}, got {loss!r}.")
@@ -270,8 +269,8 @@ def _refuse_quantities(**arrays: NDArray[Any]) -> None:
         fraction = values != np.floor(values) if values.dtype.kind == "f" else np.zeros(1, bool)
         if fraction.any():
             raise ValueError(
-                f"`{name}` must contain labels, got the quantity {values[fraction][0]:g} in row "
-                f"{fraction.argmax()}. For quantities, pass `loss='squared_error'` or "
+                f"`{name}` must contain labels, got the fraction {values[fraction][0]:g} in row "
+                f"{fraction.argmax()}. For regression, pass `loss='squared_error'` or "
                 "`loss='absolute_error'` to `area_under_risk_coverage`, `risk_coverage_curve`, "
                 "`RiskCoverageDisplay` or `uncertainty_scorer`."
             )

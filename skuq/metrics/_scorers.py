@@ -18,16 +18,16 @@ from skuq.wrappers import walk_to
 
 @dataclass(frozen=True, repr=False)
 class Scorer:
-    """Scorer ``scorer(estimator, X, y, sample_weight=None)``, with scikit-learn's routing.
+    """Scorer ``scorer(estimator, X, y, sample_weight=None)`` that supports metadata routing.
 
-    scikit-learn's `make_scorer` passes the result of only one method; these metrics need more.
+    It can call several methods of the estimator; scorers of scikit-learn's `make_scorer` call one.
     """
 
     value: Callable[..., float]  # value(estimator, X, y, sample_weight=..., **settings)
     settings: dict[str, Any] = field(hash=False)
     request: bool | str | None = None  # metadata request for `sample_weight`
 
-    def __repr__(self) -> str:  # functions by name, without their addresses
+    def __repr__(self) -> str:  # shows functions by name, without memory addresses
         shown = (f"{k}={getattr(v, '__name__', repr(v))}" for k, v in self.settings.items())
         return f"Scorer({', '.join(shown)})"
 
@@ -37,7 +37,7 @@ class Scorer:
         return self.value(estimator, X, y, sample_weight=sample_weight, **self.settings)
 
     def set_score_request(self, *, sample_weight: bool | str | None) -> Self:
-        """Return a copy that requests sample weights from a search or cross-validation."""
+        """Return a copy of this scorer that requests sample weights from a search."""
         if not get_config()["enable_metadata_routing"]:
             raise RuntimeError(
                 "Sample weights are passed to scorers only if metadata routing is enabled; call "
@@ -46,14 +46,14 @@ class Scorer:
         return replace(self, request=sample_weight)
 
     def get_metadata_routing(self) -> MetadataRequest:
-        """Return the requests of this scorer, for scikit-learn's metadata routing."""
+        """Return the metadata that this scorer requests (scikit-learn's metadata routing)."""
         requests = MetadataRequest(owner=self)
         requests.score.add_request(param="sample_weight", alias=self.request)
         return requests
 
 
 def predicted_part(estimator: Any, X: Any, part: str) -> FloatArray:
-    """Return one part of the uncertainty, (n_samples,); raise ValueError if it is not measured."""
+    """Return one part of the uncertainty, (n_samples,); raise ValueError if all values are NaN."""
     _check_part(part)
     values: FloatArray = getattr(predict_uncertainty(estimator, X), part)
     if np.isnan(values).all():
@@ -76,7 +76,7 @@ def uncertainty_scorer(
     greater_is_better: bool = True,
     **settings: Any,
 ) -> Scorer:
-    """Make a scorer of uncertainty for searches such as ``GridSearchCV(scoring=...)``.
+    """Make a scorer from a metric of uncertainty, for ``GridSearchCV(scoring=...)`` and others.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ def uncertainty_scorer(
     part : {"total", "aleatoric", "epistemic"}, default="total"
         Part of ``skuq.predict_uncertainty(estimator, X)`` that is passed to the metric.
     greater_is_better : bool, default=True
-        False for a loss: the scorer then returns minus the metric.
+        False for a loss, whose sign the scorer then changes.
     **settings
         Further arguments of `metric`, such as ``loss="squared_error"``.
 
@@ -123,14 +123,14 @@ def _by_uncertainty(
     greater_is_better: bool,
     **settings: Any,
 ) -> float:
-    if settings["sample_weight"] is None:  # the metric may lack this parameter
+    if settings["sample_weight"] is None:  # the metric may have no parameter `sample_weight`
         del settings["sample_weight"]
     value = metric(y, estimator.predict(X), predicted_part(estimator, X, part), **settings)
     return value if greater_is_better else -value
 
 
 def interval_scorer(coverage: float = 0.9) -> Scorer:
-    """Make a scorer of prediction intervals: minus their interval score.
+    """Make a scorer that returns minus the interval score of prediction intervals.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def interval_scorer(coverage: float = 0.9) -> Scorer:
     Returns
     -------
     callable
-        As from `uncertainty_scorer`; in units of the target, at most 0.
+        Scorer as returned by `uncertainty_scorer`; its values are at most 0, in target units.
     """
     check_coverage(coverage)
     return Scorer(_by_interval, {"coverage": coverage})
@@ -153,7 +153,7 @@ def _by_interval(estimator: Any, X: Any, y: ArrayLike, *, coverage: float, **wei
 
 
 def quantile_scorer(levels: ArrayLike) -> Scorer:
-    """Make a scorer of predicted quantiles: minus their pinball loss.
+    """Make a scorer that returns minus the pinball loss of predicted quantiles.
 
     Parameters
     ----------
@@ -173,13 +173,13 @@ def _by_quantiles(
 def certified_accuracy(
     radius: float, *, norm: str = "linf", max_regions: int = 100, **region: Any
 ) -> Scorer:
-    """Make a scorer of certified accuracy: the share of samples proven to stay correct.
+    """Make a scorer that returns the fraction of samples proven correct in a ball around them.
 
     Parameters
     ----------
     radius : float
-        Radius of the ball around each sample, in the units of the inputs of the estimator itself.
-        After a scaler in a pipeline, these units are standard deviations.
+        Radius of the ball around each sample, in units of the inputs that reach the estimator:
+        after a `StandardScaler` in a pipeline, in standard deviations.
     norm : {"linf", "l2", "l1"}, default="linf"
         Norm of the ball.
     max_regions : int, default=100
