@@ -1,6 +1,6 @@
-"""Branch and bound over boxes: minima of predictions over regions.
+"""Branch and bound over boxes, which bounds the minima of predictions over regions.
 
-Implements Algorithm 1 of Blaas et al. (2020) for many problems at once.
+Implements Algorithm 1 of Blaas et al. (2020), for many minimisations at once.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from skuq.gpc.bounds._links import Link, Slopes
 from skuq.gpc.bounds._regions import Region
 
 _ENTRIES = 6_000_000  # maximum number of entries in a temporary array
-_BATCH = 64  # boxes per batch, enough for efficient matrix products
+_BATCH = 64  # maximum boxes per batch, enough for efficient matrix products
 _PER_ROUND = 32  # boxes per problem and round, few enough to approximate best-first search
-_NARROW = 1e-13  # boxes of at most this width, relative to their coordinates, are not split
-_STEPS = 6  # gradient descent steps before the first bound
+_NARROW = 1e-13  # boxes are not split if their width divided by their coordinates is at most this
+_STEPS = 6  # number of gradient descent steps before the first bound
 
 
 @dataclass(frozen=True)
 class Problems:
-    """Minimisations of weighted sums of class probabilities over regions."""
+    """Problems: each minimises a weighted sum of outputs, such as probabilities, over a region."""
 
-    owner: Tensor  # (q,), index of the point that each problem belongs to
-    objective: Tensor  # (q, n_classes), weights of the class probabilities
-    region: Region  # region of each problem, in the features that vary
+    owner: Tensor  # (q,), index of the point around which the region of the problem lies
+    objective: Tensor  # (q, n_outputs), weights of the outputs
+    region: Region  # one region per problem, with only the features that vary
     # (q,): a problem is decided once its minimum is proven to differ from the threshold by more
-    # than the band. If the minimum is below the threshold, all problems of the same point are
-    # decided, because one counterexample suffices.
+    # than `band`. If the minimum is below the threshold, all problems of the same point are
+    # decided, because one counterexample suffices for a point.
     threshold: Tensor | None = None
     band: Tensor | None = None  # (q,)
 
@@ -46,16 +46,16 @@ class Problems:
 class Solutions(NamedTuple):
     lower: Tensor  # (q,), proven lower bound on the minimum
     upper: Tensor  # (q,), upper bound on the minimum
-    point: Tensor  # (q, f), point that attains `upper`, up to rounding
-    n_regions: Tensor  # (q,), number of boxes that were bounded
-    converged: Tensor  # (q,), whether the search ended because of `tol` or the threshold
+    point: Tensor  # (q, f), point at which the objective is at most `upper`
+    n_regions: Tensor  # (q,), number of boxes for which a bound was computed
+    converged: Tensor  # (q,), whether the bounds are within `tol`, or decide about the threshold
 
 
 class _Pool(NamedTuple):
-    lower: Tensor
-    upper: Tensor
-    problem: Tensor
-    bound: Tensor
+    lower: Tensor  # lower limits of boxes
+    upper: Tensor  # upper limits of boxes
+    problem: Tensor  # index of the problem of each box
+    bound: Tensor  # lower bound on the objective over each box
 
     def select(self, rows: Tensor) -> _Pool:
         return _Pool(*(part[rows] for part in self))
@@ -67,8 +67,8 @@ class _Pool(NamedTuple):
 class Search:
     """Branch and bound for many problems at once; each round bounds boxes of all open problems.
 
-    The state of problems and boxes is kept on the CPU, where boxes are selected without waiting for
-    the device. Bounds of boxes and values at points are computed on the device of the posterior.
+    The state of problems and boxes is on the CPU, so boxes are selected without waiting for the
+    device. Bounds of boxes and values at points are computed on the device of the posterior.
     """
 
     def __init__(
@@ -136,12 +136,12 @@ class Search:
         return points[owner]
 
     def _lower(self) -> Tensor:
-        """Return the smallest bound of each problem over all its boxes, also discarded boxes."""
+        """Return the smallest bound of each problem over its boxes, including discarded boxes."""
         return self.floor.scatter_reduce(0, self.pool.problem, self.pool.bound, "amin")
 
     def _round(self, deadline: float) -> None:
-        # Boxes are selected for each problem separately, so that the result for one point does not
-        # depend on the other points.
+        # Select boxes for each problem separately: the result for a point must not depend on the
+        # other points.
         ranks = _ranks(self.pool)
         left = (self.max_regions - self.n_regions)[self.pool.problem]
         chosen = torch.nonzero(ranks < left.clamp(max=_PER_ROUND))[:, 0]
@@ -158,7 +158,7 @@ class Search:
             self._refine(boxes.select(part), first[part])
 
     def _refine(self, boxes: _Pool, first: Tensor) -> None:
-        """Bound and split boxes; `first` marks the box with the smallest bound of each problem."""
+        """Bound and split boxes; `first` marks each problem's box with the smallest bound."""
         self.n_regions += torch.bincount(boxes.problem, minlength=len(self.n_regions))
         problems, index = self.device_problems, boxes.problem.to(self.device)
         lower, upper, best = self._to_device(boxes.lower, boxes.upper, self.best[boxes.problem])
@@ -195,7 +195,7 @@ class Search:
     def _batch_size(self) -> int:
         model = self.expander.model
         features = max(1, self.problems.region.lower.shape[1])
-        # Entries per box of the larger arrays: values of the kernel, or several Hessians.
+        # Array entries per box: values of the kernel, or several Hessians if these have more.
         share = max(len(model.reduction) * len(model.inputs), 6 * features) * features
         return max(1, min(_BATCH, _ENTRIES // share))
 
@@ -219,8 +219,7 @@ class Search:
         return torch.cat(values), torch.cat(gradients)
 
     def _descend(self, deadline: float) -> None:
-        # Problems that are decided at the starting point take no steps: this point is their
-        # counterexample.
+        # Problems whose starting point is already a counterexample are decided, and take no steps.
         problem = torch.arange(len(self.best), device="cpu")
         points = self.problems.region.center
         gradient = self._update_best(points, problem)
@@ -250,13 +249,13 @@ class Search:
 
     def _split(self, boxes: _Pool, slope: Tensor, radius: Tensor, influence: Tensor) -> _Pool:
         """Fix features in which the objective is monotone; bisect one of the other features."""
-        # `slope` and `radius` (b, f) are the centre and half-width of the derivative's range over
-        # the box, up to a factor; `influence` (b, f) is the contribution of each feature to the
-        # slack of the bound. The bisected feature is the most influential one. Boxes are not
-        # bisected if the fixed features contributed most of the slack.
+        # `slope` and `radius` (b, f) are centre and half-width of the derivative's range over the
+        # box, times a common factor. `influence` (b, f) is the contribution of each feature to the
+        # slack of the bound. The feature with the largest influence is bisected, unless fixing
+        # features removes most of the slack.
         region = self._region(boxes)
-        # Fixing a feature restricts a box to one of its faces. If a ball cuts the box, this face
-        # may lie outside the ball; features are therefore fixed only in boxes within balls.
+        # Fixing a feature restricts a box to one of its faces. If the ball does not contain the
+        # box, this face may lie outside the ball, so no feature is fixed.
         whole_box = region.is_box()[:, None]
         up, down = whole_box & (slope > radius), whole_box & (slope < -radius)
         lower = torch.where(down, boxes.upper, boxes.lower)
@@ -272,7 +271,7 @@ class Search:
         return left.join(right.select(torch.nonzero(~whole)[:, 0]))
 
     def _shrink(self) -> None:
-        """Shrink boxes to the bounding box of their part within the ball; drop empty boxes."""
+        """Shrink boxes to the bounding boxes of their parts in the ball; drop empty boxes."""
         if self.problems.region.radius is not None:
             region, kept = self._region(self.pool).shrink()
             pool = self.pool._replace(lower=region.lower, upper=region.upper)
@@ -296,7 +295,7 @@ def _split_columns(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
-    """Return centre and radius of the derivatives' range over each box, up to a factor (Eq. 26)."""
+    """Return centre and half-width of each derivative's range, times a positive factor (Eq. 26)."""
     total, spread = [], []
     for moments, center, radius in (
         (expansion.mean, slopes.mean, slopes.mean_radius),
@@ -323,9 +322,9 @@ def _ranks(pool: _Pool) -> Tensor:
 
 
 def objective_at(link: Link, objective: Tensor, evaluation: Evaluation) -> tuple[Tensor, Tensor]:
-    """Compute upper bounds on the objective at points, and its gradients (b, f)."""
-    # The bound is the computed value plus its error. Errors of the moments propagate through first
-    # derivatives, and through second derivatives, which are at most 1 for all likelihoods.
+    """Compute upper bounds (b,) on the objective at points, and its gradients (b, f)."""
+    # The bound is the computed value plus its error. Errors of the moments change the value through
+    # first derivatives, and through second derivatives, which are at most 1 for all likelihoods.
     outputs = link.evaluate(objective, evaluation.mean, evaluation.covariance)
     value = outputs.value + outputs.error
     gradient = torch.zeros_like(evaluation.mean_gradient[:, 0])

@@ -1,9 +1,9 @@
-"""Latent mean and covariance over boxes: second-order expansions with proven remainders.
+"""Second-order expansions of latent means and covariances over boxes, with proven remainders.
 
-Over a box ``c + t``, the mean is the inner product of a fixed function with ``k(c + t, .)``, and
-the covariance is a positive semi-definite form of ``k(c + t, .)``. The norm of the Taylor remainder
-of ``k(c + t, .)`` in the kernel's Hilbert space therefore bounds the remainders of both, however
-much the terms of different training points cancel.
+At a point ``c + t`` of a box with centre c, the mean is the inner product of a fixed function with
+``k(c + t, .)``, and the covariance is a positive semi-definite form of ``k(c + t, .)``. The norm of
+the Taylor remainder of ``k(c + t, .)`` in the kernel's Hilbert space thus bounds the remainders of
+mean and covariance, even if the terms of different training points cancel.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Evaluation(NamedTuple):
     covariance: Tensor
     mean_gradient: Tensor
     covariance_gradient: Tensor
-    mean_error: Tensor
-    covariance_error: Tensor
+    mean_error: Tensor  # bound on the rounding error of `mean`
+    covariance_error: Tensor  # bound on the rounding error of `covariance`
 
 
 class Expansion(NamedTuple):
-    mean: Moments  # one per latent function: k = L
-    covariance: Moments  # one per pair: k = n_pairs, in the order of ``np.triu_indices(L)``
-    # (b,), bound on the spectral norm of the error of the covariance matrix, apart from a shift of
-    # its entries by ``a_j + a_k``; None if unknown
+    mean: Moments  # of the L latent functions
+    covariance: Moments  # of the n_pairs pairs of functions, in the order of ``np.triu_indices(L)``
+    # (b,), bound on the spectral norm of the error of the covariance matrix, if a suitable shift
+    # ``a_j + a_k`` is added to each entry (j, k); None if unknown
     contrast_rest: Tensor | None = None
 
     def select(self, rows: Tensor) -> Expansion:
@@ -44,8 +44,8 @@ class Expansion(NamedTuple):
 
     def covariances(self, weights: Tensor) -> Moments:
         """Compute weighted sums of the covariances, with weights of shape (b, o, n_pairs)."""
-        # A second bound on the remainder is the nuclear norm of the centred weights times
-        # `contrast_rest`, plus a term for the shift (Eq. 11). The smaller bound is used.
+        # The remainder is the smaller of two bounds: the sum of `combine`, and the nuclear norm of
+        # the centred weights times `contrast_rest`, plus a term for the shift (Eq. 11).
         combined = self.covariance.combine(weights)
         if self.contrast_rest is None:
             return combined
@@ -59,14 +59,14 @@ class Expansion(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows ``r(x)`` at the centres; a whitened model whitens only value and Jacobian."""
+    """Rows ``r(x)`` at the centres; only `value` and `jacobian` are whitened, if the model is."""
 
     value: Tensor  # (b, m)
     jacobian: Tensor  # (b, m, f)
-    # (b, m), sum of the absolute values of the polynomial's terms, times the condition number
+    # (b, m), bound on the sum of the polynomial's absolute terms, times the condition number
     magnitude: Tensor
-    curvature: list[tuple[Tensor, Tensor, Tensor]]  # in the Hessian: coefficient * left right'
-    diagonal: list[tuple[Tensor, Tensor]]  # in the Hessian: coefficient * diag(half_widths**2)
+    curvature: list[tuple[Tensor, Tensor, Tensor]]  # (c, l, r) of each term c l r' of the Hessian
+    diagonal: list[tuple[Tensor, Tensor]]  # (c, s) of each term c diag(s) of the Hessian
 
     def hessian(self, weights: Tensor) -> Tensor:
         """Compute the Hessian of ``weights @ r(x)`` for weights of shape (b, k, m)."""
@@ -82,13 +82,13 @@ class _Rows(NamedTuple):
 
 
 class Expander:
-    """Expands latent moments in the features `free` (f,); others are fixed at `base` (n, d)."""
+    """Expands moments in the features `free` (f,); the others have the values in `base` (n, d)."""
 
     def __init__(self, model: LatentModel, base: Tensor, free: Tensor):
         self.model = model
         mask = torch.ones(base.shape[1], dtype=torch.bool, device="cpu")
         mask[free] = False
-        # Indexing with a mask on a GPU synchronises with the CPU; indexing with indices does not.
+        # Index with integers: indexing with a mask makes the CPU wait for the GPU.
         fixed, free = torch.nonzero(mask)[:, 0].to(base.device), free.to(base.device)
         self._inputs = model.inputs[:, free]
         precisions = [term.precisions[:, free] for term in model.kernel.terms]
@@ -112,7 +112,7 @@ class Expander:
         jacobian_R = torch.einsum("bmf,pmn->bpfn", rows.jacobian, self.model.reduction)
         bilinear = jacobian_R @ rows.jacobian[:, None]
         hessian = -2 * (bilinear + rows.hessian(self.model.unwhiten(r_R)))
-        if self.kernel.order == 1:  # the prior's part of the Hessian is 0 only at order 2
+        if self.kernel.order == 1:  # at order 1, the prior also contributes to the Hessian
             hessian = hessian + 2 * slopes * self._same[:, None, None]
         left = slopes * self._same[:, None, None] - bilinear
         parts = CovarianceParts(covariance, left, bilinear, norms, errors[1], self.model, ball)
@@ -128,8 +128,8 @@ class Expander:
         return Expansion(means, covariances, parts.contrast_rest())
 
     def evaluate(self, points: Tensor, owner: Tensor) -> Evaluation:
-        # Half-widths of 1 give gradients in units of the features; `extent` 0 excludes these
-        # half-widths from the rounding errors.
+        # With half-widths of 1, gradients are in units of the features. With `extent` 0, rounding
+        # errors are bounded for the points alone, not for boxes of these half-widths.
         rows = self._rows(points, torch.ones_like(points), owner, 1, extent=0.0)
         mean, mean_gradient, covariance, gradient, _ = self._first_order(rows)
         return Evaluation(
@@ -143,7 +143,7 @@ class Expander:
     def _rows(
         self, centers: Tensor, half_widths: Tensor, owner: Tensor, order: int, extent: float = 1.0
     ) -> _Rows:
-        # `extent` scales the half-widths of the box over which the magnitude is bounded.
+        # `magnitude` is bounded over the box whose half-widths are `extent` times `half_widths`.
         delta = centers[:, None] - self._inputs
         squared = delta**2
         values, jacobians, magnitudes = [], [], []
@@ -160,8 +160,8 @@ class Expander:
             size, condition = covariance, torch.ones_like(covariance)
             directions = [delta * (w * half_widths)[:, None] for w in term.precisions]
             squares = [w * half_widths**2 for w in term.precisions]
-            # `reaches` bounds the linear terms by the Cauchy-Schwarz inequality. The magnitude is
-            # used only for the rounding error, so this bound need not be tight.
+            # `reaches` bounds the linear terms by the Cauchy-Schwarz inequality. It need not be
+            # tight, because the magnitude is used only for rounding errors.
             sums = [extent**2 * q.sum(-1)[:, None] for q in squares]
             reaches = [(s * q).sqrt() for s, q in zip(near, sums, strict=True)]
             for p, direction in enumerate(directions):
@@ -185,7 +185,7 @@ class Expander:
         return _Rows(*whitened, magnitude, curvature, diagonal)
 
     def _first_order(self, rows: _Rows) -> tuple[Tensor, ...]:
-        """Compute values and gradients of means and covariances, and ``r(x)' R`` for each pair."""
+        """Return mean, its gradient, covariance, its gradient, and ``r(x)' R`` for each pair."""
         r_R = (rows.value @ self.model.reduction).transpose(0, 1)
         prior = self.model.kernel.variance * self._same
         return (  # Eq. 1
@@ -198,10 +198,9 @@ class Expander:
 
     def _rounding(self, magnitude: Tensor, norm: Tensor | float) -> tuple[Tensor, Tensor]:
         """Bound the rounding errors of the means (b, L) and covariances (b, n_pairs)."""
-        # Each polynomial is a sum of m products. The factors have errors of a few units in the last
-        # place, times condition numbers, which `magnitude` includes. `norm` bounds the norm of the
-        # Taylor polynomial of ``k(c + t, .)`` without its constant term.
-        # Eq. 27
+        # Eq. 27: each polynomial is a sum of m products. The relative error of a factor is a few
+        # rounding units times a condition number, which `magnitude` includes. `norm` bounds the
+        # norm of the Taylor polynomial of ``k(c + t, .)`` without its constant term.
         unit = 1.1 * (len(self.model.inputs) + self.model.inputs.shape[1] + 32) * UNIT
         variance, whitening = self.model.kernel.variance, self.model.whitening
         if whitening is None:
@@ -218,7 +217,7 @@ class Expander:
 
 
 def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:
-    """Compute squared distances (n, n_profiles, m) from differences, in batches of points."""
+    """Compute squared distances (n, n_profiles, m) accurately, as sums of squared differences."""
     size = max(1, _ENTRIES // max(1, inputs.numel()))
     parts = [
         torch.einsum("bmf,pf->bpm", (part[:, None] - inputs) ** 2, precisions)
@@ -228,7 +227,7 @@ def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:
 
 
 def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tensor:
-    """Multiply all profiles; profile p is first differentiated ``raised.count(p)`` times."""
+    """Multiply, over all profiles p, the derivatives of order ``raised.count(p)``."""
     total = variance
     for p, derivatives in enumerate(table):
         total = total * derivatives[raised.count(p)]
@@ -236,25 +235,25 @@ def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tenso
 
 
 class CovarianceParts(NamedTuple):
-    """Covariances, norms and errors that determine the remainders of covariances over b boxes."""
+    """Quantities from which the remainders of covariances over b boxes are bounded."""
 
     covariance: Tensor  # (b, n_pairs), covariances at the centres
     left: Tensor  # (b, n_pairs, f, f), posterior covariances of the derivatives
     taken: Tensor  # (b, n_pairs, f, f), prior minus posterior covariances of the derivatives
-    norms: TaylorNorms  # of the Taylor terms of ``k(c + t, .)``
+    norms: TaylorNorms  # norms of the Taylor terms of ``k(c + t, .)``
     error: Tensor  # (b, n_pairs), rounding errors of the covariances
     model: LatentModel  # the posterior
     ball: BallParts | None  # balls with which the boxes are intersected
 
     def rests(self, b1: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-        """Bound the errors of second-order expansions, and of their gradients as linear functions.
+        """Bound the errors of second-order expansions, and of the gradients of these expansions.
 
-        Shapes: (b, n_pairs) and (b, n_pairs, f). `b1` and `beta` are norms of Eq. 12.
+        Shapes: (b, n_pairs) and (b, n_pairs, f). `b1` and `beta` are the norms of Eq. 12.
         """
-        # For each Taylor term, s is the posterior standard deviation, and t the square root of the
-        # difference between prior and posterior variance; s0 and t0 belong to a0, s1 and t1 to a1
-        # anywhere in the box. For a2 and rho, the prior standard deviations s2 and r
-        # (`_prior_deviation`) are upper bounds on both s and t.
+        # For each Taylor term, s is its posterior standard deviation, and t the square root of its
+        # prior minus its posterior variance. s0 and t0 are those of a0; s1 and t1 bound those of a1
+        # in the whole box. For a2 and rho, the prior standard deviations s2 and r, computed by
+        # `_prior_deviation`, are upper bounds on both s and t.
         model, norms = self.model, self.norms
         own, _ = model.own_and_crossed
         left, error = self.left[:, own], self.error[:, own]
@@ -280,7 +279,7 @@ class CovarianceParts(NamedTuple):
         return rest, total + 2 * model.varsigma * norm * gradient_norm
 
     def contrast_rest(self) -> Tensor | None:
-        """Bound the remainder (b,) of variances of ``w @ f`` with |w| = 1, sum(w) = 0 (Eq. 11)."""
+        """Bound the remainder (b,) of the variance of ``w @ f`` if |w| = 1, sum(w) = 0 (Eq. 11)."""
         model = self.model
         count, own = model.n_latent, model.pairs[0] == model.pairs[1]
         if count == 1:
@@ -291,8 +290,8 @@ class CovarianceParts(NamedTuple):
             for part in (self.covariance, model.kernel.variance * own - self.covariance)
         )
         slopes = (
-            # Subtracting the mean of the off-diagonal entries makes them small, but does not change
-            # the variances of differences.
+            # Subtract the mean off-diagonal entry from all entries: off-diagonal entries become
+            # small, and the variances of differences do not change.
             unfold(_form_reach(form - form[:, crossed].mean(1, keepdim=True), self.ball), count)
             for form in (self.left, self.taken)
         )
@@ -310,7 +309,7 @@ def _roots(
     error: Tensor,
     model: LatentModel,
 ) -> list[Tensor]:
-    """Return s0, t0, s1, t1 (b, k), defined in `rests`; `error` bounds the variances' errors."""
+    """Return s0, t0, s1, t1 of `rests`, (b, k); `error` bounds the rounding errors of variances."""
     a1 = norms.a1[:, None] ** 2
     of_a0, of_a1 = (error + model.varsigma * part for part in (model.kernel.variance, 2 * a1))
     return [(part.clamp(min=0) + of_a0).sqrt() for part in values] + [
@@ -319,10 +318,10 @@ def _roots(
 
 
 def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentModel) -> Tensor:
-    """Bound remainders (b, k) of covariances (Eq. 11) by s0, t0, s1, t1, sums of two functions."""
+    """Bound remainders of covariances, (b, k), by `sums`: s0, t0, s1, t1 of two functions added."""
     s0, t0, s1, t1 = sums
     s2, r = (_prior_deviation(model, part)[:, None] for part in (norms.a2, norms.rho))
-    if model.kernel.order == 1:  # at first order, the prior's part of the polynomial varies
+    if model.kernel.order == 1:  # at order 1, the prior's part of the polynomial is not constant
         t0, t1 = s0, s1
     total = torch.minimum(s1, t1) * s2 + s2**2
     total = total + (torch.minimum(s0 + s1, t0 + t1) + 2 * s2) * r + r**2
@@ -331,7 +330,7 @@ def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentMo
 
 
 def _form_reach(form: Tensor, ball: BallParts | None) -> Tensor:
-    """Bound ``|t' F t|`` over the boxes, for forms F of shape (b, k, f, f)."""
+    """Bound ``|t' F t|`` over the boxes, for quadratic forms F of shape (b, k, f, f)."""
     sums = form.abs().sum(-1)
     reach = sums.sum(-1)
     if ball is not None:
@@ -340,7 +339,7 @@ def _form_reach(form: Tensor, ball: BallParts | None) -> Tensor:
 
 
 def unfold(pairs: Tensor, count: int) -> Tensor:
-    """Build symmetric matrices (..., count, count) from their entries at pairs ``j <= k``."""
+    """Build symmetric matrices (..., count, count) from their entries with ``j <= k``."""
     j, k = torch.triu_indices(count, count, device=pairs.device)
     full = pairs.new_zeros(*pairs.shape[:-1], count, count)
     full[..., j, k] = full[..., k, j] = pairs
@@ -348,7 +347,7 @@ def unfold(pairs: Tensor, count: int) -> Tensor:
 
 
 def pair_weights(first: Tensor, second: Tensor) -> Tensor:
-    """Return weights (..., n_pairs) of all pairs in the covariance of two linear combinations."""
+    """Return each pair's weight in the covariance of two linear combinations, (..., n_pairs)."""
     j, k = torch.triu_indices(first.shape[-1], first.shape[-1], device=first.device)
     total = first[..., j] * second[..., k] + first[..., k] * second[..., j]
     return total * torch.where(j == k, 0.5, 1.0)
@@ -367,4 +366,4 @@ def contrasts(matrix: Tensor) -> Tensor:
 
 
 def _prior_deviation(model: LatentModel, norm: Tensor) -> Tensor:
-    return (1 + 2 * model.varsigma) * norm  # an upper bound
+    return (1 + 2 * model.varsigma) * norm  # upper bound on the standard deviation

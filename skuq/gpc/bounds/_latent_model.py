@@ -1,8 +1,8 @@
-"""A posterior as tensors: its kernel with Taylor norms, and the constants that bounds need.
+"""The posterior as tensors, the Taylor norms of its kernel, and constants for bounds.
 
-Every supported kernel is a sum of terms ``variance * prod_p kappa_p(s_p)``, where ``s_p`` is
-a squared distance with one precision (inverse squared length-scale) per feature. All bounds derive
-from the error of a Taylor polynomial of ``k(x, .)`` in the norm of the kernel's Hilbert space.
+Every supported kernel is a sum of terms ``variance * prod_p kappa_p(s_p)``. Each ``s_p`` is a
+squared distance, weighted with a precision (inverse squared length-scale) per feature. Bounds
+follow from the norm, in the kernel's Hilbert space, of the error of a Taylor polynomial.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class TaylorNorms(NamedTuple):
     rho: Tensor  # bound on the norm of the remainder
 
 
-# A profile maps the squared distance s to a correlation; it is convex and decreasing. `order` is
-# the highest degree, at most 2, for which the Taylor polynomial exists in the profile's Hilbert
+# A profile is a convex and decreasing function that maps the squared distance s to a correlation.
+# Its `order` is the highest degree, at most 2, of a Taylor polynomial that exists in its Hilbert
 # space.
 
 
 class _Smooth:
-    """Profile whose Taylor norms follow from moments of its spectral measure."""
+    """Profile whose Taylor norms are computed from moments of its spectral measure."""
 
     order = 2
     fourth_moment: float
@@ -74,7 +74,7 @@ class Rational(_Smooth):
     alpha: float
 
     def derivatives(self, s: Tensor, order: int) -> list[Tensor]:
-        # ``base ** -alpha`` would multiply the rounding error of the base by alpha.
+        # `log1p` is used because ``base ** -alpha`` multiplies the rounding error of base by alpha.
         share = s / (2 * self.alpha)
         base, value = 1 + share, torch.exp(-self.alpha * torch.log1p(share))
         first = -value / (2 * base)
@@ -91,7 +91,7 @@ class Rational(_Smooth):
 
 
 class _Rough:
-    """Profile without a sixth moment of its spectral measure."""
+    """Profile whose spectral measure has an infinite sixth moment."""
 
     def sixth(self, q: Tensor) -> Tensor:
         return torch.where(q > 0, math.inf, 0.0).to(q)
@@ -119,7 +119,7 @@ class Matern52(_Rough):
 
 @dataclass(frozen=True)
 class Matern32(_Rough):
-    """``(1 + u) exp(-u)`` with ``u^2 = 3 s``, for expansions of order 0 or 1."""
+    """``(1 + u) exp(-u)`` with ``u^2 = 3 s``, which has expansions of order 0 and 1 only."""
 
     order = 1
 
@@ -145,11 +145,10 @@ class Term:
     def norms(self, half_widths: Tensor, order: int, distance: Tensor | None = None) -> TaylorNorms:
         """Compute Taylor norms over boxes with half-widths of shape (..., n_features).
 
-        `distance` bounds the distance of points from the centres of the boxes.
+        `distance`, if passed, bounds the distance of points from the centres of the boxes.
         """
-        # The norm of a product of functions is the product of their norms. Expansions of profiles
-        # are multiplied term by term, and terms of higher order than `order` are added to the
-        # remainder.
+        # The norm of a product of functions is the product of their norms. The expansions of all
+        # profiles are multiplied. Products of an order above `order` belong to the remainder.
         a1 = a2 = rho = torch.zeros_like(half_widths[..., 0])
         for profile, precision in zip(self.profiles, self.precisions, strict=True):
             q = (half_widths**2 * precision).sum(-1)
@@ -166,7 +165,7 @@ class Term:
         return TaylorNorms(scale * a1, scale * a2, scale * rho)
 
     def sixth(self, half_widths: Tensor) -> Tensor:
-        """Compute the sixth root of the spectral measure's sixth moment along the half-widths."""
+        """Bound the sixth root of the spectral measure's sixth moment along `half_widths`."""
         roots = torch.zeros_like(half_widths[..., 0])
         for profile, precision in zip(self.profiles, self.precisions, strict=True):
             roots = roots + profile.sixth((half_widths**2 * precision).sum(-1))
@@ -174,7 +173,7 @@ class Term:
 
     def squared_distances(self, X: Tensor, Z: Tensor) -> Iterator[Tensor]:
         for root in self.precisions.sqrt():
-            mode = "donot_use_mm_for_euclid_dist"  # accurate for small distances
+            mode = "donot_use_mm_for_euclid_dist"  # matrix products lose digits of small distances
             yield torch.cdist(X * root, Z * root, compute_mode=mode) ** 2
 
 
@@ -191,16 +190,16 @@ class StationaryKernel:
         return min((p.order for term in self.terms for p in term.profiles), default=2)
 
     def norms(self, half_widths: Tensor, distance: Tensor | None = None) -> TaylorNorms:
-        """Compute Taylor norms in the orthogonal sum of the terms' Hilbert spaces (Eq. 8)."""
+        """Combine the Taylor norms of the terms, whose Hilbert spaces are orthogonal (Eq. 8)."""
         norms = (term.norms(half_widths, self.order, distance) for term in self.terms)
         pieces = zip(*norms, strict=True)
         return TaylorNorms(*(torch.stack(piece).square().sum(0).sqrt() for piece in pieces))
 
     def gradient_norms(self, half_widths: Tensor) -> tuple[Tensor, Tensor]:
-        """Bound Taylor terms of partial derivatives of ``k(c + t, .)`` by norms b1, beta (Eq. 12).
+        """Return the norms b1 and beta, (b, f) each, for partial derivatives of ``k(c + t, .)``.
 
-        Shapes: `half_widths` (b, f), the units of the derivatives; returns (b, f) each. The norms
-        follow from Hoelder's inequality, and are infinite if the kernel is not smooth enough.
+        They bound the linear and the remaining Taylor terms (Eq. 12), with `half_widths` (b, f) as
+        the unit of each feature, by Hoelder's inequality. Rough kernels have infinite norms.
         """
         b, f = half_widths.shape
         each = torch.diag_embed(half_widths)
@@ -222,7 +221,7 @@ class StationaryKernel:
         return total
 
     def __call__(self, X: Tensor, Z: Tensor, sensitivity: bool = False) -> Tensor:
-        """Compute covariances; with `sensitivity`, times their condition numbers ``1 + s``."""
+        """Compute covariances, each multiplied by its condition number if `sensitivity` is True."""
         total = X.new_zeros(len(X), len(Z))
         for term in self.terms:
             values, condition = torch.full_like(total, term.variance), torch.ones_like(total)
@@ -232,7 +231,7 @@ class StationaryKernel:
         return total
 
     def reach(self, X: Tensor) -> float:
-        """Bound the squared distances of all terms, both from the origin and between rows."""
+        """Bound the squared distances of rows from the origin and from each other, in all terms."""
         distances = [(X**2 @ t.precisions.T).sum(-1).max() for t in self.terms if t.profiles]
         return 4 * max((float(distance) for distance in distances), default=0.0)
 
@@ -256,12 +255,12 @@ def _terms(kernel: kernels.Kernel, n_features: int) -> list[Term]:
         return [Term(float(kernel.constant_value), (), torch.zeros(0, n_features).double())]
     profile = _profile(kernel)
     scale = np.broadcast_to(np.asarray(kernel.length_scale, float), (n_features,))
-    # Products and quotients, unlike powers, are exactly invariant to scaling by powers of two.
+    # Unlike powers, products and quotients round alike if units change by powers of two.
     return [Term(1.0, (profile,), torch.as_tensor(1 / (scale * scale))[None])]
 
 
 def _profile(kernel: kernels.Kernel) -> Profile:
-    if isinstance(kernel, kernels.Matern):  # checked before RBF, its base class
+    if isinstance(kernel, kernels.Matern):  # checked before RBF, the base class of Matern
         if kernel.nu in (1.5, 2.5):
             return Matern32() if kernel.nu == 1.5 else Matern52()
     elif isinstance(kernel, kernels.RationalQuadratic):
@@ -285,9 +284,9 @@ def _product(a: Term, b: Term) -> Term:
 
 @dataclass(frozen=True)
 class Whitening:
-    matrix: Tensor  # (m, m), T
-    # Bound c on the largest eigenvalue of ``T K T'`` (Eq. 30): the whitened row of a function is at
-    # most as long as sqrt(c) times the function's norm in the kernel's Hilbert space
+    matrix: Tensor  # (m, m), T, which maps rows ``r(x)`` to whitened rows
+    # Bound c on the largest eigenvalue of ``T K T'`` (Eq. 30). The length of the whitened row of a
+    # function is at most sqrt(c) times the norm of the function in the kernel's Hilbert space.
     excess: float
     coefficients: Tensor  # (L,), norms of the coefficients of the means
     spectral: Tensor  # (n_pairs,), spectral norms of the matrices R
@@ -296,7 +295,7 @@ class Whitening:
 
 @dataclass(frozen=True)
 class LatentModel:
-    # Bounds hold for the function that these float64 numbers define in exact arithmetic.
+    # Bounds hold for the posterior that exact arithmetic would compute from these float64 numbers.
 
     kernel: StationaryKernel  # prior covariance
     inputs: Tensor  # (m, n_features), training inputs or inducing points
@@ -304,10 +303,10 @@ class LatentModel:
     # (L (L + 1) / 2, m, m), symmetric matrices R of the pairs ``c <= d``, in the order of `pairs`
     reduction: Tensor
     norms: Tensor  # (L,), upper bounds on the norms of the means in the kernel's Hilbert space
-    # The covariance plus `varsigma` times the prior covariance is positive semi-definite (Eq. 2 of
-    # the proofs page)
+    # Number for which the covariance plus `varsigma` times the prior covariance is positive
+    # semi-definite (Eq. 2 of the proofs page)
     varsigma: float
-    # If set, `weights` and `reduction` are coefficients of the whitened rows, not of ``r(x)``
+    # If not None, `weights` and `reduction` are coefficients of whitened rows instead of ``r(x)``
     whitening: Whitening | None = None
 
     @classmethod
@@ -318,9 +317,9 @@ class LatentModel:
             return cls._whitened(kernel, inputs, posterior, posterior.whitener, device)
         weights = torch.tensor(posterior.weights, dtype=torch.float64)
         matrices = torch.tensor(posterior.reduction(), dtype=torch.float64)
-        inputs_at_origin = inputs - inputs.mean(0)  # minimises rounding errors of distances
+        inputs_at_origin = inputs - inputs.mean(0)  # reduces rounding errors of distances
         gram = kernel(inputs_at_origin, inputs_at_origin)
-        # Eq. 27, with a margin for two nested sums of products
+        # Eq. 27, with the factor 4 as a margin, because two sums of products are nested.
         unit = 4 * (sum(inputs.shape) + 32) * UNIT * (1 + kernel.reach(inputs_at_origin))
         squared = ((weights @ gram) * weights).sum(-1)  # Eq. 1
         rounding = unit * ((weights.abs() @ gram) * weights.abs()).sum(-1)
@@ -361,11 +360,11 @@ class LatentModel:
         return cls(kernel, inputs, weights, reduction, norms, varsigma, whitening)
 
     def whiten(self, rows: Tensor) -> Tensor:
-        """Map ``r(x)``, shape (..., m), to whitened rows if the model is whitened."""
+        """Map rows ``r(x)`` (..., m) to whitened rows; identity if the model is not whitened."""
         return rows if self.whitening is None else rows @ self.whitening.matrix.mT
 
     def unwhiten(self, weights: Tensor) -> Tensor:
-        """Map coefficients of whitened rows, shape (..., m), to coefficients of ``r(x)``."""
+        """Map coefficients of whitened rows, (..., m), to coefficients of rows ``r(x)``."""
         return weights if self.whitening is None else weights @ self.whitening.matrix
 
     @property
@@ -378,7 +377,7 @@ class LatentModel:
 
     @cached_property
     def own_and_crossed(self) -> tuple[Tensor, Tensor]:
-        """Positions of the pairs ``c == d``, and of the pairs ``c < d``."""
+        """Positions in `pairs` of the pairs with ``c == d``, and of those with ``c < d``."""
         own = self.pairs[0] == self.pairs[1]
         return torch.nonzero(own)[:, 0], torch.nonzero(~own)[:, 0]
 
@@ -388,9 +387,9 @@ class LatentModel:
 
 
 def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
-    """Compute varsigma, which bounds how far the reduction exceeds the prior covariance (Eq. 2)."""
-    # With ``R = F F'``, varsigma is ``lambda_max(F' K F) - 1``, at least 0, plus two terms: one for
-    # negative eigenvalues of R, the other for rounding errors of relative size `unit`.
+    """Compute varsigma: bound by how much `reduction` exceeds the prior covariance (Eq. 2)."""
+    # With ``R = F F'``, varsigma is ``max(0, lambda_max(F' K F) - 1)`` plus two terms: one for
+    # negative eigenvalues of R, and one for rounding errors of relative size `unit`.
     m = len(gram)
     values, vectors = torch.linalg.eigh(_joint(reduction, n_latent))
     factor = (vectors * values.clamp(min=0).sqrt()).reshape(n_latent, m, -1)
@@ -411,9 +410,9 @@ def _joint(reduction: Tensor, n_latent: int) -> Tensor:
 
 def _largest_of_whitened(kernel: StationaryKernel, inputs: Tensor, T: Tensor) -> float:
     """Bound the largest eigenvalue of ``T K T'`` (Eq. 30)."""
-    # L is the inverse of T up to rounding: ``K <= L L' + eta`` and ``T L = I + E``.
+    # L is the inverse of T up to rounding: ``K <= L L' + eta`` and ``T L = I + E``, E, eta small.
     m, d = inputs.shape
-    inputs = inputs - inputs.mean(0)  # minimises rounding errors of distances
+    inputs = inputs - inputs.mean(0)  # reduces rounding errors of distances
     L = torch.linalg.solve_triangular(T, torch.eye(m).to(T), upper=False)
     gram, sensitivity = (kernel(inputs, inputs, sensitive) for sensitive in (False, True))
     sums = 1.1 * (m + 8) * UNIT  # Eq. 27

@@ -1,8 +1,7 @@
-"""Averages of a likelihood over latent Gaussians: values, and lower bounds over boxes.
+"""Links, which average a likelihood over the Gaussian distribution of the latent functions.
 
-A link averages a likelihood over the Gaussian distribution of the latent functions. It computes a
-weighted sum of class probabilities with a proven error bound, and, given bounds on the moments over
-a box, a lower bound on this sum.
+From the moments of this distribution, a link computes a weighted sum of class probabilities, with a
+proven error bound. From bounds on the moments over a box, it computes a lower bound on this sum.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from skuq.gpc.bounds._latent_bounds import Expansion
 from skuq.gpc.bounds._regions import box_minimum
 from skuq.gpc.inference._likelihoods import normal_nodes
 
-_ACCURACY = 1e-13  # generous bound on the error of the computed normal distribution function
+_ACCURACY = 1e-13  # upper bound, with a margin, on the numerical error of `torch.special.ndtr`
 _PIECES = 8  # number of intervals into which LogitLink divides the range of the variance
 
 
@@ -30,7 +29,7 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Ranges of derivatives with respect to moments over a box (centres, radii), up to a factor."""
+    """Ranges (centre, radius) over a box of derivatives by moments, times a positive factor."""
 
     mean: Tensor  # (b, L)
     mean_radius: Tensor  # (b, L)
@@ -40,10 +39,10 @@ class Slopes(NamedTuple):
 
 class Minimum(NamedTuple):
     bound: Tensor  # (b,), lower bound on the objective over the box
-    point: Tensor  # (b, f), likely minimiser, in coordinates of the box
-    curvature: Tensor  # (b, f), slack of the bound due to second derivatives, by feature
-    rest: Tensor  # (b,), slack of the bound due to the remainder
-    slopes: Slopes  # used to detect monotone features
+    point: Tensor  # (b, f), likely minimiser, in coordinates t of the box, from -1 to 1
+    curvature: Tensor  # (b, f), slack of the bound that second derivatives cause, by feature
+    rest: Tensor  # (b,), slack of the bound that the Taylor remainder causes
+    slopes: Slopes  # from which features with a monotone objective are found
 
     def select(self, rows: Tensor) -> Minimum:
         slopes = Slopes(*(part[rows] for part in self.slopes))
@@ -51,16 +50,16 @@ class Minimum(NamedTuple):
 
 
 class Link(Protocol):
-    """Interface of a likelihood for branch and bound; `objective` (b, C) weights the classes."""
+    """Interface of links for branch and bound; `objective` (b, C) has the weights of classes."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs: ...
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
-        """Compute lower bounds over boxes, tightest if the minimum is near `target` (b,)."""
+        """Compute lower bounds over boxes, tightest for boxes whose minimum is near `target`."""
 
 
 class _BinaryLink(ABC):
-    """Link of one latent function; negating its mean exchanges the two classes."""
+    """Link of one latent function; the opposite mean exchanges the two classes."""
 
     widening: float
     accuracy: float
@@ -78,13 +77,13 @@ class _BinaryLink(ABC):
 
     @abstractmethod
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimise along ``mean = start + tilt * variance``, variances from `least` to `most`."""
+        """Bound the minimum for ``mean = start + tilt * variance``, variances in [least, most]."""
 
     @abstractmethod
     def _tilts(
         self, center: Tensor, reach: Tensor, least: Tensor, most: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return the range of slopes of level lines, for means within `reach` of the centre."""
+        """Return the range of slopes d mean / d variance of level lines of the probability."""
 
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         sign, low, span = _affine(objective)
@@ -97,7 +96,7 @@ class _BinaryLink(ABC):
         mean = expansion.mean.combine(sign[:, None, None])
         center, reach = mean.value[:, 0], mean.reach()[:, 0]
         lower, upper = (end[:, 0] for end in expansion.covariance.range())
-        # Variances that rounding makes negative are clipped to 0, as in predictions.
+        # Predictions clip variances that rounding makes negative to 0, and so do bounds.
         missing, least = (-lower).clamp(min=0), lower.clamp(min=0)
         most = upper.clamp(0, self.most_variance)
         level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
@@ -113,7 +112,7 @@ class _BinaryLink(ABC):
         best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
         curvature = hessian.abs().sum(-1)
         lowest, highest = self._tilts(center, reach, least, most)
-        # Where variances are clipped to 0, the derivative with respect to them may be 0.
+        # The derivative with respect to a variance is 0 where the variance is clipped to 0.
         lowest = torch.where(missing > 0, lowest.clamp(max=0), lowest)
         highest = torch.where(missing > 0, highest.clamp(min=0), highest)
         middle, radius = (lowest + highest) / 2, (highest - lowest) / 2
@@ -136,7 +135,7 @@ class ProbitLink(_BinaryLink):
         return value, torch.zeros_like(value), density / width, -density * z / (2 * width**2)
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimise over both endpoints and the only stationary point of the quotient (Eq. 19)."""
+        """Minimise over both endpoints and the only stationary point of mean / width (Eq. 19)."""
         inner = start / torch.where(tilt == 0, 1.0, tilt) - 2
         ends = torch.stack([least, most, torch.clamp(inner, least, most)])
         return self._value(start + tilt * ends, ends).amin(0)
@@ -150,7 +149,7 @@ class ProbitLink(_BinaryLink):
 
 
 class LogitLink(_BinaryLink):
-    widening = 8 / math.pi  # variance of the normal distribution with the sigmoid's slope at 0
+    widening = 8 / math.pi  # a normal distribution function with this variance has slope 1/4 at 0
     accuracy = 1e-11
 
     def _value(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -161,10 +160,10 @@ class LogitLink(_BinaryLink):
         return value, torch.full_like(value, self.accuracy), first, second / 2
 
     def leads(self, expansion: Expansion, weights: Tensor, squares: Tensor) -> Minimum:
-        """Minimise averages of ``sigmoid(weights @ f)`` over boxes; results have b * o rows.
+        """Bound minima of averages of ``sigmoid(weights @ f)`` over boxes; results have b * o rows.
 
-        Shapes: `weights` (b, o, L); `squares` (b, o, n_pairs), factors of the covariances of f in
-        the variance of ``weights @ f``.
+        `squares` (b, o, n_pairs) maps the covariances of f to the variances of ``weights @ f``, for
+        `weights` of shape (b, o, L).
         """
         means, variances = expansion.mean.combine(weights), expansion.covariances(squares)
         single = Expansion(means.flatten(), variances.flatten())
@@ -182,7 +181,7 @@ class LogitLink(_BinaryLink):
         return [function @ nodes.weights for function in functions]
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimise over points of the line; subtract a bound on drops between them (Eq. 20)."""
+        """Minimise over a grid on the line; subtract a bound on drops between points (Eq. 20)."""
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)
@@ -198,9 +197,9 @@ class LogitLink(_BinaryLink):
         by_two, by_three, by_four = _largest_derivatives(least)
         slope = by_two * reach + by_three / 2 * spread + self.accuracy
         bend = by_three * reach + by_four / 2 * spread + self.accuracy
-        # The derivative with respect to the variance is half the average second derivative. Its
-        # ratio to the average first derivative is clamped to [-1/2, 1/2], because the second
-        # derivative of the logistic function is bounded by the first derivative.
+        # The slope is minus half the average second derivative divided by the average first
+        # derivative. It lies in [-1/2, 1/2], because the absolute second derivative of the logistic
+        # function is at most the first.
         firsts = ((first - slope).clamp(min=1e-300), first + slope)
         ends = torch.stack([-part / by for part in (second + bend, second - bend) for by in firsts])
         return ends.amin(0).clamp(-1, 1) / 2, ends.amax(0).clamp(-1, 1) / 2
@@ -212,17 +211,17 @@ _SECOND, _THIRD, _FOURTH = 0.0963, 0.1251, 0.1278
 
 def _largest_derivatives(variance: Tensor) -> tuple[Tensor, ...]:
     """Bound derivatives 2 to 4 of an averaged logistic function, for variances >= `variance`."""
-    # To differentiate the average, one can differentiate the Gaussian density instead of the
-    # logistic function. The resulting bounds have the constants 0.242, 0.399 and 0.551 (Eq. 21).
+    # Differentiating the Gaussian density instead of the logistic function gives other bounds, with
+    # the constants 0.242, 0.399 and 0.551 (Eq. 21). The smaller bounds are used.
     width = variance.clamp(min=1e-300).sqrt()
     own, smooth = (_SECOND, _THIRD, _FOURTH), (0.2420, 0.3990, 0.5507)
     return tuple(torch.clamp(smooth[k] / width ** (k + 2), max=own[k]) for k in range(len(own)))
 
 
 def _affine(objective: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Write ``v0 (1 - p) + v1 p`` as ``low + span * q``, where q is p or 1 - p.
+    """Write ``v0 (1 - p) + v1 p`` as ``low + span * q`` with span >= 0, where q is p or 1 - p.
 
-    Returns the sign of the latent mean in q, low, and span.
+    Returns the sign (1 if q is p, -1 if q is 1 - p), low, and span.
     """
     sign = torch.where(objective[:, 1] >= objective[:, 0], 1.0, -1.0).to(objective)
     return sign, objective.amin(-1), objective.amax(-1) - objective.amin(-1)

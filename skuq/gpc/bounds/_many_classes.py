@@ -1,9 +1,9 @@
-"""Bounds for more than three classes: expansion around independent classes, and pairwise bounds.
+"""Bounds for more than three classes, at a cost that is polynomial in the number of classes.
 
-Apart from a common shift, which does not change the softmax, the latent functions of a posterior
-are almost independent. The average of the softmax over independent functions is a one-dimensional
-integral, and the remainder of the expansion around it is small and bounded. Pairwise bounds are
-tighter where probabilities saturate. The cost is polynomial in the number of classes.
+Apart from a shift of all latent functions, which does not change the softmax, the latent functions
+of a posterior are almost independent. For independent functions, averages of the softmax are
+one-dimensional integrals; the remainder of an expansion around them is bounded. Bounds from pairs
+of classes are also computed, because they are tighter for probabilities near 0 or 1.
 """
 
 import torch
@@ -20,15 +20,15 @@ LEAST = -1.0  # lower bound on all objectives
 
 
 class Pairs:
-    """Pairwise bounds on one class c over boxes, from its pairs with the other classes."""
+    """Bounds on an objective of a class c over boxes, from pairs of c and one other class."""
 
     # s_j is the average of ``sigmoid(f_c - f_j)``. P is a lower bound on p_c: the product of all
-    # s_j, or ``1 - sum_j (1 - s_j)`` (Eq. 32). The bound on the objective is at least `LEAST` and
-    # depends on the kind:
-    # - "margin": ``P - max_j (1 - s_j) <= p_c - max_j p_j``;
-    # - "smallest": ``P - 1 <= p_c - 1``;
-    # - "largest": ``-min_j s_j <= -p_c``.
-    # An objective encodes the class c: it is `LEAST` for c and 0 for all other classes.
+    # s_j, or ``1 - sum_j (1 - s_j)`` (Eq. 32). Objective and bound depend on `kind`:
+    # - "margin": the objective ``p_c - max_j p_j`` is at least ``P - max_j (1 - s_j)``;
+    # - "smallest": the objective ``p_c - 1`` is at least ``P - 1``;
+    # - "largest": the objective ``-p_c`` is at least ``-min_j s_j``.
+    # Smaller bounds are raised to `LEAST`. The argument `objective` of methods encodes the class c:
+    # it is `LEAST` for c and 0 for all other classes.
 
     def __init__(self, kind: str, n_classes: int, most_variance: float, device: torch.device):
         self.kind = kind
@@ -53,23 +53,20 @@ class Pairs:
         bound = (bound - 1e-14 * count).clamp(min=LEAST)
         flat = torch.arange(n, device=least.device) * count + decisive
         nothing, all_pairs = 0 * expansion.mean.value, 0 * expansion.covariance.value
-        # The derivatives are unknown, so their ranges get huge radii.
+        # The derivatives are unknown, so the radii of their ranges are huge.
         slopes = Slopes(nothing, nothing + 1e300, all_pairs, all_pairs + 1e300)
         curvature, rest = found.curvature[flat], found.rest[flat]
         return Minimum(bound, found.point[flat], curvature, rest, slopes)
 
     def _value(self, s: Tensor, associated: Tensor) -> Tensor:
-        """Compute the value (b,) from lower bounds on the averages s_j, shape (b, C - 1)."""
+        """Compute bounds (b,) for "margin" or "smallest" from lower bounds on s_j, (b, C - 1)."""
         union, product = 1 - (1 - s).sum(-1), s.prod(-1)
         P = torch.where(associated, torch.maximum(product, union), union)  # Eq. 32
         return P - 1 if self.kind == "smallest" else P - (1 - s).amax(-1)
 
 
 class ManyClassesLink:
-    """Link for one class c of more than three classes: margin, smallest or largest probability."""
-
-    # Objectives and kinds are as in `Pairs`; each value is the right-hand side stated there for its
-    # kind, such as ``p_c - max_j p_j`` for "margin".
+    """Link for one of more than three classes; `Pairs` lists its objective for each kind."""
 
     def __init__(
         self,
@@ -81,8 +78,8 @@ class ManyClassesLink:
     ):
         self._pairs = Pairs(kind, n_classes, most_variance, device)
         self._constant = -1.0 if kind == "smallest" else 0.0
-        # weights[c] has a row for each linear combination of the probabilities; the value of class
-        # c is the smallest of these combinations.
+        # weights[c] @ p is a vector of linear combinations of the probabilities p. The objective of
+        # class c is the smallest of these, plus `_constant`.
         if kind == "margin":
             self._weights = leads_of_classes(n_classes).to(device)
         else:
@@ -139,12 +136,12 @@ class ManyClassesLink:
         )
 
     def _values(self, weights: Tensor, averages: ClassAverages, parts: Split) -> Tensor:
-        """Compute weighted sums of probabilities to first order in E (Eq. 35), shape (b, o)."""
+        """Compute weighted sums of probabilities to first order in E (Eq. 35), (b, o)."""
         proba = averages.proba[..., None] + averages.by_pair @ parts.E[..., None]
         return (weights @ proba)[..., 0]
 
     def _inexact(self, reach: Reach) -> Tensor:
-        """Bound the effect of quadrature errors in the values, and in the slopes over the reach."""
+        """Bound the error of the expansion due to quadrature errors of its value and slopes."""
         error = softmax.ACCURACY * (1 + reach.means + reach.covariances)
         return self._size * error + self._rounding
 
@@ -156,8 +153,9 @@ def absolute_sum(parts: Split) -> Tensor:
 
 
 def independent_reach(expansion: Expansion, parts: Split) -> Reach:
-    """Bound the moments in a box minus the moments of independent Gaussians (Eq. 36)."""
-    # The Gaussians have variances D. A shift that is common to the means of all classes is removed.
+    """Bound by how much moments in a box differ from those of independent Gaussians (Eq. 36)."""
+    # The Gaussians have variances D. The weighted mean of all means is subtracted, because a shift
+    # of all latent functions does not change the softmax.
     D = parts.D
     precision = 1 / D
     common = (precision / precision.sum(-1, keepdim=True))[:, None]

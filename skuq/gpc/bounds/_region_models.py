@@ -1,4 +1,4 @@
-"""Models that bound minima of probabilities, means and standard deviations over regions."""
+"""Models that bound the minima of predictions over regions: probabilities, means, deviations."""
 
 from __future__ import annotations
 
@@ -26,20 +26,21 @@ from skuq.gpc.inference._posterior import Posterior, class_probabilities
 
 _ENTRIES = 6_000_000  # maximum number of entries in a temporary array
 _ROUNDING = 4 * UNIT  # bound on the relative rounding error of one sum and one square root
-_SMALL = 1e-16  # variances below this, relative to the largest, are rounding errors
-_WIDER = 1 + 1e-9  # safety factor on global bounds, which need not be tight
+_SMALL = 1e-16  # variances below this fraction of the largest variance are rounding errors
+_WIDER = 1 + 1e-9  # safety factor of bounds that hold for all inputs, which need not be tight
 
 
 class Limits(NamedTuple):
-    """Stopping criteria of a search, and where it reports its progress."""
+    """Stopping criteria of a search, and a function to which it reports progress."""
 
-    tol: float = 0.01  # target gap between lower and upper bound
+    tol: float = 0.01  # a minimisation stops if lower and upper bound differ by at most this
     max_regions: int = 1_000_000  # maximum number of boxes per minimisation
     max_time: float = np.inf  # maximum time for all minimisations together, in seconds
-    progress: Callable[[int], object] | None = None  # called with the number of finished items
+    # Called with the number of minimisations, or of points, that finished since the last call.
+    progress: Callable[[int], object] | None = None
 
     def per_point(self, count: int) -> Limits:
-        """Return limits whose `progress` counts minimisations, of which a point needs `count`."""
+        """Return limits that report a finished point after every `count` minimisations."""
         progress = self.progress
         if progress is None:
             return self
@@ -55,11 +56,10 @@ class Limits(NamedTuple):
 
 class Minima(NamedTuple):
     lower: FloatArray  # proven lower bounds
-    upper: FloatArray  # upper bounds, attained at `point`
-    # (n, k, n_features): points of the regions at which the objective is at most `upper`
-    point: FloatArray
-    n_regions: NDArray[np.int64]  # number of boxes that were bounded
-    converged: NDArray[np.bool_]  # False if a limit was reached
+    upper: FloatArray  # upper bounds on the minima
+    point: FloatArray  # (n, k, n_features), points at which the objective is at most `upper`
+    n_regions: NDArray[np.int64]  # number of boxes for which a bound was computed
+    converged: NDArray[np.bool_]  # False if the search stopped at a maximum of `Limits`
 
 
 class RegionModel(ABC):
@@ -75,7 +75,7 @@ class RegionModel(ABC):
     @cached_property
     @abstractmethod
     def link(self) -> Link:
-        """Link from latent moments to predictions."""
+        """Link that computes and bounds predictions from latent moments."""
 
     def prepare(self) -> None:
         """Compute cached tensors before the model is copied to other processes."""
@@ -92,9 +92,9 @@ class RegionModel(ABC):
     ) -> Minima:
         """Minimise k objectives over each region.
 
-        Shapes: `objectives` (n, k, n_outputs), such as weights of classes; `threshold` and `band`
-        (n, k). A search stops as soon as its minimum is proven to differ from the threshold by more
-        than the band. `link` defaults to `self.link`.
+        `objectives` (n, k, n_outputs) has the weights of the outputs, such as probabilities. With
+        `threshold` and `band` (n, k), a minimisation also stops once its minimum is proven to
+        differ from the threshold by more than the band. `link` defaults to `self.link`.
         """
         n, k, _ = objectives.shape
         link = self.link if link is None else link
@@ -109,7 +109,7 @@ class RegionModel(ABC):
         return Minima(*(part.numpy().reshape(n, k, *part.shape[1:]) for part in parts))
 
     def values(self, points: Tensor, objective: FloatArray) -> FloatArray:
-        """Return upper bounds on objectives at points, shape (n,)."""
+        """Return upper bounds on the objective at each point, (n,)."""
         return self._evaluate(self.link, points, objective)[0].cpu().numpy()
 
     def _evaluate(self, link: Link, points: Tensor, objective: FloatArray) -> tuple[Tensor, Tensor]:
@@ -159,7 +159,7 @@ class ProbabilityModel(RegionModel):
 
     @cached_property
     def many_classes_links(self) -> dict[str, ManyClassesLink]:
-        """Links for a single class, by kind, for models with more than three classes."""
+        """Links for more than three classes, by kind of objective."""
         variance, varsigma = self.latent.kernel.variance, self.latent.varsigma
         limits = variance * (1 + varsigma), variance * varsigma
         device = torch.device(self.device)
@@ -179,15 +179,15 @@ class ProbabilityModel(RegionModel):
         limits: Limits,
         threshold: float | None = None,
     ) -> Minima:
-        """Minimise one class's value over each region; `ManyClassesLink` defines value and kind."""
+        """Minimise an objective of one class over each region; `Pairs` lists the `kind`s."""
         at = None if threshold is None else np.full((len(labels), 1), threshold)
         band = None if at is None else 0 * at
         objectives = LEAST * np.eye(self.n_classes)[labels][:, None]
         return self.minima(regions, objectives, limits, at, band, self.many_classes_links[kind])
 
     def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
-        """Return the objective (n,) of an attack on a class, and its gradients (n, n_features)."""
-        # It is the probability of the class, or its margin if there are more than three classes.
+        """Return the value (n,) that an attack minimises, and its gradients (n, n_features)."""
+        # The value is the probability of the label, or its margin for more than three classes.
         units = np.eye(self.n_classes)[labels]
         if self.jointly:
             return self._evaluate(self.link, points, units)
@@ -197,8 +197,8 @@ class ProbabilityModel(RegionModel):
 class MomentLink:
     """Link for a multiple of the mean, or of the standard deviation including noise."""
 
-    # Objectives have shape (b, 3). A row holds the factor of the mean, the factor of the standard
-    # deviation (one of them is 0), and a lower bound valid for all inputs.
+    # A row of the objectives (b, 3) holds the factor of the mean, the factor of the standard
+    # deviation, and a lower bound that holds for all inputs. One of the factors is 0.
 
     def __init__(self, most_variance: float, noise: float):
         self.most_variance, self.noise = most_variance, noise
@@ -206,18 +206,18 @@ class MomentLink:
     def evaluate(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
         by_mean, by_deviation = objective[:, 0], objective[:, 1]
         variance = covariance[:, 0].clamp(min=0) + self.noise
-        # The square root is not differentiable at 0; variances near 0 are therefore rounded up.
+        # The square root is not differentiable at 0, so variances near 0 are raised to `least`.
         least = _SMALL * self.most_variance
         inner = variance.clamp(min=least).sqrt()
         rounded = torch.where((by_deviation > 0) | (variance > least), inner, 0.0)
         value = by_mean * mean[:, 0] + by_deviation * rounded
-        # An error e of the variance v changes the root by at most e / sqrt(v).
+        # An error e of the variance v changes the standard deviation by at most e / sqrt(v).
         slope = by_deviation / inner
         return Outputs(value, _ROUNDING * value.abs(), by_mean[:, None], slope[:, None])
 
     def minimum(self, objective: Tensor, expansion: Expansion, target: Tensor) -> Minimum:
         by_mean, by_deviation = objective[:, :1], objective[:, 1:2]
-        # Standard deviation and variance attain their extremes at the same points.
+        # Bound the variance, which has its extremes where the standard deviation has its extremes.
         sign = by_deviation.sign()
         mean = expansion.mean.combine(by_mean[..., None])
         moments = mean.plus(expansion.covariance.combine(sign[..., None]))
@@ -251,7 +251,7 @@ class MomentModel(RegionModel):
         return self.latent.kernel.variance * (1 + self.latent.varsigma)
 
     def of_mean(self, scale: FloatArray) -> FloatArray:
-        """Return objectives (n, 2, 3) for smallest and largest mean, in units of `scale` (n,)."""
+        """Return objectives (n, 2, 3) for the smallest and the largest mean, divided by `scale`."""
         size = float(self.latent.norms[0]) * self.latent.kernel.variance**0.5
         rows = np.array([[1.0, 0.0, -size * _WIDER], [-1.0, 0.0, -size * _WIDER]])
         return rows / scale[:, None, None]

@@ -1,7 +1,7 @@
-"""Regions (boxes, optionally intersected with balls), and quadratic functions over them.
+"""Regions, which are boxes or intersections of boxes and balls, and quadratic functions over them.
 
-`Region` contains the boxes and balls of many points, `BallParts` the balls relative to the centres
-of boxes, and `Moments` quadratic functions over boxes with error bounds.
+`Region` contains the boxes and balls around many points, `BallParts` the balls in coordinates
+relative to boxes, and `Moments` quadratic functions over boxes with error bounds.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from torch import Tensor
 
 from skuq.gpc.bounds._latent_model import UNIT
 
-_SAFETY = 1e-14  # relative margin for rounding errors, per feature
-_WITHIN = 1 - 1e-12  # projected points lie at this fraction of the radius
-_SWEEPS = 4  # number of sweeps of coordinate descent; bounds are valid for any number
-_MARGIN = 1e-12  # relative margin, far above rounding errors of minima of quadratic functions
+_SAFETY = 1e-14  # margin for relative rounding errors, per feature
+_WITHIN = 1 - 1e-12  # distance of projected points from the centre, as a fraction of the radius
+_SWEEPS = 4  # number of sweeps of coordinate descent; bounds are valid after any number of sweeps
+_MARGIN = 1e-12  # margin for relative rounding errors of minima of quadratic functions
 
 
 @dataclass(frozen=True)
 class Region:
-    """Regions around n points: boxes, intersected with balls for norms other than "linf"."""
+    """Regions around n points: boxes, intersected with balls if the norm is "l1" or "l2"."""
 
     center: Tensor  # (n, f), points, and centres of the balls
     lower: Tensor  # (n, f), lower limits of the boxes
@@ -44,7 +44,7 @@ class Region:
 
     @property
     def free(self) -> Tensor:
-        """Indices of the features that vary in at least one region; index 0 if none varies."""
+        """Indices of the features that vary in at least one region; [0] if no feature varies."""
         moving = torch.nonzero((self.upper > self.lower).any(0))[:, 0]
         return moving if len(moving) else moving.new_zeros(1)
 
@@ -58,7 +58,7 @@ class Region:
         return Region(self.center[rows], lower, upper, radius, self.norm)
 
     def project(self, points: Tensor) -> Tensor:
-        """Move points into their regions: clip to the box, then move towards the ball's centre."""
+        """Move points into their regions: clip to the box, then move towards the ball's center."""
         points = torch.clamp(points, self.lower, self.upper)
         if self.radius is None:
             return points
@@ -67,7 +67,7 @@ class Region:
         within = min(_WITHIN, 1 - 2 * self._rounding)
         shift = (self.radius * within / distance.clamp(min=1e-300))[:, None] * offset
         moved = self.center + shift
-        # Rounding may increase the distance if the coordinates of the centre are large.
+        # Rounding may put points outside the ball if the coordinates of its center are large.
         longer = (moved - self.center).abs() > shift.abs()
         nearer = torch.where(longer, torch.nextafter(moved, self.center), moved)
         moved = torch.where(self._ball_holds(moved), moved, nearer)
@@ -79,13 +79,13 @@ class Region:
         return 4 * UNIT * (2 + self.center.shape[-1])
 
     def _ball_holds(self, points: Tensor) -> Tensor:
-        """Return whether points lie in their balls in spite of rounding errors, (n, 1)."""
+        """Return whether points are certain to lie in their balls despite rounding, (n, 1)."""
         assert self.radius is not None
         distance = torch.linalg.vector_norm(points - self.center, self.norm, -1, keepdim=True)
         return distance * (1 + self._rounding) <= self.radius[:, None]
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """Return the step of steepest ascent in the region's norm; its length is the region's."""
+        """Return the steepest step in the region's norm, as long as the radius (box: width)."""
         if self.radius is None:
             return gradient.sign() * (self.upper - self.lower)
         slope = torch.where(self.upper > self.lower, gradient, 0.0)
@@ -99,7 +99,7 @@ class Region:
         return torch.zeros_like(slope).scatter(-1, largest, step)
 
     def shrink(self) -> tuple[Region, Tensor]:
-        """Shrink boxes to the regions' bounding boxes; also return which boxes are not empty."""
+        """Shrink boxes to the bounding boxes of regions; also return which are not empty."""
         lower, upper = self.lower, self.upper
         if self.radius is None:
             return self, (lower <= upper).all(-1)
@@ -120,9 +120,9 @@ class Region:
         return torch.linalg.vector_norm(farthest, self.norm, -1) <= self.radius
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
-        """Return origins and half-widths of boxes, rounded outwards, and balls relative to them."""
-        # The origin is the centre of the box, or the centre of the ball if it lies in the box and
-        # distances from it have a smaller bound, for example if a domain clips many features.
+        """Return origins and half-widths of boxes, rounded up, and balls in these coordinates."""
+        # The origin is the centre of the box. It is the centre of the ball if this lies in the box
+        # and distances from it have a smaller bound, for example if a domain clips many features.
         origin = self.lower + (self.upper - self.lower) / 2
         if self.radius is not None:
             inside = ((self.lower <= self.center) & (self.center <= self.upper)).all(-1)
@@ -139,12 +139,12 @@ class Region:
 
 @dataclass(frozen=True)
 class BallParts:
-    """Balls in scaled coordinates t; a box is ``center + half_widths * t``, ``-1 <= t <= 1``."""
+    """Balls in coordinates t, in which each box is ``origin + half_widths * t``, |t_i| <= 1."""
 
-    offset: Tensor
+    offset: Tensor  # centre of the ball minus origin
     half_widths: Tensor
     radius: Tensor
-    norm: int
+    norm: int  # 1 or 2
 
     def select(self, rows: Tensor) -> BallParts:
         return BallParts(self.offset[rows], self.half_widths[rows], self.radius[rows], self.norm)
@@ -160,8 +160,8 @@ class BallParts:
 
     def squared_length(self) -> Tensor:
         """Bound ``|t|^2`` over the intersection of box and ball, (b,) (Eq. 16)."""
-        # Greedy solution: coordinates are set to 1, in ascending order of half-widths, until the
-        # point reaches the boundary of the ball.
+        # The largest length is found greedily: coordinates are set to 1, in ascending order of
+        # half-widths, until the point reaches the boundary of the ball.
         moving = self.half_widths > 0
         costs = torch.where(moving, self.half_widths, torch.inf).sort(-1).values ** self.norm
         budget = (self.distance() ** self.norm)[:, None]
@@ -171,7 +171,7 @@ class BallParts:
         return share.sum(-1) * (1 + _SAFETY * (2 + self.offset.shape[-1]))
 
     def linear_minimum(self, gradient: Tensor) -> Tensor:
-        """Bound linear functions with given gradients in t from below over the ball (Eq. 16)."""
+        """Bound ``gradient @ t`` from below over the ball (Eq. 16)."""
         slope = self._slope(gradient)
         size = self.radius * self._dual(slope)
         start = (slope * self.offset).sum(-1)
@@ -179,7 +179,7 @@ class BallParts:
         return start - size - slope.shape[-1] * _SAFETY * scale
 
     def linear_reach(self, gradient: Tensor) -> Tensor:
-        """Bound absolute values (b, k) over the ball of linear functions with these gradients."""
+        """Bound ``|gradient @ t|`` over the ball, (b, k)."""
         slope = self._slope(gradient.movedim(1, 0)).movedim(0, 1)
         return self.distance()[:, None] * self._dual(slope) * (1 + 1e-12)
 
@@ -194,12 +194,12 @@ class BallParts:
 class Moments(NamedTuple):
     """Second-order expansions of k functions over boxes, in coordinates ``t in [-1, 1]^f``."""
 
-    value: Tensor  # (b, k), at the centres
-    gradient: Tensor  # (b, k, f), with respect to t
-    hessian: Tensor  # (b, k, f, f), with respect to t
+    value: Tensor  # (b, k), at t = 0
+    gradient: Tensor  # (b, k, f), at t = 0
+    hessian: Tensor  # (b, k, f, f), at t = 0
     rest: Tensor  # (b, k), bound on the error of the polynomial over the box, including rounding
-    # (b, k, f), bound on the difference between the gradient at t and ``gradient + hessian @ t``,
-    # for boxes inside their balls
+    # (b, k, f), bound on the difference between the gradient at t and ``gradient + hessian @ t``;
+    # valid for boxes inside their balls
     gradient_rest: Tensor
     ball: BallParts | None = None  # balls with which the boxes are intersected
 
@@ -255,11 +255,11 @@ def box_minimum(
     Shapes: `value` (b,), `gradient` (b, f), `hessian` (b, f, f); returns the bound (b,) and a
     likely minimiser (b, f).
     """
-    # The result is the larger of two bounds. The first is the exact minimum with the diagonal of
-    # the Hessian alone, minus the sum of the absolute off-diagonal terms. For the second, adding
-    # `lacking` to the diagonal makes the function convex; the bound is the minimum of its tangent
-    # where coordinate descent ends, minus the largest value of the added term. A ball tightens both
-    # parts of the second bound. Rounding errors are included.
+    # The result is the larger of two bounds. The first is the exact minimum without off-diagonal
+    # entries of the Hessian, minus the largest value of the off-diagonal terms. For the second,
+    # `lacking` is added to the diagonal, which makes the function convex. The bound is the minimum
+    # of its tangent at the end of coordinate descent, minus the largest value of the added term; a
+    # ball tightens both parts. Margins for rounding errors are subtracted.
     diagonal = hessian.diagonal(dim1=-2, dim2=-1)
     others = hessian.abs().sum((-2, -1)) - diagonal.abs().sum(-1)
     separable = _separable_minimum(gradient, diagonal) - others / 2  # Eq. 14
@@ -280,7 +280,7 @@ def box_minimum(
 
 
 def _tangent(gradient: Tensor, convex: Tensor, point: Tensor, ball: BallParts | None) -> Tensor:
-    """Minimise the tangent to a convex quadratic function at a point (Eq. 15, 16)."""
+    """Minimise the tangent, at `point`, of a convex quadratic function (Eq. 15, 16)."""
     curved = (convex @ point[..., None])[..., 0]
     slope = gradient + curved
     least = -slope.abs().sum(-1)

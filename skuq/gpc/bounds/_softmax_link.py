@@ -1,7 +1,7 @@
-"""Class probabilities of the softmax likelihood: values, and lower bounds over boxes.
+"""Link for the softmax likelihood: class probabilities, and lower bounds on them over boxes.
 
-`SoftmaxLink` linearises averages in the moments. For three classes, `SecondOrder` adds all
-second-order terms, so that the error is of third order in the widths of a box.
+`SoftmaxLink` expands probabilities to first order in the latent moments. For three classes,
+`SecondOrder` adds all second-order terms, which leaves an error of third order in the box's widths.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from skuq.gpc.bounds._regions import Moments, box_minimum
 from skuq.gpc.inference import _softmax_averages as softmax
 from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
 
-_ENTRIES = 500_000  # maximum number of entries in a temporary array, which fits in the CPU cache
-# Accuracies of the quadrature. The first accuracy that does not need too many nodes is used; the
-# error of the quadrature is part of the bounds.
+_ENTRIES = 500_000  # maximum number of entries in a temporary array, to fit into the CPU cache
+# Accuracies of the quadrature, of which the first one that does not need too many nodes is used.
+# Bounds include the error of the quadrature.
 _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
-# Derivatives of a softmax output are joint cumulants of class indicators. For centred indicators,
-# |E x y| <= 1/4, |E x y z| <= 1/8, |E x y z w| <= 1/12 and |E x y z w v| <= 0.068, which imply
-# these bounds on the cumulants of order three to five (Eq. 23).
+# Bounds on derivatives 2 to 4 of a softmax output, which are joint cumulants, of order 3 to 5, of
+# class indicators. They follow from bounds on the moments of centred indicators: |E x y| <= 1/4,
+# |E x y z| <= 1/8, |E x y z w| <= 1/12 and |E x y z w v| <= 0.068 (Eq. 23).
 _SECOND, _THIRD, _FOURTH = 1 / 8, 1 / 12 + 3 / 16, 0.068 + 10 / 32
-_NOTHING = 1e-6  # smaller whitened covariances are rounding errors
-_LEAST = 1e-12  # if the variance of a difference is smaller, smoothing bounds are not used
+_NOTHING = 1e-6  # smaller norms `Split.whitened` are rounding errors
+_LEAST = 1e-12  # if the variance of a difference is smaller, bounds by `_SMOOTH` are not used
 _ALONG = 0.0963  # bound on the second derivative along directions whose entries differ by at most 1
 
-# The Gaussian average of a function with values between 0 and 1 is smooth in the mean: in units of
-# the standard deviation, each derivative of order k along unit vectors is at most sqrt(k!) / 2.
+# A function with values between 0 and 1, averaged over a Gaussian, is smooth in the mean. With the
+# standard deviation as unit, its derivatives of order k along unit vectors are at most sqrt(k!)/2.
 _SMOOTH = [math.sqrt(math.factorial(k)) / 2 for k in range(5)]
-# Bound for order 2 if both unit vectors are equal: half the mean of |z^2 - 1| for a normal z.
+# Bound on second derivatives along one unit vector: half the mean of |z^2 - 1| for a normal z.
 _SQUARE = 0.48395
 
-_SMALL = 0.9  # largest relative change of covariances, theta, for which boxes are expanded
+_SMALL = 0.9  # `SecondOrder` expands only boxes whose theta (`Reach.spectral`) is smaller
 _INEXACT = 1e-4  # error of derivatives of order 3 and 4, in units of standard deviations (Eq. 38)
-_PANELS = 8  # number of integration intervals along a line that starts at the centre's moments
+_PANELS = 8  # number of integration intervals on the line from the moments at the centre
 
 # For two differences between latent functions, z contains the changes of the two means, the two
-# variances and the covariance. The derivative with respect to an entry of z is a factor in
-# `_FACTORS` times a derivative with respect to the two means, whose orders are in `_ORDERS`.
+# variances and the covariance. A derivative with respect to an entry of z is an entry of `_FACTORS`
+# times a derivative with respect to the two means, of the orders in `_ORDERS`.
 _ORDERS = torch.tensor([(1, 0), (0, 1), (2, 0), (1, 1), (0, 2)])
 _FACTORS = torch.tensor([1.0, 1.0, 0.5, 1.0, 0.5], dtype=torch.float64)
-# Linear maps to z from the means of three latent functions, and from the covariances of six pairs.
+# Linear maps from the means of three functions, and from the covariances of six pairs, to z.
 _MEANS = torch.tensor([(1, 0, -1), (0, 1, -1)], dtype=torch.float64)
 _PAIRS = torch.tensor(
     [(1, 0, -2, 0, 0, 1), (0, 1, -1, 0, -1, 1), (0, 0, 0, 1, -2, 1)], dtype=torch.float64
@@ -57,28 +57,28 @@ _PAIRS = torch.tensor(
 
 
 class Reach(NamedTuple):
-    """Bounds (b,) on how far the moments in a box differ from those at the expansion's centre."""
+    """Bounds (b,) on changes of the moments in a box from the moments at the expansion's centre."""
 
-    # "Whitened" means whitened with the covariance of the expansion.
+    # Changes are whitened with the covariance at the centre.
 
     means: Tensor  # sum of absolute changes of means
     covariances: Tensor  # sum of absolute changes of covariances
-    shift: Tensor  # norm of the change of the means, after whitening
-    change: Tensor  # whitened Frobenius norm of the change of covariances, eta in Eq. 24
-    spectral: Tensor  # whitened spectral norm of the change of covariances, theta in Eq. 24
+    shift: Tensor  # norm of the whitened change of the means
+    change: Tensor  # Frobenius norm of the whitened change of covariances, eta in Eq. 24
+    spectral: Tensor  # spectral norm of the whitened change of covariances, theta in Eq. 24
 
     @property
     def mixed(self) -> Tensor:
-        """Effective norm of the change of covariances in mixed terms of Eq. 24."""
+        """Norm of the change of covariances that appears in mixed terms of Eq. 24."""
         return ((self.change**2 + 2 * self.spectral**2) / 3).sqrt()
 
     def smooth(self, order: int) -> Tensor:
-        """Bound the derivatives of an average of the given order, in whitened units."""
-        # The covariance is at least ``1 - spectral`` times that of the expansion (Eq. 24).
+        """Bound derivatives of this order of an average with respect to whitened means."""
+        # The covariance in the box is at least ``1 - spectral`` times the covariance at the centre.
         return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
 
     def loss(self) -> Tensor:
-        """Bound the error of linearising the average of an output (Eq. 22)."""
+        """Bound the error of a first-order expansion of the average of an output (Eq. 22)."""
         second = self._smaller(2, _ALONG * self.means**2, _SQUARE / _SMOOTH[2] * self.shift**2)
         third = self._smaller(3, _THIRD * self.means * self.covariances, self.shift * self.mixed)
         fourth = self._smaller(4, _FOURTH * self.covariances**2, self.change * self.mixed)
@@ -86,7 +86,7 @@ class Reach(NamedTuple):
         return torch.minimum(second + third + fourth / 4, together)
 
     def _smaller(self, order: int, derivative: Tensor, size: Tensor) -> Tensor:
-        """Integrate two bounds on a derivative times ``1 - s`` on the line; return the smaller."""
+        """Integrate two bounds on a derivative, times ``1 - s``, over s; return the smaller one."""
         theta = self.spectral.clamp(min=1e-3, max=1 - 1e-12)
         left = 1 - theta
         integral = {
@@ -99,10 +99,10 @@ class Reach(NamedTuple):
 
 
 class SoftmaxLink:
-    """``P(y = c) = E[softmax(f)_c]`` with an error bound, by quadrature over latent differences."""
+    """Link with ``P(y = c) = E[softmax(f)_c]``, by quadrature over differences of functions."""
 
     def __init__(self, n_classes: int, most_variance: float, indefinite: float = 0.0):
-        # Bound on the error from clipping negative variances; second derivatives are at most 1/4.
+        # Bound on the error of clipping negative variances to 0: second derivatives are <= 1/4.
         self._rounding = n_classes**2 * indefinite / 8
         self._logit = LogitLink(4 * most_variance)  # for differences of two latent functions
         rows, columns = np.triu_indices(n_classes)
@@ -122,9 +122,12 @@ class SoftmaxLink:
     def _rules(
         self, covariance: Tensor
     ) -> Iterator[tuple[Tensor, Callable[..., tuple[Tensor, ...]]]]:
-        """Yield masks of points and rules that average there; other points do not affect a rule."""
+        """Yield pairs of a mask of points and the function that computes averages at these points.
+
+        The function of a point does not depend on the other points.
+        """
         independent = torch.zeros_like(covariance[:, 0], dtype=torch.bool)
-        if self.n_classes == 3:  # a shift makes any covariance of three classes diagonal
+        if self.n_classes == 3:  # adding a shift makes any covariance of three classes diagonal
             independent = softmax.split(covariance, 3).whitened < _NOTHING
             yield independent, self._independently
         # Points with similar standard deviations share quadrature nodes.
@@ -136,7 +139,7 @@ class SoftmaxLink:
     def _independently(
         self, objective: Tensor, mean: Tensor, covariance: Tensor
     ) -> tuple[Tensor, ...]:
-        """Compute the `Outputs` if a shift makes three classes independent (Eq. 33, 35)."""
+        """Compute the `Outputs` of three classes that a shift makes independent (Eq. 33, 35)."""
         parts = softmax.split(covariance, 3)
         averages = softmax.independent_averages(mean, parts.D)
         value, by_mean, by_covariance = (
@@ -151,7 +154,7 @@ class SoftmaxLink:
     ) -> tuple[Tensor, ...]:
         """Compute the `Outputs` at points whose standard deviations do not exceed `scales`."""
         accuracy = affordable_accuracy(scales, _ACCURACIES)
-        if accuracy is None:  # outputs are almost step functions, which `_pairwise` bounds well
+        if accuracy is None:  # too wide for quadrature, but then `_pairwise` gives good bounds
             return tuple(self._unknown(objective, mean, covariance))
         nodes, deviations = normal_nodes(scales, accuracy, mean), self._deviations(covariance)
         size = max(1, _ENTRIES // (len(nodes.weights) * self.n_classes**2))
@@ -198,15 +201,15 @@ class SoftmaxLink:
         return Minimum(bound, point, curvature, linear.rest[:, 0], slopes)
 
     def _unknown(self, objective: Tensor, mean: Tensor, covariance: Tensor) -> Outputs:
-        """Return trivial bounds, the smallest and largest weight; derivatives are unknown."""
+        """Return outputs whose bounds are the smallest and largest weight, with slopes 0."""
         low, high = objective.amin(-1), objective.amax(-1)
         slopes = torch.zeros_like(mean), torch.zeros_like(covariance)
         return Outputs((low + high) / 2, (high - low) / 2, *slopes)
 
     def _pairwise(self, objective: Tensor, expansion: Expansion) -> Tensor:
-        """Compute a lower bound from pairs of classes, tightest where probabilities saturate."""
-        # An output is at most ``sigmoid(f_c - f_j)`` for any j, and 1 minus an output is at most
-        # ``sum_j sigmoid(f_j - f_c)``.
+        """Compute lower bounds from pairs of classes, tightest for probabilities near 0 or 1."""
+        # Output c is at most ``sigmoid(f_c - f_j)`` for every j, and 1 minus output c is at most
+        # the sum of ``sigmoid(f_j - f_c)`` over all j.
         total = torch.zeros_like(objective[:, 0])
         for sign, classes in ((1.0, objective.argmax(-1)), (-1.0, objective.argmin(-1))):
             weight = objective.gather(1, classes[:, None])[:, 0]
@@ -239,7 +242,7 @@ class SoftmaxLink:
         return Slopes(outputs.mean_slope, radii[0], outputs.covariance_slope, radii[1])
 
     def _reach(self, expansion: Expansion) -> tuple[Reach, Tensor]:
-        """Compute the reach of the moments, and norms (b, C) of the columns of the whitener."""
+        """Compute the `Reach` over boxes, and the norms of the whitener's columns, (b, C)."""
         values, vectors = torch.linalg.eigh(self._of_differences(expansion.covariance.value))
         contrast = self._contrast(values).expand(len(values), -1, -1)
         # Lower bounds on the eigenvalues.
@@ -261,7 +264,7 @@ class SoftmaxLink:
         return reach, torch.linalg.vector_norm(whitener, dim=1)
 
     def _contrast(self, like: Tensor) -> Tensor:
-        """Return the matrix that maps latent functions to their differences from the last one."""
+        """Return the matrix that maps the latent functions to ``f_c - f_last`` for all other c."""
         count = self.n_classes - 1
         return torch.cat([torch.eye(count), -torch.ones(count, 1)], 1).to(like)
 
@@ -277,7 +280,7 @@ class SoftmaxLink:
         return deviations
 
     def _largest(self, covariance: Tensor) -> Tensor:
-        """Return the largest change of any difference per standard normal variable, (b, C - 1)."""
+        """Return, for each normal variable, the largest change of a difference, (b, C - 1)."""
         deviations = self._deviations(covariance)
         padded = torch.cat([deviations, torch.zeros_like(deviations[:, :1])], 1)
         return padded.amax(1) - padded.amin(1)
@@ -285,7 +288,7 @@ class SoftmaxLink:
     def _average(
         self, objective: Tensor, mean: Tensor, deviations: Tensor, nodes: Nodes
     ) -> tuple[Tensor, Tensor, Tensor]:
-        # The node axis, which is the longest, comes last for vectorisation.
+        # The axis of the nodes is last: it is the longest, which makes computations fastest.
         differences = (mean[:, :-1] - mean[:, -1:])[..., None] + deviations @ nodes.points.T
         logits = torch.cat([differences, torch.zeros_like(differences[:, :1])], 1)
         s = torch.softmax(logits, 1)  # (b, C, nodes)
@@ -300,14 +303,14 @@ class SoftmaxLink:
 
 
 def _products(rows: Tensor) -> Tensor:
-    """Return the weights (b, n * n, n_pairs) of pairs in covariances of n linear combinations."""
+    """Return `pair_weights` for all pairs of n linear combinations, (b, n * n, n_pairs)."""
     return pair_weights(rows[:, :, None], rows[:, None]).flatten(1, 2)
 
 
 def largest_norm(moments: Moments, weights: Tensor) -> Tensor:
-    """Bound the Euclidean norm of weighted changes from the centre, for each box."""
-    # Linear terms are bounded jointly: for any w_i > 0,
-    # ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')`` (Eq. 36).
+    """Bound the Euclidean norm of the weighted changes from the centre, for each box."""
+    # The norm of the vector of linear terms is bounded by (Eq. 36), for any w_i > 0,
+    # ``|G t|^2 <= sum_i w_i * lambda_max(G diag(1 / w) G')``.
     G = weights[..., None] * moments.gradient
     w = (G.mT @ G).abs().sum(-1)
     scaled = G / w.sqrt().clamp(min=1e-150)[:, None]
@@ -326,9 +329,9 @@ def covariance_norms(
 ) -> tuple[Tensor, Tensor]:
     """Bound Frobenius and spectral norm (b,) of ``D^-1/2 M D^-1/2``, eta and theta in Eq. 24.
 
-    M is the change of the covariances over boxes, apart from shifts. `entries`, (b, n (n + 1) / 2,
-    n_pairs), are the weights of the covariances in M (None: identity), `D` (b, n) variances, and
-    `stretch` (b,) the factor by which this map may increase the spectral norm of an error.
+    M is the change of a linear map of the covariances over boxes, apart from shifts, and `D` (b, n)
+    contains variances. `entries` (b, n (n + 1) / 2, n_pairs) are the weights of this map (None for
+    the identity), and `stretch` (b,) is the largest factor by which it increases spectral norms.
     """
     moments = expansion.covariance if entries is None else expansion.covariance.combine(entries)
     weights, n = softmax.whitening_weights(D), D.shape[1]
@@ -344,12 +347,12 @@ def covariance_norms(
 
 
 class SecondOrder(NamedTuple):
-    """Weighted sums of class probabilities over boxes, to second order in the changes z."""
+    """Second-order expansions in z of weighted sums of three class probabilities, over boxes."""
 
-    rows: Tensor  # (b,), indices of the small boxes with independent classes at the centre
+    rows: Tensor  # (b,), indices of the expanded boxes: small, with independent classes at centres
     objective: Tensor  # (b, 3), weights of the classes
     expansion: Expansion  # of the latent moments
-    whitened: Tensor  # (b,), deviation from independence at the centres, due to rounding
+    whitened: Tensor  # (b,), norm of the correlation at the centres that rounding leaves
     shift: Tensor  # (b,), as in `Reach`
     change: Tensor  # (b,), as in `Reach`
     spectral: Tensor  # (b,), as in `Reach`
@@ -383,7 +386,7 @@ class SecondOrder(NamedTuple):
         return cls(rows, objective, expansion, *norms, unit, value, slope, Q)
 
     def write(self, outputs: Outputs) -> None:
-        """Write values, errors and slopes of the expanded boxes to the outputs of all boxes."""
+        """Overwrite, in the outputs of all boxes, values, errors and slopes of expanded boxes."""
         outputs.value[self.rows] = self.value
         outputs.error[self.rows] = self._size() * (softmax.ACCURACY + 4 * self.whitened)  # Eq. 38
         outputs.mean_slope[self.rows] = self.slope[:, :2] @ _MEANS.to(self.slope)
@@ -392,10 +395,10 @@ class SecondOrder(NamedTuple):
     def improve(
         self, bound: Tensor, point: Tensor, curvature: Tensor, distance: Tensor, error: Tensor
     ) -> None:
-        """Improve fields of `Minimum` in place, where the second-order bound is better.
+        """Replace fields of `Minimum` in place where the second-order bound is larger.
 
-        For all boxes, `distance` bounds the change of the average from the centre, and `error` the
-        numerical error of its value and its first derivatives there.
+        For all boxes, `distance` bounds the change of the average from its value at the centre, and
+        `error` the numerical error of this value and of the first derivatives.
         """
         least, best, by_feature = self._minimum(distance[self.rows])
         least = least - error[self.rows]
@@ -430,7 +433,7 @@ class SecondOrder(NamedTuple):
         distance = distance + 32 * self.whitened * self._size()
         off = ((self.value - middle).abs() - distance).clamp(min=0)
         V = (radius**2 - off**2).clamp(min=0).sqrt()
-        stretch = 1 + 2 * self.whitened  # the norms were whitened with the full covariance, not D
+        stretch = 1 + 2 * self.whitened  # because norms are whitened with the covariance, not D
         norms = (stretch * norm for norm in (self.shift, self.change, self.spectral))
         return V * third_derivative(*norms)
 
@@ -444,14 +447,14 @@ class SecondOrder(NamedTuple):
 
 
 def second_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Bound ``(1 - s) |F''|``, integrated along the line, for standard deviation 1 (Eq. 24, 39)."""
+    """Bound the integral of ``(1 - s) |F''(s)|`` over s, for standard deviation 1 (Eq. 24, 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta + 2 * theta) / 3
     return _along((2 * v**2, 6 * v * mixed, 24 / 16 * eta * mixed), 2, spectral)
 
 
 def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
-    """Bound ``(1 - s)^2 / 2 |F'''|``, integrated on the line, for standard deviation 1 (Eq. 39)."""
+    """Bound the integral of ``(1 - s)^2 / 2 |F'''(s)|``, for standard deviation 1 (Eq. 39)."""
     v, eta, theta = shift**2, change**2, spectral**2
     mixed = (eta**2 + 6 * eta * theta + 8 * theta**2) / 15
     squares = (
@@ -464,9 +467,9 @@ def third_derivative(shift: Tensor, change: Tensor, spectral: Tensor) -> Tensor:
 
 
 def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
-    """Bound the integral of the root of ``sum_k squares_k / (1 - s spectral)^k`` (Eq. 40)."""
-    # k starts at `order`; the weight at s is ``(1 - s)^(order - 1) / (order - 1)!``. Because the
-    # root is convex in s, chords between grid points are an upper bound.
+    """Bound a weighted integral of the root of ``sum_k squares_k / (1 - s spectral)^k``, Eq. 40."""
+    # k starts at `order`, and the weight is ``(1 - s)^(order - 1) / (order - 1)!``. The root is
+    # convex in s, so chords between grid points are an upper bound.
     s = torch.arange(_PANELS + 1, dtype=spectral.dtype, device=spectral.device) / _PANELS
     left = 1 - s * spectral.clamp(max=1 - 1e-9)[..., None]
     total = torch.zeros_like(left)
@@ -477,7 +480,7 @@ def _along(squares: tuple[Tensor, ...], order: int, spectral: Tensor) -> Tensor:
 
 
 def _chords(order: int) -> Tensor:
-    """Return quadrature weights for an integral of chords: second differences of A (Eq. 40)."""
+    """Return quadrature weights of grid points that integrate chords exactly (Eq. 40)."""
     left = 1 - torch.arange(-1, _PANELS + 2, dtype=torch.float64) / _PANELS
     A = left.clamp(min=0) ** (order + 1) / math.factorial(order + 1)
     A[0] = A[1] + 1 / (math.factorial(order) * _PANELS)  # no interval precedes s = 0

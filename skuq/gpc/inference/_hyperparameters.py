@@ -1,4 +1,4 @@
-"""Maximisation of the marginal likelihood over a kernel's hyperparameters."""
+"""Maximise the marginal likelihood, also called evidence, over a kernel's hyperparameters."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -13,26 +13,26 @@ from sklearn.exceptions import ConvergenceWarning
 from skuq.base import FloatArray
 from skuq.validation import warn_user
 
-_STEEP = 1.0  # derivative, in nats per log-hyperparameter, above which the search has not converged
+_STEEP = 1.0  # a search that ends at a larger derivative (nats per log-hyperparameter) has failed
 
 
 class Evidence(NamedTuple):
     value: float  # approximate log marginal likelihood, in nats
-    # (n_theta,), derivative with respect to ``kernel.theta``; empty without `eval_gradient`
+    # (n_theta,), derivative with respect to ``kernel.theta``; empty if it was not requested
     gradient: FloatArray
     state: FloatArray  # warm start for an evaluation at nearby hyperparameters
-    # Number added to the diagonal of a matrix to factorise it, relative to the diagonal's mean.
+    # Number added to the diagonal of a matrix to factorise it, divided by the diagonal's mean.
     jitter: float
-    converged: bool  # whether the iteration converged
+    converged: bool  # whether the iteration for the approximate posterior converged
 
 
-# Function of a kernel and a state; the state of an earlier evaluation is a warm start.
+# Function of a kernel and a state, which is None or `Evidence.state` of an earlier evaluation.
 Objective = Callable[[Any, FloatArray | None], Evidence]
 
 
 class Approximation(NamedTuple):
-    conditional: Any  # the prior times Gaussian sites
-    alpha: FloatArray  # the mean of the posterior is ``K alpha``
+    conditional: Any  # prior, conditioned on Gaussian sites that approximate the likelihood
+    alpha: FloatArray  # vector for which the mean of the posterior is ``K alpha``
     value: float  # as in `Evidence`
     gradient: Callable[[], FloatArray]
     state: FloatArray
@@ -63,14 +63,14 @@ class NoEvidenceError(ValueError):
 
 class Maximum(NamedTuple):
     kernel: Any  # with the best hyperparameters
-    evidence: Evidence  # of the best hyperparameters
+    evidence: Evidence  # for the best hyperparameters
     n_evaluations: int  # number of evaluations of the evidence, over all restarts
     message: str  # termination message of the best run
 
 
 class _Coordinates:
-    # The search divides length-scales by powers of two near their initial values. It then does not
-    # depend on the units of the features, not even in rounding if these change by powers of two.
+    # The search divides length-scales by powers of two near their initial values, so that it does
+    # not depend on the units of the features. If these change by powers of two, rounding is equal.
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._units = kernel, {}
@@ -101,7 +101,7 @@ def length_scales(kernel: Any) -> dict[str, Any]:
 
 
 def feature_units(kernel: Any) -> Any:
-    """Return powers of two near the length-scales (n_features,), or 1 for a shared length-scale."""
+    """Return a power of two near each length-scale, (n_features,), or 1 if features share one."""
     scales = list(length_scales(kernel).values())
     if not scales or any(np.size(scale) == 1 for scale in scales):
         return 1.0
@@ -120,7 +120,7 @@ def evidence_at(objective: Objective, kernel: Any, state: FloatArray | None = No
     """Evaluate the evidence, and raise `NoEvidenceError` unless it is finite."""
     reason = "The result is not finite."
     try:
-        # Warnings are ignored: an overflow is harmless, or makes the result non-finite, which is
+        # Ignore warnings: an overflow either is harmless, or makes the result non-finite, which is
         # checked below.
         with np.errstate(all="ignore"):
             evidence = objective(kernel, state)
@@ -146,7 +146,7 @@ def maximise_evidence(
     """Maximise the evidence with L-BFGS-B over the logarithms of the free hyperparameters."""
     # The first run starts from `kernel`, the other `n_restarts` runs from hyperparameters drawn
     # log-uniformly within their bounds. Each run makes up to `max_iter` evaluations. The evidence
-    # of `kernel` must exist; other hyperparameters whose evidence does not exist are rejected.
+    # of `kernel` must be finite; other hyperparameters without finite evidence are rejected.
     coordinates, drawn = _Coordinates(kernel), []
     if rng is not None and n_restarts and len(coordinates.start):
         if not np.isfinite(coordinates.bounds).all():
@@ -165,9 +165,9 @@ def maximise_evidence(
         not best.message.startswith("STOP") and steepness > _STEEP
     ):
         warn_user(
-            f"The optimiser stopped early ({best.message}): the derivative of the marginal "
-            f"likelihood with respect to a log-hyperparameter is still {steepness:.2g}; the best "
-            "hyperparameters found so far are used. Scale the features, or start from different "
+            f"The optimiser stopped early ({best.message}), although the derivative of the log "
+            f"marginal likelihood by a log-hyperparameter is still {steepness:.2g}. The best "
+            "evaluated hyperparameters are used. Scale the features, or start from different "
             "hyperparameters.",
             ConvergenceWarning,
         )
@@ -176,7 +176,7 @@ def maximise_evidence(
 
 
 def _steepness(kernel: Any, evidence: Evidence) -> float:
-    """Return the largest absolute derivative of the evidence in directions that bounds allow."""
+    """Return the largest derivative of the evidence in directions in which bounds leave room."""
     theta = kernel.theta
     if not len(theta):
         return 0.0
@@ -203,8 +203,8 @@ def _run(
         with suppress(NoEvidenceError) if best else nullcontext():
             evidence = evidence_at(objective, candidate, state)
         if best and (evidence is None or not evidence.converged):
-            # This value is large enough for the line search to reject it, but small enough for the
-            # interpolation between steps.
+            # This value is large enough for the line search to reject the step, and small enough
+            # not to disturb the interpolation that chooses the next step.
             return worst + 1.0, np.zeros_like(theta)
         state, worst = evidence.state, max(worst, -evidence.value)
         if best is None or _rank(evidence) > _rank(best[1]):
@@ -214,7 +214,7 @@ def _run(
     message = "CONVERGENCE: no free hyperparameters"
     try:
         if len(start):
-            # `_BudgetSpentError` ends the run before these limits are reached.
+            # `_BudgetSpentError` ends the run before the optimiser reaches these limits.
             options = {"maxiter": max_iter, "maxfun": max_iter + 1}
             search = {"method": "L-BFGS-B", "bounds": coordinates.bounds, "options": options}
             message = minimize(negative, start, jac=True, **search).message

@@ -1,11 +1,11 @@
-"""Covariance matrices of scikit-learn kernels, and contractions with their derivatives.
+"""Covariance matrices of scikit-learn kernels, and inner products with their derivatives.
 
-scikit-learn's gradient of a kernel, of shape (n, n, n_theta), would dominate the memory of
-inference, which only needs the inner product of each derivative with one matrix.
+scikit-learn's gradient of a kernel, of shape (n, n, n_theta), would need more memory than the rest
+of inference, which only needs the inner product of each derivative with one matrix.
 
-A kernel is made of leaves: constants, and functions of one distance, such as RBF. A leaf's function
-returns the covariance matrix (a scalar if it is constant) and the pullback, which maps a matrix G
-to the inner products of G with the derivatives with respect to the leaf's free hyperparameters.
+Kernels are built from leaves: constants, and functions of a distance, such as RBF. For each leaf, a
+function in `LEAVES` returns the covariance matrix (a scalar for a constant) and the pullback, which
+maps a matrix G to its inner products with the derivatives by the leaf's free hyperparameters.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from skuq.base import FloatArray
 
 Pullback = Callable[[Any], FloatArray]
 
-_FAR = 1e4  # if a squared distance from the centre is larger, differences are squared directly
+_FAR = 1e4  # if an input is farther from the centre (squared), distances are computed directly
 
 
 def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, Pullback]:
@@ -34,7 +34,7 @@ def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, 
 class _Scaled:
     def __init__(self, kernel: Any, X: FloatArray, Z: FloatArray | None) -> None:
         scale = np.asarray(kernel.length_scale, np.float64)
-        # Centred inputs have smaller squares, so that differences of squares lose fewer digits.
+        # Centred inputs have smaller squares, whose differences lose fewer digits.
         center = X.mean(axis=0)
         self.X = (X - center) / scale
         self.Z = self.X if Z is None else (Z - center) / scale
@@ -47,7 +47,7 @@ class _Scaled:
             return
         distance = (-2.0 * self.X) @ self.Z.T if Z is not None else self.X @ self.X.T
         if Z is None:
-            distance *= -2.0  # applied after the product, so that `distance` is exactly symmetric
+            distance *= -2.0  # after the product: X @ X.T is exactly symmetric, (-2 X) @ X.T is not
         distance += squares[0][:, None]
         distance += squares[1]
         np.maximum(distance, 0.0, out=distance)
@@ -56,7 +56,7 @@ class _Scaled:
         self.squared = distance
 
     def length_scale_gradient(self, H: FloatArray) -> FloatArray:
-        """Compute ``sum_ab H_ab (x_aj - z_bj)^2`` for each feature j, or summed over features."""
+        """Compute ``sum_ab H_ab (x_aj - z_bj)^2`` for each j, or its sum over j if isotropic."""
         if self.fixed:
             return np.empty(0)
         if self.isotropic:
@@ -117,9 +117,9 @@ def check_kernel(kernel: Any, n_features: int) -> None:
     if type(kernel) not in LEAVES:
         got = repr(kernel) if isinstance(kernel, Kernel) else f"{type(kernel).__name__} object"
         raise ValueError(
-            "Expected a kernel of sklearn.gaussian_process.kernels made of RBF, Matern with nu=1.5 "
-            "or nu=2.5, RationalQuadratic, ConstantKernel, and sums and products of these; got "
-            f"{got}. Replace it; in regression, WhiteKernel may be added, but not multiplied."
+            "The kernel must be a sum or product of RBF, Matern with nu=1.5 or nu=2.5, "
+            "RationalQuadratic and ConstantKernel of sklearn.gaussian_process.kernels; got "
+            f"{got}. Replace it. In regression, a WhiteKernel may be added, but not multiplied."
         )
     if type(kernel) is kernels.Matern and kernel.nu not in (1.5, 2.5):
         raise ValueError(
@@ -141,8 +141,8 @@ def covariance(kernel: Any, X: FloatArray, Z: FloatArray | None = None) -> Float
 def covariance_with_pullback(
     kernel: Any, X: FloatArray, Z: FloatArray | None = None
 ) -> tuple[FloatArray, Pullback]:
-    # The pullback maps G (n, m), the derivative of a scalar with respect to K, which need not be
-    # symmetric, to ``sum_ab G_ab dK_ab / dtheta_j``, the derivative with respect to `kernel.theta`.
+    # The pullback maps G (n, m), the derivative of a scalar by K, to the derivative of this scalar
+    # by `kernel.theta`, ``sum_ab G_ab dK_ab / dtheta_j``. G need not be symmetric.
     K, pullback = _node(kernel, X, Z)
     if np.ndim(K) == 0:
         K = np.full((len(X), len(X if Z is None else Z)), K)
@@ -158,7 +158,7 @@ def prior_variance(kernel: Any) -> float:
 
 
 def _node(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[Any, Pullback]:
-    """Compute value and pullback of a part of the kernel; constants stay scalars."""
+    """Compute covariance and pullback of a part of the kernel; constants stay scalars."""
     if type(kernel) in (kernels.Sum, kernels.Product):
         first, second = _node(kernel.k1, X, Z), _node(kernel.k2, X, Z)
         return (_sum if type(kernel) is kernels.Sum else _product)(first, second)
@@ -172,7 +172,7 @@ def _sum(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any
 def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any, Pullback]:
     def pulled(node: tuple[Any, Pullback], other: Any, G: Any) -> FloatArray:
         if np.ndim(other) == 0:
-            return other * node[1](G)  # the pullback is linear; its result is smaller than G
+            return other * node[1](G)  # scales the result, which is smaller than G, by linearity
         if np.ndim(node[0]) == 0:
             return node[1](np.vdot(other, G))
         return node[1](G * other)
@@ -184,10 +184,10 @@ def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple
 
 
 def check_noisy_kernel(kernel: Any, n_features: int) -> None:
-    """Raise unless the kernel is a supported kernel, optionally plus WhiteKernels."""
+    """Raise unless the kernel is a supported kernel, or its sum with WhiteKernels."""
     if all(is_noise(part) for part in summands(kernel)):
         raise ValueError(
-            f"The kernel {kernel} represents noise alone; add the covariance of a latent function, "
+            f"The kernel {kernel} represents noise alone; add the covariance of a function to it, "
             "such as RBF()."
         )
     check_kernel(latent_kernel(kernel), n_features)

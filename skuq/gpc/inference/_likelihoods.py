@@ -1,7 +1,7 @@
-"""Likelihoods of targets given latent values, and their averages over Gaussians.
+"""Likelihoods of targets given latent values, and averages of likelihoods over Gaussians.
 
-`tilted_moments` integrates a likelihood for expectation propagation. `normal_nodes` is the
-trapezoidal rule with a proven error bound, which predictions and bounds use for averages.
+`tilted_moments` computes averages for expectation propagation. `normal_nodes` returns nodes of the
+trapezoidal rule with a proven error bound, for averages in predictions and bounds.
 """
 
 import math
@@ -15,18 +15,18 @@ from torch import Tensor
 
 from skuq.base import FloatArray, IntArray
 
-_FAR = 30.0  # below -_FAR, the asymptotic series is more accurate than differences
+_FAR = 30.0  # for z < -_FAR, the asymptotic series is more accurate than the formulas for other z
 _WINDOW = 8.6  # standard deviations beyond which a normal density is below 1e-16 of its peak
-_NARROW = 1e-150  # smallest standard deviation; its squared reciprocal does not overflow
-_EDGE = {"probit": 10.0, "logit": 40.0}  # end of the region where the likelihood bends
+_NARROW = 1e-150  # standard deviations are at least this, so that 1 / sd**2 does not overflow
+_EDGE = {"probit": 10.0, "logit": 40.0}  # the log-likelihood bends between -_EDGE and _EDGE
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(40)
-MAX_CLASSES = 3  # the number of nodes is exponential in the number of classes
+MAX_CLASSES = 3  # limit for joint quadrature, whose cost is exponential in the number of classes
 _MAX_NODES = 400_000
 _REACH = 7.8  # standard deviations beyond which the normal probability is below 1e-14
 
 
 class Derivatives(NamedTuple):
-    """Log-likelihoods of targets and derivatives with respect to latent values, (n,) each."""
+    """Log-likelihoods of targets, and their derivatives by the latent values, (n,) each."""
 
     value: FloatArray
     first: FloatArray
@@ -35,7 +35,7 @@ class Derivatives(NamedTuple):
 
 
 class TiltedMoments(NamedTuple):
-    """Log of a likelihood's Gaussian average, and derivatives with respect to the mean, (n,)."""
+    """Log of the average of a likelihood over Gaussians, and derivatives by their mean, (n,)."""
 
     log_mean: FloatArray
     first: FloatArray
@@ -44,7 +44,7 @@ class TiltedMoments(NamedTuple):
 
 def probit(y: FloatArray, f: FloatArray) -> Derivatives:
     """Evaluate the likelihood ``Phi(y f)``; Phi is the standard normal distribution function."""
-    # y (n,), -1 or 1, and f (n,); the second derivative is <= 0.
+    # y is -1 or 1. The second derivative in the result is <= 0, in spite of rounding.
     z = y * f
     with np.errstate(over="ignore"):
         ratio = np.sqrt(2.0 / np.pi) / erfcx(-z / np.sqrt(2.0))  # normal density / Phi
@@ -52,7 +52,7 @@ def probit(y: FloatArray, f: FloatArray) -> Derivatives:
     third = curvature * (ratio + z) - ratio * (1.0 - curvature)
     far = z < -_FAR
     if far.any():
-        # Asymptotic series in 1 / z, because the differences above lose digits to cancellation.
+        # Asymptotic series in 1 / z, because the formulas above subtract almost equal numbers.
         u = 1.0 / z[far] ** 2
         curvature[far] = 1 - u * (1 - u * (6 - u * (50 - u * 518)))
         third[far] = -u / z[far] * (2 - u * (24 - u * (300 - u * 4144)))
@@ -60,7 +60,7 @@ def probit(y: FloatArray, f: FloatArray) -> Derivatives:
 
 
 def logit(y: FloatArray, f: FloatArray) -> Derivatives:
-    # y (n,), -1 or 1, and f (n,); the second derivative is <= 0.
+    # y is -1 or 1. The second derivative in the result is <= 0.
     z = y * f
     wrong = expit(-z)
     curvature = wrong * expit(z)
@@ -71,7 +71,7 @@ LIKELIHOODS = {"probit": probit, "logit": logit}
 
 
 class SoftmaxLikelihood:
-    """Weighted log-likelihood of labels, (n,), with probabilities ``softmax(f)``."""
+    """Weighted log-likelihood of labels (n,) whose probabilities are ``softmax(f)``."""
 
     def __init__(
         self, labels: IntArray, n_classes: int, sample_weight: FloatArray | None = None
@@ -96,9 +96,9 @@ class SoftmaxLikelihood:
         self, proba: FloatArray, variance: FloatArray, covariance_with_mean: FloatArray
     ) -> FloatArray:
         """Return the derivative of ``-log |K^-1 + W| / 2`` with respect to f (n_classes, n)."""
-        # W is minus the second derivative of the log-likelihood. `variance` is the posterior
-        # variance S_cc of each latent function; `covariance_with_mean` is its covariance ``S p``
-        # with the p-weighted average of all functions. Both have shape (n_classes, n).
+        # W is minus the second derivative of the log-likelihood. `variance` contains the posterior
+        # variances S_cc of the latent functions; `covariance_with_mean`, which is ``S p``, contains
+        # their covariances with the p-weighted average of all functions. Both are (n_classes, n).
         h = variance - 2.0 * covariance_with_mean
         return -0.5 * self.curve(proba, h)
 
@@ -107,17 +107,17 @@ def tilted_moments(
     name: str, y: FloatArray, mean: FloatArray, variance: FloatArray, power: FloatArray
 ) -> TiltedMoments:
     """Compute the log of ``E[p(y | f) ** power]`` for ``f ~ N(mean, variance)``."""
-    # All arguments are (n,); y is -1 or 1, and power > 0. The second derivative is <= 0.
-    # The probit likelihood with power 1 has a closed form. Otherwise, Gauss-Legendre quadrature is
-    # used, with a relative error of about 1e-12, on panels around the mode of the tilted density
-    # that are split where the likelihood bends.
+    # y is -1 or 1, and power > 0. The second derivative in the result is <= 0.
+    # The probit likelihood with power 1 has a closed form. Otherwise, Gauss-Legendre quadrature
+    # with a relative error of about 1e-12 is used. Its panels surround the mode of the tilted
+    # density ``p(y | f) ** power * N(f | mean, variance)``, and end where the likelihood bends.
     if name == "probit" and np.all(power == 1):
         scale = 1.0 / np.sqrt(1.0 + variance)
         at_mean = probit(y, mean * scale)
         return TiltedMoments(at_mean.value, at_mean.first * scale, at_mean.second * scale**2)
-    # The derivatives are computed as expectations, under the tilted density, of derivatives of the
-    # log-likelihood, not as differences of moments. The variable t is ``(f - mean) / sd``, so that
-    # the limit of zero variance is included.
+    # Derivatives are computed as expectations, under the tilted density, of derivatives of the
+    # log-likelihood: differences of moments would lose digits. The integration variable is
+    # ``t = (f - mean) / sd``, which also works in the limit of variance 0.
     mean, power = (y * mean)[:, None], power[:, None]
     sd = np.maximum(np.sqrt(variance), _NARROW)[:, None]
 
@@ -149,7 +149,7 @@ def tilted_moments(
 
 
 def _tilted_mode(name: str, mean: FloatArray, sd: FloatArray, power: FloatArray) -> FloatArray:
-    """Find the mode of ``p(1 | mean + sd t) ** power N(t | 0, 1)`` in t, to 1 % of its width."""
+    """Find the mode t of ``p(1 | mean + sd t) ** power N(t | 0, 1)``, up to 1 % of its width."""
     one, slope = np.ones(1), sd * power
     t = np.maximum(-mean, 0.0) / sd  # Newton's method converges monotonically from here
     for _ in range(100):
@@ -163,21 +163,21 @@ def _tilted_mode(name: str, mean: FloatArray, sd: FloatArray, power: FloatArray)
 
 
 class Nodes(NamedTuple):
-    """Nodes and weights for averages over standard normal variables."""
+    """Nodes and weights of a quadrature rule for averages over standard normal variables."""
 
     points: Tensor  # (n, dimensions)
-    weights: Tensor  # (n,), summing to 1 up to `error`
+    weights: Tensor  # (n,), with sum 1 up to `error`
     error: float  # bound on the error of averages of the functions described in `normal_nodes`
 
 
 def normal_nodes(scales: Sequence[float], accuracy: float, like: Tensor) -> Nodes:
-    """Return nodes for functions ``g(scales * t)`` with |g| <= 1 within pi / 2 of the real axis."""
-    # For each variable t_i, `scales` holds the largest change of a difference between two arguments
-    # of g when t_i increases by 1. `accuracy` is the target error per dimension. The logistic
-    # function and the softmax are bounded in the strip, where ``exp(f_i - f_j)`` has a positive
-    # real part. With half-width a of the strip and step h, the error per dimension is at most
-    # ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)`` (Trefethen and Weideman, "The Exponentially
-    # Convergent Trapezoidal Rule", SIAM Review 2014, Theorem 5.1).
+    """Return nodes for averages of g, a sigmoid or softmax of a linear function of normal t_i."""
+    # `scales` contains, for each variable t_i, the largest change of a difference between two
+    # arguments of g if t_i increases by 1. `accuracy` is the target error per dimension. For
+    # complex arguments within pi / 2 of the real axis, |g| <= 1, because ``exp(f_i - f_j)`` has a
+    # positive real part. If t_i is within a of the real axis and h is the step, the error per
+    # dimension is at most ``2 exp(a^2 / 2) / (exp(2 pi a / h) - 1)`` (Trefethen and Weideman, "The
+    # Exponentially Convergent Trapezoidal Rule", SIAM Review 2014, Theorem 5.1).
     axes, masses = zip(*(_axis(scale, accuracy, like) for scale in scales), strict=True)
     dimensions = len(axes)
     points = torch.cartesian_prod(*axes).reshape(-1, dimensions)
@@ -204,7 +204,7 @@ def _axis(scale: float, accuracy: float, like: Tensor) -> tuple[Tensor, Tensor]:
     width = min(math.pi / (2 * max(scale, 1e-300)), 4.0)
     height = 2 * math.exp(width**2 / 2)
     step = 2 * math.pi * width / math.log1p(height / accuracy)  # Eq. 28 of the proofs page
-    reach = min(_REACH, math.sqrt(2 * math.log(100 / accuracy)) + 1)  # truncated
+    reach = min(_REACH, math.sqrt(2 * math.log(100 / accuracy)) + 1)  # nodes end at this distance
     half = math.ceil(reach / step)
     nodes = step * torch.arange(-half, half + 1, dtype=like.dtype, device=like.device)
     return nodes, step / math.sqrt(2 * math.pi) * torch.exp(-(nodes**2) / 2)

@@ -1,8 +1,8 @@
 """Gaussian posteriors of the latent functions, and predictions.
 
-The means of the latent functions at an input x are linear, and their covariances quadratic, in
-``r(x) = k(inputs, x)``. Predictions are averages of the likelihood over these Gaussians. Line
-numbers refer to Algorithm 3.4 of Rasmussen and Williams, "Gaussian Processes for Machine Learning".
+At an input x, the latent means are linear functions of ``r(x) = k(inputs, x)``, and the covariances
+are quadratic. Predictions are averages of the likelihood over these Gaussians. Line numbers refer
+to Algorithm 3.4 of Rasmussen and Williams, "Gaussian Processes for Machine Learning".
 """
 
 import math
@@ -26,8 +26,8 @@ from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_n
 from skuq.gpc.inference._softmax_averages import Split
 
 _BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
-_ACCURACIES = (1e-10, 1e-8, 1e-6)  # the first one that does not need too many nodes is used
-_ENTRIES = 500_000  # maximum number of entries in a temporary array, which fits in the CPU cache
+_ACCURACIES = (1e-10, 1e-8, 1e-6)  # quadrature uses the first one for which nodes are few enough
+_ENTRIES = 500_000  # maximum number of entries in a temporary array, to fit into the CPU cache
 TIE = 1e-9  # probabilities that differ by less than this count as equal
 UNSURE = 0.0125  # tolerated error of probabilities for more than three classes
 _LOG_DRAWS = 13  # log2 of the number of quasi-random points
@@ -38,7 +38,7 @@ _NARROW = 1.5
 
 @dataclass(frozen=True)
 class FactoredPosterior:
-    """Posterior of one latent function per class, in the form of Laplace's method.
+    """Posterior of one latent function per class, from Laplace's method with an exact prior.
 
     Covariance of c and d at x: ``(c == d) (k(x, x) - r' E_c r) + (M^-1 E_c r)' (M^-1 E_d r)``.
     """
@@ -46,8 +46,8 @@ class FactoredPosterior:
     kernel: Any  # with optimised hyperparameters, shared by all classes
     inputs: FloatArray  # (m, n_features), training inputs
     weights: FloatArray  # (L, m), coefficients of the means
-    blocks: FloatArray  # (L, m, m), the symmetric matrices E_c
-    factor: FloatArray  # (m, m), M, the lower Cholesky factor of the sum of all E_c
+    blocks: FloatArray  # (L, m, m), symmetric matrices E_c
+    factor: FloatArray  # (m, m), M: lower Cholesky factor of the sum of all E_c
 
     def moments(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return mean (n, L) and covariance (n, L, L) of the latent functions at each input."""
@@ -66,7 +66,7 @@ class FactoredPosterior:
         return mean, cov
 
     def reduction(self) -> FloatArray:
-        """Return matrices R of the pairs ``c <= d`` in the order of ``np.triu_indices(L)``."""
+        """Return a matrix R for each pair ``c <= d``, in the order of ``np.triu_indices(L)``."""
         # The covariance of c at x and d at z is ``(c == d) k(x, z) - r(x) @ R[pair] @ r(z)``.
         solved = [solve_triangular(self.factor, block, lower=True) for block in self.blocks]
         pairs = list(zip(*np.triu_indices(len(self.weights)), strict=True))
@@ -80,17 +80,17 @@ class FactoredPosterior:
 
 @dataclass(frozen=True)
 class JointPosterior:
-    """Posterior of latent functions with explicit matrices R for whitened rows ``T r(x)``."""
+    """Posterior of latent functions with a matrix R, for whitened rows ``T r(x)``, per pair."""
 
-    # With inducing points, the entries of a row r(x) are almost linearly dependent functions, and
-    # ``r' R r`` would lose all digits to cancellation. The entries of a whitened row are
-    # orthonormal, and R has entries of at most 1 (Eq. 30 of the proofs page of the user guide).
+    # With inducing points, the entries of r(x) are almost linearly dependent functions of x, and
+    # cancellation in ``r' R r`` would lose all digits. The entries of a whitened row are
+    # orthonormal functions, and R has entries of at most 1 (Eq. 30 of the guide's proofs page).
 
     kernel: Any  # with optimised hyperparameters, shared by all classes
     inputs: FloatArray  # (m, n_features), training inputs, or inducing points
     coefficients: FloatArray  # (L, m), coefficients of the means for whitened rows
-    matrices: FloatArray  # (L (L + 1) / 2, m, m), matrices R for whitened rows
-    whitener: FloatArray | None = None  # (m, m), T; None means the identity
+    matrices: FloatArray  # (L (L + 1) / 2, m, m), R of each pair, for whitened rows
+    whitener: FloatArray | None = None  # (m, m), T; None means the identity matrix
 
     @property
     def weights(self) -> FloatArray:
@@ -121,7 +121,7 @@ Posterior = FactoredPosterior | JointPosterior
 def _cross_covariances(
     kernel: Any, inputs: FloatArray, X: FloatArray, entries: int
 ) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield rows ``r(x)`` in batches; `entries` is the number of array entries per input."""
+    """Yield slices of X and rows ``r(x)``; the caller needs `entries` array entries per input."""
     size = max(1, _BATCH_ENTRIES // entries)
     for start in range(0, len(X), size):
         rows = slice(start, start + size)
@@ -130,12 +130,12 @@ def _cross_covariances(
 
 @with_gradients()
 def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Average the likelihood over the Gaussian of the latent functions."""
-    # mean (n, L), covariance (n, L, L) -> (n, n_classes); L is 1 for binary likelihoods.
-    # Errors are below 1e-10 for two and three classes, and for four classes if the standard
-    # deviations of differences of latent functions are about 1. Otherwise, errors are about 1e-2:
-    # proven if the latent functions are almost independent, apart from a common shift (Eq. 35 of
-    # the proofs page of the user guide), or else estimated for 8,192 quasi-random points.
+    """Average the likelihood over Gaussian latent functions, (n, n_classes)."""
+    # Shapes: mean (n, L), covariance (n, L, L); L is 1 for binary likelihoods. Errors are below
+    # 1e-10 for two and three classes, and for four classes if differences of latent functions have
+    # standard deviations of about 1. Otherwise, errors are about 1e-2. This is proven if the latent
+    # functions are almost independent after removal of a common shift (Eq. 35 of the proofs page of
+    # the user guide); otherwise, 8,192 quasi-random points are used, and the error is an estimate.
     if likelihood == "probit":
         z = torch.as_tensor(mean[:, 0] / np.sqrt(1 + covariance[:, 0, 0]))
         return torch.stack([torch.special.ndtr(-z), torch.special.ndtr(z)], -1).numpy()
@@ -163,13 +163,13 @@ def class_probabilities(likelihood: str, mean: FloatArray, covariance: FloatArra
 
 def most_probable(proba: FloatArray) -> NDArray[np.intp]:
     """Return the index of the most probable class of each row; the first class if several tie."""
-    # Far from all data, probabilities differ only by rounding, which must not determine the class.
+    # Far from all data, probabilities are equal up to rounding, which must not decide the class.
     return (proba >= proba.max(axis=1, keepdims=True) - TIE).argmax(axis=1)
 
 
 @with_gradients()
 def expected_entropy(likelihood: str, mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    """Compute expected entropies (n,) of class probabilities over latent Gaussians, in nats."""
+    """Average the entropy of the class probabilities over Gaussian latent functions, (n,), nats."""
     result = np.empty(len(mean))
     for rows, latent, weights in _draws(mean, covariance):
         result[rows] = entropy(_log_proba(likelihood, latent).movedim(1, -1)) @ weights
@@ -180,11 +180,11 @@ def _draws(
     mean: FloatArray, covariance: FloatArray
 ) -> Iterator[tuple[NDArray[np.intp], Tensor, Tensor]]:
     """Yield rows, nodes of their latent Gaussians (b, L, nodes), and weights of the nodes."""
-    # Points with similar standard deviations share nodes, which do not depend on other rows.
+    # Points with similar standard deviations share nodes, which do not depend on other points.
     center = torch.as_tensor(mean, dtype=torch.float64)
     roots, vectors = _principal(torch.as_tensor(covariance, dtype=torch.float64))
-    # Entries of a unit vector differ by at most sqrt(2). The slightly larger factor keeps round
-    # numbers, such as prior variances, away from the boundary between two groups.
+    # Entries of a unit vector differ by at most sqrt(2). With the factor 1.45 instead, round values
+    # of prior variances do not lie on the boundary between two groups.
     reach = (1.45 * roots).clamp(min=2.0**-4)
     octaves, group = np.unique(reach.log2().ceil().numpy(), axis=0, return_inverse=True)
     for index, octave in enumerate(octaves):
@@ -193,7 +193,7 @@ def _draws(
         if accuracy is not None:
             nodes = normal_nodes(scales, accuracy, center)
         else:
-            # The symmetric root does not depend on the choice of eigenvectors.
+            # Use the symmetric root, because it does not depend on the choice of eigenvectors.
             nodes, factor = _quasi_random(center), factor @ vectors.mT
         size = max(1, _ENTRIES // (len(nodes.weights) * (center.shape[1] + 1)))
         members = np.flatnonzero(group.ravel() == index)
@@ -202,7 +202,7 @@ def _draws(
 
 
 def _principal(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Return standard deviations (n, k) along principal axes of differences, and axes (n, L, k)."""
+    """Return principal axes of centred functions (n, L, k), preceded by deviations along them."""
     n_latent = covariance.shape[-1]
     if n_latent == 1:
         return covariance[:, 0].clamp(min=0).sqrt(), torch.ones_like(covariance)

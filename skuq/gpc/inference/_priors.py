@@ -1,9 +1,9 @@
 """Gaussian priors of the latent values at training inputs, exact or low-rank.
 
 Laplace's method and expectation propagation replace the likelihood of each point by a Gaussian
-factor, a site, and condition the prior on sites. The low-rank prior approximates the latent values
-at training points by ``K_nm K_mm^-1 u``, where u are the values at m inducing points; predictions
-use the exact conditional given u. Its posterior has inducing points in place of training points.
+factor, called a site, and condition the prior on all sites. The low-rank prior approximates the
+latent values at training points by ``K_nm K_mm^-1 u``, where u are the latent values at m inducing
+points. Predictions use the exact conditional distribution given u, and need no training points.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from skuq.base import FloatArray
 from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
 from skuq.gpc.inference._posterior import JointPosterior
 
-_MAX_JITTER = 1e-4  # relative to the mean of the diagonal
-# Variances need a different formula where a site's share of the posterior precision is smaller.
+_MAX_JITTER = 1e-4  # maximum jitter, divided by the mean of the diagonal
+# If a site contributes a smaller share of the posterior precision at its point, the usual formula
+# for the variance at this point loses digits, and a different formula is used.
 _WEAK_SITE = 1e-7
-# Relative to the prior variance. A smaller jitter would increase rounding errors in predictions.
-_JITTER = 1e-9
+_JITTER = 1e-9  # as a fraction of the prior variance; with less, predictions would lose digits
 
 
 def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
-    """Return the Cholesky factor, from the lower triangle, and the jitter that it needed."""
-    # The jitter, relative to the mean of the diagonal, is 0 or a power of ten.
+    """Return the lower Cholesky factor, and the jitter without which factorisation failed."""
+    # Jitter is 0 or a power of ten, times the mean diagonal. Only the lower triangle is read.
     factor, info = lapack.dpotrf(matrix, lower=1)
     scale = float(np.mean(np.diagonal(matrix)))
     if info < 0 or not np.isfinite(scale):
@@ -39,9 +39,9 @@ def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
         jitter = 10 * jitter or 1e-15
         if jitter > 1.01 * _MAX_JITTER:
             raise np.linalg.LinAlgError(
-                "A covariance matrix is not positive definite, even with a jitter of "
-                f"{_MAX_JITTER:g} on its diagonal. Scale the features, remove duplicate inputs, or "
-                "narrow the bounds of the kernel's length scales and variances."
+                f"A covariance matrix is not positive definite, even if {_MAX_JITTER:g} times its "
+                "mean diagonal is added to the diagonal. Scale the features, remove duplicate "
+                "inputs, or narrow the bounds of the kernel's length scales and variances."
             )
         shifted = matrix.copy()
         shifted[np.diag_indices_from(shifted)] += jitter * scale
@@ -61,12 +61,12 @@ class DensePrior:
         return alpha @ self.matrix
 
     def condition(self, precision: FloatArray) -> DenseConditional:
-        """Multiply by Gaussian sites with these non-negative precisions, shape (n,)."""
+        """Condition on Gaussian sites with these non-negative precisions, (n,)."""
         return DenseConditional(self, precision)
 
 
 class DenseConditional:
-    """`DensePrior` times Gaussian sites of precisions W: covariance ``S = (K^-1 + W)^-1``."""
+    """`DensePrior` conditioned on Gaussian sites of precisions W, so ``S = (K^-1 + W)^-1``."""
 
     # R is ``(K + W^-1)^-1``, so that ``S = K - K R K``; `log_determinant` is ``log |I + K W|``.
     # All results are computed from ``B = I + W^1/2 K W^1/2``, whose eigenvalues are at least 1
@@ -107,20 +107,20 @@ class DenseConditional:
         return variance
 
     def alpha(self, b: FloatArray) -> FloatArray:
-        """Return ``alpha = K^-1 S b = b - R K b`` for b (n,); the mean S b is then ``K alpha``."""
+        """Return ``alpha = K^-1 S b = b - R K b``, (n,), so that the mean S b is ``K alpha``."""
         scaled = self._root * self._prior.multiply(b)
         # Algorithm 3.1, line 7; Algorithm 3.6, line 3
         return b - self._root * lapack.dpotrs(self._factor, scaled, lower=1)[0]
 
     def solve(self, y: FloatArray) -> FloatArray:
-        """Compute ``R y`` for y of shape (n,), without the cancellation in `alpha`."""
+        """Compute ``R y``, (n,), with less cancellation than in ``alpha(W y)``, which is equal."""
         solved: FloatArray = lapack.dpotrs(self._factor, self._root * y, lower=1)[0]
         return self._root * solved
 
     def gradient(self, left: FloatArray, right: FloatArray) -> FloatArray:
         """Compute ``left' dK right - tr(R dK) / 2`` for all free hyperparameters."""
-        # Because dK is symmetric, one triangle of R with half the diagonal suffices. Algorithm 5.1,
-        # line 7; Algorithm 5.2, line 6
+        # Algorithm 5.1, line 7; Algorithm 5.2, line 6. Because dK is symmetric, the upper triangle
+        # of R, with half the diagonal, suffices.
         G = self._inverse * -self._root[:, None]
         G *= self._root
         G[np.diag_indices_from(G)] *= 0.5
@@ -136,7 +136,7 @@ class DenseConditional:
 
     def regression(self, y: FloatArray) -> JointPosterior:
         """Return the posterior with mean ``K R y`` at the training inputs and covariance S."""
-        # With ``R = T' T``, nothing cancels, even for very small noise.
+        # T with ``R = T' T`` is the whitener, so that nothing cancels even if noise is very small.
         whitener: FloatArray = lapack.dtrtri(self._factor, lower=1)[0] * self._root
         mean, matrix = (whitener @ y)[None], np.eye(len(y))[None]
         return JointPosterior(self._prior.kernel, self._prior.inputs, mean, matrix, whitener)
@@ -148,7 +148,7 @@ def choose_inducing(
     random_state: Any = None,
     sample_weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Return cluster centres of the inputs, or all distinct inputs if at most `n_inducing`."""
+    """Return cluster centres of the inputs, or all distinct inputs if there are few enough."""
     distinct, position = np.unique(X, axis=0, return_inverse=True)
     if len(distinct) <= n_inducing:
         return distinct
@@ -180,7 +180,7 @@ class LowRankPrior:
 
     @cached_property
     def missed(self) -> FloatArray:
-        """Prior variances at training inputs that the inducing points do not explain, (n,)."""
+        """Part of the prior variance at each training input that `features` lack, (n,)."""
         explained = np.einsum("ij,ij->i", self.features, self.features)
         return np.maximum(prior_variance(self.kernel) - explained, 0.0)
 
@@ -192,7 +192,7 @@ class LowRankPrior:
         return of_prior - self.gradient(2 * scaled, -self.features.T @ scaled)
 
     def to_inputs(self, values: FloatArray) -> FloatArray:
-        """Map whitened coordinates to weights of inducing points: ``factor^-T values``."""
+        """Map coefficients of features to coefficients of inducing points: ``factor^-T values``."""
         return solve_triangular(self.factor, values, lower=True, trans="T")
 
     def whitener(self) -> FloatArray:
@@ -201,7 +201,7 @@ class LowRankPrior:
         return inverse
 
     def gradient(self, cross: FloatArray, own: FloatArray) -> FloatArray:
-        """Compute ``sum G_nm dK_nm + sum G_mm dK_mm``, with both G in whitened coordinates."""
+        """Compute ``sum G_nm dK_nm + sum G_mm dK_mm`` for all free hyperparameters."""
         # G_nm is ``cross @ factor^-1``, and G_mm is ``factor^-T @ own @ factor^-1``.
         own = self.to_inputs(self.to_inputs(own).T).T
         own[np.diag_indices_from(own)] += self.jitter * np.mean(np.diagonal(own))
@@ -209,7 +209,7 @@ class LowRankPrior:
 
 
 class LowRankConditional:
-    """`LowRankPrior` times Gaussian sites; methods as in `DenseConditional`."""
+    """`LowRankPrior` conditioned on Gaussian sites; the methods are those of `DenseConditional`."""
 
     # All results are computed from ``H = I + features' W features``.
 

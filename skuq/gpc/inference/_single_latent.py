@@ -1,9 +1,9 @@
 """Gaussian posteriors of one latent function: Laplace's method, EP, and regression.
 
 Numbers of algorithms, lines and equations refer to Rasmussen and Williams, "Gaussian Processes for
-Machine Learning", 2006, or to Titsias, "Variational Learning of Inducing Variables in Sparse
-Gaussian Processes", AISTATS 2009. Sites of expectation propagation (EP) are pairs of a precision
-and a shift, (2, n), which the book calls tau and nu. In regression, each target is a site.
+Machine Learning", 2006, or, where stated, to Titsias, "Variational Learning of Inducing Variables
+in Sparse Gaussian Processes", AISTATS 2009. A site of expectation propagation (EP) has a precision
+and a shift, which the book calls tau and nu. In regression, each target is a site.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from skuq.gpc.inference._priors import Conditional, LowRankPrior, Prior
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
-_GAIN = 1e-18  # relative gain at which iterations end; its root is the error of the evidence
-_ROUNDING = 1e-12  # relative gains below this that the next step does not halve are rounding errors
+_GAIN = 1e-18  # Newton's method ends at this relative gain; its root is the error of the evidence
+_ROUNDING = 1e-12  # gains below this are rounding errors unless each step halves the gain
 _MAX_SWEEPS = 500
-_TOLERANCE = 1e-7  # largest change of the sites at convergence, in units of the marginal variance
+_TOLERANCE = 1e-7  # EP ends if sites change by less, in units of `_scale`
 _MIN_DAMPING = 0.05
 _NEAR = 0.5  # a sweep with a larger change restarts the extrapolation
-_HISTORY = 8  # number of sweeps used for extrapolation
+_HISTORY = 8  # number of sweeps from which the next sites are extrapolated
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Laplace(_BinaryInference):
     """Laplace's method: Algorithms 3.1 and 5.1 for the evidence, 3.2 for the posterior."""
 
     def approximate(self, prior: Prior, state: FloatArray | None) -> Approximation:
-        """Run Newton's method (Algorithm 3.1), halving steps while they lower the objective."""
+        """Run Newton's method (Algorithm 3.1); halve steps as long as these lower the objective."""
 
         def evaluate(alpha: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
             at = LIKELIHOODS[self.likelihood](self.y, f)
@@ -66,14 +66,14 @@ class Laplace(_BinaryInference):
             b = at.first - at.second * f  # Line 6
             alpha_step = conditional.alpha(b) - alpha  # Line 7
             f_step = prior.multiply(alpha_step)  # Line 8
-            # This is twice the gain that the quadratic model predicts.
+            # The decrement is twice the gain that the quadratic model predicts.
             decrement = float(alpha_step @ f_step - at.second @ f_step**2)
             previous, gain = gain, decrement / (1.0 + abs(objective))
             if gain <= _GAIN or _ROUNDING >= gain > 0.5 * previous:
                 break
             for _ in range(_MAX_HALVINGS):
                 trial, trial_at = evaluate(alpha + alpha_step, f + f_step)
-                # Near the mode, full steps converge, although rounding may decrease the objective.
+                # Near the mode, accept full steps: these converge, but rounding may lower `trial`.
                 if trial >= objective or gain <= _ROUNDING:
                     break
                 alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
@@ -85,8 +85,8 @@ class Laplace(_BinaryInference):
         value = objective - 0.5 * conditional.log_determinant  # Line 10
 
         def gradient() -> FloatArray:
-            # The determinant also depends on the hyperparameters through the mode.
-            # Algorithm 5.1, line 9. The sign is plus, because W is minus the second derivative
+            # Algorithm 5.1, line 9: the determinant depends on the hyperparameters also through the
+            # mode. The sign is plus, because W is minus the second derivative.
             s_2 = 0.5 * conditional.variance * at.third
             # Lines 11-15 for all hyperparameters at once: s_2' (I + K W)^-1 = alpha(s_2)'
             return conditional.gradient(0.5 * alpha + conditional.alpha(s_2), alpha)
@@ -98,18 +98,18 @@ class _Sweep(NamedTuple):
     conditional: Conditional
     alpha: FloatArray
     evidence: float
-    proposal: FloatArray  # (2, n), precisions and shifts of the next sites
-    change: float
+    proposal: FloatArray  # (2, n), precisions and shifts of the updated sites
+    change: float  # largest change of a site, in units of `_scale`
 
 
 class ExpectationPropagation(_BinaryInference):
     """Expectation propagation (Section 3.6; Algorithms 3.6 and 5.2, lines 5-9)."""
 
-    # All sites are updated in parallel, with damped steps where full steps overshoot; the fixed
-    # point is the same as for sequential updates.
+    # A sweep updates all sites in parallel, with damped steps if full steps overshoot. The fixed
+    # point is that of sequential updates.
 
     def approximate(self, prior: Prior, state: FloatArray | None) -> Approximation:
-        """Repeat damped sweeps until the sites converge; `state` is (2, n)."""
+        """Repeat damped sweeps until the sites (2, n) converge, from the sites in `state`."""
         n = len(self.y)
         weight = np.ones(n) if self.sample_weight is None else self.sample_weight
         copies = np.ceil(weight)
@@ -134,12 +134,12 @@ class ExpectationPropagation(_BinaryInference):
         conditional = prior.condition(copies * precision)  # Line 13
         alpha = conditional.alpha(copies * shift)
         mean, variance = prior.multiply(alpha), conditional.variance  # Line 15
-        # Ratio of the precision without one copy of the site to the precision with all copies.
+        # Posterior precision without one copy of the site, divided by that with all copies.
         count = np.maximum(copies, 1.0)
         left = (count - 1.0 + conditional.inverse_diagonal) / count
         cavity, spread = (mean - variance * shift) / left, variance / left  # Lines 5, 6
         tilted = tilted_moments(self.likelihood, self.y, cavity, spread, power)  # Line 7
-        # The next sites; the cavity times these sites has the tilted moments (lines 8 and 9).
+        # Updated sites: their product with the cavity has the tilted moments (lines 8 and 9).
         shrinkage = np.maximum(1.0 + spread * tilted.second, np.finfo(float).eps)
         shifted = (tilted.first - cavity * tilted.second) / shrinkage
         proposal = np.array([-tilted.second / shrinkage, shifted])
@@ -153,12 +153,12 @@ class ExpectationPropagation(_BinaryInference):
 
 
 def _scale(variance: FloatArray) -> FloatArray:
-    """Return the reciprocal units of precisions and shifts, (2, n)."""
+    """Return factors that make changes of precisions and shifts dimensionless, (2, n)."""
     return np.array([variance, np.sqrt(variance)])
 
 
 class _Mixing:
-    """Anderson acceleration of a fixed-point iteration, restarted if changes increase."""
+    """Anderson acceleration of a fixed-point iteration; it restarts if changes increase."""
 
     # Walker and Ni, "Anderson Acceleration for Fixed-Point Iterations", SIAM Journal on Numerical
     # Analysis 49, 2011.
@@ -198,7 +198,7 @@ class NoisyPrior(NamedTuple):
         return cls(kernel, prior(latent_kernel(kernel)), alpha + noise_level(kernel))
 
     def gradient(self, latent: FloatArray, of_noise: float) -> FloatArray:
-        """Combine derivatives for latent and noise hyperparameters, in the kernel's order."""
+        """Order derivatives for latent and noise hyperparameters as in ``kernel.theta``."""
         found, position = [], 0
         for part in summands(self.kernel):
             count = len(part.theta)
@@ -219,9 +219,9 @@ class Regression(Inference):
 
     def approximate(self, noisy: NoisyPrior, state: FloatArray | None) -> Approximation:
         # `state` is unused, because there is no iteration. With inducing points, the value is the
-        # lower bound of Titsias, Eq. 9, which includes a penalty for the variance that the inducing
-        # points do not explain. A sample of weight w stands for w equal samples, whose joint
-        # likelihood is a constant times the likelihood of their mean.
+        # lower bound of Titsias, Eq. 9, with a penalty for variance that inducing points do not
+        # explain. A sample of weight w stands for w equal samples, whose joint likelihood is
+        # proportional to that of one sample with noise variance ``noise / w``.
         prior, noise, weight = noisy.prior, noisy.noise, self.sample_weight
         precision = weight / noise
         conditional = prior.condition(precision)

@@ -1,8 +1,8 @@
 """Laplace approximation for several classes, with one kernel for all latent functions.
 
-Arrays over classes and points have shape (n_classes, n). W, minus the second derivative of the
-log-likelihood, is ``w (diag(p) - p p')`` at a point of weight w with probabilities p. S is the
-posterior covariance ``(K^-1 + W)^-1``. Numbers of algorithms and lines refer to Rasmussen and
+Arrays over classes and points have the shape (n_classes, n). W is minus the second derivative of
+the log-likelihood: ``w (diag(p) - p p')`` at a point of weight w with class probabilities p. S is
+the posterior covariance ``(K^-1 + W)^-1``. Numbers of algorithms and lines refer to Rasmussen and
 Williams, "Gaussian Processes for Machine Learning", 2006.
 """
 
@@ -23,11 +23,11 @@ from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, cholesky
 _MAX_NEWTON = 100
 _MAX_HALVINGS = 40
 _MAX_CONJUGATE = 200
-_TOLERANCE = 1e-13  # relative gain at which iterations end; convergence is quadratic
+_TOLERANCE = 1e-13  # iterations end at this relative gain of the objective
 
 
 class _Mode(NamedTuple):
-    """Mode of the latent values, ``f = alpha K``, and the probabilities at the mode."""
+    """Latent values ``f = alpha K`` at or near the mode, with the class probabilities there."""
 
     alpha: FloatArray
     f: FloatArray
@@ -44,13 +44,13 @@ class SoftmaxLaplace(Inference):
         self._likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
 
     def approximate(self, prior: Prior, state: FloatArray | None) -> Approximation:
-        """Find the mode; `state` is (n_classes, n)."""
+        """Find the mode, from the alpha in `state`, (n_classes, n), if that is passed."""
         likelihood = self._likelihood
         mode, factors, converged = _find_mode(prior, likelihood, state)
         value = mode.objective - 0.5 * factors.log_determinant  # Algorithm 3.3, line 16
 
         def gradient() -> FloatArray:
-            # The determinant also depends on the hyperparameters through the mode.
+            # The determinant depends on the hyperparameters also through the mode.
             in_f = likelihood.determinant_gradient(mode.proba, *factors.sweep[:2])
             return factors.gradient(0.5 * mode.alpha + factors.alpha(in_f), mode.alpha)
 
@@ -72,7 +72,7 @@ def _find_mode(
             break
     for _ in range(_MAX_NEWTON):
         factors = _factors(prior, mode, likelihood)  # Lines 4-10
-        # Lines 11-14, for the step to the next alpha
+        # Lines 11-14 of the algorithm, which compute the step to the next alpha.
         alpha_step = factors.alpha(likelihood.gradient(mode.proba) - mode.alpha)
         advanced, done = _advance(likelihood, mode, alpha_step, prior.multiply(alpha_step))
         if done:
@@ -97,8 +97,8 @@ def _evaluate(likelihood: SoftmaxLikelihood, alpha: FloatArray, f: FloatArray) -
 def _advance(
     likelihood: SoftmaxLikelihood, mode: _Mode, alpha_step: FloatArray, f_step: FloatArray
 ) -> tuple[_Mode, bool]:
-    """Take a step, halved while it lowers the objective; also return whether Newton converged."""
-    # This is twice the gain that the quadratic model predicts.
+    """Take a step, halved as long as it lowers the objective; also return if Newton converged."""
+    # The decrement is twice the gain that the quadratic model predicts.
     decrement = np.vdot(alpha_step, f_step) + np.vdot(f_step, likelihood.curve(mode.proba, f_step))
     if decrement <= _TOLERANCE * (1.0 + abs(mode.objective)):
         return _evaluate(likelihood, mode.alpha + alpha_step, mode.f + f_step), True
@@ -113,14 +113,14 @@ def _advance(
 def _conjugate_gradients(
     prior: Prior, likelihood: SoftmaxLikelihood, mode: _Mode
 ) -> tuple[FloatArray, FloatArray]:
-    """Approximate the Newton step ``(I + W K)^-1 (g - alpha)``, and return K times it as well."""
-    # In the inner product defined by K, ``I + W K`` is self-adjoint and positive.
+    """Approximate the Newton step ``(I + W K)^-1 (g - alpha)``; also return K times this step."""
+    # Conjugate gradients apply: for the inner product ``a' K b``, I + W K is symmetric, positive.
     residual = likelihood.gradient(mode.proba) - mode.alpha
     K_residual = prior.multiply(residual)
     norm = first = float(np.vdot(residual, K_residual))
     alpha, f = np.zeros_like(residual), np.zeros_like(residual)
     direction, K_direction = residual, K_residual
-    tolerance = min(1e-2, first)  # smaller near the mode, for superlinear convergence to the mode
+    tolerance = min(1e-2, first)  # steps are more accurate near the mode: superlinear convergence
     for _ in range(_MAX_CONJUGATE):
         image = direction + likelihood.curve(mode.proba, K_direction)
         slope = float(np.vdot(image, K_direction))
@@ -139,7 +139,7 @@ def _conjugate_gradients(
 
 
 class DenseSoftmax:
-    """A `DensePrior` per latent function, times a Gaussian with the likelihood's curvature."""
+    """A `DensePrior` per latent function, conditioned on a Gaussian of joint precision W."""
 
     # The blocks of ``R = (K + W^-1)^-1`` are ``(c == d) E_c - E_c (sum E)^-1 E_d``, where
     # ``E_c = (K + D_c^-1)^-1`` and D_c is the diagonal of W. Lower triangles are stored.
@@ -147,7 +147,7 @@ class DenseSoftmax:
     def __init__(self, prior: DensePrior, proba: FloatArray, weight: FloatArray) -> None:
         self._prior, self._proba, self._weight = prior, proba, weight
         self.blocks: list[FloatArray] = []
-        # 1 - D S, for the diagonal D of W, where S is the posterior variance with D in place of W.
+        # 1 - D V, where D is the diagonal of W, and V the posterior variance if W were D.
         self._own = np.empty_like(proba)
         self.log_determinant = self.jitter = 0.0
         for root, own in zip(np.sqrt(weight * proba), self._own, strict=True):
@@ -160,8 +160,7 @@ class DenseSoftmax:
             block *= root[:, None]  # Line 7
             self.blocks.append(block)
         total = self._sum_of_blocks()
-        # Rows of points with weight 0 are zero in all blocks; a 1 on the diagonal keeps the sum
-        # nonsingular.
+        # Rows of points with weight 0 are 0 in all blocks: a 1 on the diagonal avoids singularity.
         total[np.diag_indices_from(total)] += weight == 0
         self.factor = self._factorised(total)  # Line 10
         with np.errstate(divide="ignore"):
@@ -192,9 +191,9 @@ class DenseSoftmax:
 
     @cached_property
     def sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Variances S_cc and covariances ``S p``, (n_classes, n) each; a triangle of sum_c R_cc."""
-        # Off-diagonal entries of the triangle are doubled. Covariances are inaccurate where the
-        # probability is zero up to rounding, but their effect is proportional to the probability.
+        """Return variances S_cc, covariances ``S p``, and one triangle of sum_c R_cc."""
+        # Off-diagonal entries of the triangle are doubled. Covariances are inaccurate if p is 0 up
+        # to rounding, but the effect of a covariance is proportional to its p.
         inverse = lapack.dtrtri(self.factor, lower=1)[0]
         by_weight = _reciprocal(self._weight)
         mean_part = inverse - self.factor.T * by_weight
@@ -223,7 +222,7 @@ class DenseSoftmax:
 
 
 class LowRankSoftmax:
-    """A `LowRankPrior` per latent function, times a Gaussian with the likelihood's curvature."""
+    """As `DenseSoftmax`, with `LowRankPrior`."""
 
     # All results are computed from ``H = I + features' W features``, with n_classes**2 blocks.
 
@@ -256,7 +255,7 @@ class LowRankSoftmax:
 
     @cached_property
     def sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Variances, covariances, and ``sum_c R_cc features`` in whitened coordinates."""
+        """Variances and covariances as in `DenseSoftmax`, and ``(sum_c R_cc) @ features``."""
         features, proba = self._prior.features, self._proba
         variance, with_mean = np.empty_like(proba), np.zeros_like(proba)
         cross = np.zeros_like(features)
@@ -287,5 +286,5 @@ class LowRankSoftmax:
 
 
 def _reciprocal(values: FloatArray) -> FloatArray:
-    """Return ``1 / values``, or 0 where the result would overflow."""
+    """Return ``1 / values``, or 0 for values so small that the result could overflow."""
     return np.divide(1.0, values, out=np.zeros_like(values), where=values > 1e-100)

@@ -1,13 +1,14 @@
 """Softmax probabilities averaged over Gaussians, without a grid over all classes.
 
-For three classes, ``p_c = E[1 / (1 + e^u + e^v)]``, where u and v are differences of the other
-latent functions from that of class c. Given u, with ``A = 1 + e^u``, the average over v is
+For three classes, ``p_c = E[1 / (1 + e^u + e^v)]``, where u and v are the other two latent
+functions minus that of class c. Given u, with ``A = 1 + e^u``, the average over v is
 ``1 / A * E[sigmoid(log A - v)]``. The remaining integral over u uses panels that are short where
 the integrand bends (Eq. 29 of the guide's proofs page).
 
 For any number of classes, a softmax output is the probability that its latent function plus a
-Gumbel variable is the largest: ``p_c = int B_c'(x) prod_{k != c} B_k(x) dx`` for independent
-Gaussians, where ``B_k`` is the distribution function of this sum (Eq. 33, whose symbols are used).
+Gumbel variable is the largest of such sums. If the latent functions are independent Gaussians,
+``p_c = int B_c'(x) prod_{k != c} B_k(x) dx``, where ``B_k`` is the distribution function of the sum
+of class k (Eq. 33, whose symbols are used here).
 """
 
 import math
@@ -23,24 +24,25 @@ from skuq.base import FloatArray
 from skuq.gpc.inference._likelihoods import normal_nodes
 
 _REACH = 8.3  # standard deviations beyond which the normal probability is below 1e-16
-_PANEL = 3.0  # width of panels where the logistic function bends
-_GROWTH = 2.0  # growth factor of panel widths with distance from the bend
+_PANEL = 3.0  # width of the panels at which the logistic function bends
+_GROWTH = 2.0  # factor by which the ends of successive panels move away from the bend
 _DEVIATIONS = 4.0  # largest width of a panel, in standard deviations
-_SATURATED = 27.0  # end of the integral over u, where the integrand is below exp(-27) = 2e-12
+_SATURATED = 27.0  # end of the integral over u, beyond which the integrand is below exp(-27)
 _ORDER = 16  # nodes of the Gauss-Legendre rule per panel
-# Standard deviation above which the normal density is wider than logistic and Gumbel densities.
+# For larger standard deviations, averages are computed with nodes of the logistic or Gumbel
+# density, which is then narrower than the normal density.
 _WIDE = 1.3
 _LOGISTIC_STEP, _LOGISTIC_REACH = 0.7, 26.0
-_ENTRIES = 500_000  # maximum number of entries in a temporary array, which fits in the CPU cache
+_ENTRIES = 500_000  # maximum number of entries in a temporary array, to fit into the CPU cache
 ACCURACY = 2e-8  # error bound of probabilities and their derivatives (Eq. 34)
 _TAIL = 6.2  # standard deviations beyond which the normal probability is below 3e-10
 _LEFT, _RIGHT = 3.1, 22.0  # limits beyond which the Gumbel probability is below 3e-10 per side
-_STRIP = 1.3  # half-width, below pi / 2, of the strip for integrals of Gumbel densities
-_STEP = 0.32  # step of these integrals; exp(2 pi strip / step) is 1e11
+_STRIP = 1.3  # half-width of the complex strip for integrals of Gumbel densities, below pi / 2
+_STEP = 0.32  # step of these integrals, for which exp(2 pi strip / step) is 1e11
 _DIGITS = 26.0  # -log of the relative error of the outer integral, second bound of Eq. 34
 _LEAST = 1e-9  # smaller variances are replaced by this value
-# Each derivative of exp(-e) with respect to y, where e is an exponential of -y, is exp(-e) times a
-# polynomial in e, whose coefficients, lowest power first, are signed Stirling numbers.
+# If e is proportional to exp(-y), each derivative of exp(-e) by y is exp(-e) times a polynomial in
+# e. Its coefficients, lowest power first, are signed Stirling numbers.
 _POLYNOMIALS = (
     (1.0,),
     (0.0, 1.0),
@@ -52,8 +54,8 @@ _POLYNOMIALS = (
 
 
 def three_class_probabilities(mean: FloatArray, covariance: FloatArray) -> FloatArray:
-    # mean (n, 3), covariance (n, 3, 3) -> (n, 3), with errors below 1e-10 for standard deviations
-    # up to 1e4. Results for a point do not depend on the other points.
+    # mean (n, 3), covariance (n, 3, 3) -> (n, 3). Errors are below 1e-10 for standard deviations up
+    # to 1e4. The result for a point does not depend on the other points.
     means, covariances = torch.as_tensor(mean), torch.as_tensor(covariance)
     proba = torch.stack([_own_probability(means, covariances, own) for own in range(3)], dim=-1)
     return (proba / proba.sum(-1, keepdim=True)).numpy()
@@ -63,8 +65,8 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
     contrast = torch.eye(3, dtype=mean.dtype)[[c for c in range(3) if c != own]]
     contrast[:, own] = -1.0
     center, spread = mean @ contrast.T, contrast @ covariance @ contrast.T
-    # Of the two differences, u is the one with the larger variance. The other difference, v,
-    # changes at most as fast as u.
+    # u is the difference with the larger variance, so the regression of the other difference, v, on
+    # u has a slope of at most 1.
     swap = spread[:, 1, 1] > spread[:, 0, 0]
     center = torch.where(swap[:, None], center.flip(1), center)
     variance = spread.diagonal(dim1=1, dim2=2).clamp(min=0)
@@ -87,7 +89,7 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
 
 
 def _edges(width: float) -> Tensor:
-    """Return the distances of panel boundaries from a bend of the integrand."""
+    """Return distances of panel boundaries from the point at which the integrand bends."""
     distances, panel = [0.0], _PANEL
     while distances[-1] < 2 * _REACH * width:
         distances.append(distances[-1] + panel)
@@ -100,7 +102,7 @@ def _integral(
 ) -> Tensor:
     """Integrate over ``u = center + width * t`` on panels, shape (b,)."""
     (u, v), scale = center.T, width.clamp(min=1e-300)
-    # The integrand bends at u = 0, and for u < 0 also where the average over v bends, at v = 0.
+    # The integrand bends at u = 0, and where the mean of v given u is 0, if u < 0 there.
     bend = (u - v / torch.where(slope == 0, 1e-300, slope)).clamp(-1e300, 0.0)
     right = torch.arange(0, _SATURATED + _PANEL, _PANEL, dtype=u.dtype)
     places = torch.cat([-distances, right]).expand(len(u), -1)
@@ -121,7 +123,7 @@ def _integral(
 
 
 def _logistic_average(mean: Tensor, deviation: Tensor, wide: bool) -> Tensor:
-    """Compute ``E[sigmoid(f)]`` for means (b, k), deviations (b,); all > `_WIDE` if `wide`."""
+    """Compute ``E[sigmoid(f)]`` for means (b, k); `wide` tells if all deviations are > `_WIDE`."""
     points, weights = _logistic_nodes(wide)
     if wide:  # E[sigmoid(f)] = P(e < f) = E[Phi((mean - e) / deviation)] for a logistic variable e
         return torch.special.ndtr((mean[..., None] - points) / deviation[:, None, None]) @ weights
@@ -151,15 +153,15 @@ class Split(NamedTuple):
     """Decomposition of a covariance into a diagonal D, a remainder E and a shift."""
 
     D: Tensor  # (b, C), variances
-    # (b, n_pairs), covariance - D + a_j + a_k; the shift does not change softmax averages
+    # (b, n_pairs), covariance - D + a_j + a_k; the shift a_j + a_k changes no softmax average
     E: Tensor
     whitened: Tensor  # (b,), Frobenius norm of ``D^-1/2 E D^-1/2``, eta in Eq. 35
 
 
 def split(covariance: Tensor, n_classes: int) -> Split:
     """Decompose covariances into independent variances and a small remainder (Eq. 35)."""
-    # covariance (b, n_pairs). Any shift and D are valid. The shifts chosen here are the
-    # least-squares fit to the off-diagonal entries.
+    # `covariance` is (b, n_pairs). Any D and shift are valid; this shift minimises the sum of
+    # squares of the off-diagonal entries that remain.
     j, k = torch.triu_indices(n_classes, n_classes, device=covariance.device)
     off = torch.where(j == k, 0.0, covariance)
     rows = covariance.new_zeros(len(covariance), n_classes)
@@ -172,14 +174,13 @@ def split(covariance: Tensor, n_classes: int) -> Split:
 
 
 def whitening_weights(D: Tensor) -> Tensor:
-    """Return the weights (b, n_pairs) of pairs in the Frobenius norm of ``D^-1/2 E D^-1/2``."""
+    """Return the weights of entries of E in the Frobenius norm of ``D^-1/2 E D^-1/2``."""
     j, k = torch.triu_indices(D.shape[1], D.shape[1], device=D.device)
     return torch.where(j == k, 1.0, math.sqrt(2)) / (D[:, j] * D[:, k]).sqrt()
 
 
 def corrected_probabilities(mean: Tensor, parts: Split) -> Tensor:
-    """Average the softmax to first order in the correlation of classes (Eq. 35)."""
-    # mean (b, C) -> (b, C), with errors below `correction_error`.
+    """Average the softmax to first order in E, (b, C), with errors below `correction_error`."""
     averages = independent_averages(mean, parts.D)
     return averages.proba + (averages.by_pair @ parts.E[..., None])[..., 0]
 
@@ -192,8 +193,8 @@ def correction_error(parts: Split) -> Tensor:
 
 
 def independent_averages(mean: Tensor, variance: Tensor) -> ClassAverages:
-    """Average the softmax over independent Gaussians; also return derivatives (`ClassAverages`)."""
-    # mean, variance (b, C); errors are below `ACCURACY`.
+    """Average the softmax, and its derivatives, over independent Gaussians."""
+    # `mean` and `variance` are (b, C). Errors are below `ACCURACY`.
     n_classes = mean.shape[1]
     shapes = (n_classes,), (n_classes, n_classes), (n_classes, n_classes * (n_classes + 1) // 2)
     results = [mean.new_zeros(len(mean), *shape) for shape in shapes]
@@ -204,11 +205,11 @@ def independent_averages(mean: Tensor, variance: Tensor) -> ClassAverages:
 
 
 def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Differentiate the average of a weighted sum of three outputs, up to order four."""
-    # (b, 3) each -> (b, 5, 5): entry i, j is the derivative of order i with respect to the first
-    # mean and of order j with respect to the second, valid for i + j <= 4. Errors are below
-    # `ACCURACY` up to order two. For orders three and four, they are below 1e-4 if the unit of each
-    # mean is its standard deviation or 1, whichever is larger (Eq. 38).
+    """Return derivatives, up to order four, of the average of a weighted sum of three outputs."""
+    # (b, 3) each -> (b, 5, 5): entry (i, j) is the derivative of order i by the first mean and of
+    # order j by the second mean, valid for i + j <= 4. Errors are below `ACCURACY` up to order two.
+    # For orders three and four, errors are below 1e-4 if the unit of each mean is its standard
+    # deviation or 1, whichever is larger (Eq. 38).
     result = mean.new_zeros(len(mean), 5, 5)
     for rows, B, weight in _nodes(mean, variance, 5):
         stack = torch.stack(B)  # axes: derivative, b, class, node
@@ -225,12 +226,12 @@ def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) ->
 def _nodes(
     mean: Tensor, variance: Tensor, order: int
 ) -> Iterator[tuple[Tensor, list[Tensor], Tensor]]:
-    """Yield rows, their ``B_k`` and derivatives at nodes (b, C, x), and weights (b, x)."""
+    """Yield rows, their ``B_k`` and its derivatives at nodes (b, C, x), and node weights (b, x)."""
     n_classes = mean.shape[1]
     deviation = variance.clamp(min=0).sqrt()
     low = (mean - _TAIL * deviation).amax(-1) - _LEFT
     high = (mean + _TAIL * deviation).amax(-1) + _RIGHT
-    # Eq. 34: step of the outer integral, the larger of the steps for two strips.
+    # Step of the outer integral: the larger of two steps that are valid by Eq. 34.
     smooth = math.pi * (2 / (_DIGITS * (1 / variance.clamp(min=1e-300)).sum(-1))).sqrt()
     step = smooth.clamp(min=_STEP)
     counts = ((high - low) / step).ceil() + 1
@@ -323,6 +324,6 @@ def _gumbel_nodes() -> tuple[Tensor, Tensor]:
 
 @cache
 def _normal_nodes() -> tuple[Tensor, Tensor]:
-    """Return nodes for a strip of half-width `_STRIP`, narrower than for the logistic function."""
+    """Return nodes for functions that are bounded in a strip of half-width `_STRIP`."""
     nodes = normal_nodes([_WIDE * math.pi / (2 * _STRIP)], 1e-11, torch.empty(0).double())
     return nodes.points[:, 0], nodes.weights
