@@ -1,6 +1,6 @@
 """Quantification of uncertainty with adversarial models (QUAM).
 
-Scikit-learn estimators that are not networks need no torch.
+Without torch, this package works for scikit-learn estimators other than networks.
 """
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
-"""Base class of QUAM's classifier and regressor: the search on a pool, and its evaluation.
+"""Base class of QUAM's classifier and regressor, which runs searches and evaluates found models.
 
-The gradient searches, which need torch, are imported only when a network is searched.
+The gradient searches, which need torch, are imported only if such a search is used.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ PARAMETERS: dict[str, Any] = {
     "mixture": [StrOptions({"trajectory", "dirac"})],
     "gamma": [Interval(Real, 0, None, closed="left")],
     "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-    "device": "no_validation",  # `resolve_device` checks it; torch must not be imported here
+    "device": "no_validation",  # checked by `resolve_device`, because a check here needs torch
     "n_jobs": [Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
 }
 
-# Attributes of saved models, with their types; see `skuq.files`.
+# Attributes that are saved with a model, and their types; see `skuq.files`.
 KEPT: dict[str, Any] = {
     "model_": Model,
     "search_": Search,
@@ -86,10 +86,10 @@ KEPT: dict[str, Any] = {
 
 # Maximum number of outputs that all models together compute for one chunk of inputs.
 _OUTPUTS_AT_ONCE = 2**22
-_MOST_ROWS = 8192  # largest number of inputs per chunk
+_MOST_ROWS = 8192  # maximum number of inputs per chunk
 _CHUNKS_PER_JOB = 8
-# Smallest number of inputs per job, and per search of `search_pool`, which adds inputs from the
-# pool of `fit` if there are fewer new inputs.
+# Minimum number of inputs per job, and of inputs on which `search_pool` searches: if there are
+# fewer new inputs, it adds inputs from the pool of `fit`.
 _FEWEST = 1000
 _FASTER = "search='quadratic', or fewer n_steps or refine_steps of the search"
 _N_BACKGROUND = 500  # number of training inputs kept for explanations
@@ -97,7 +97,7 @@ _N_BACKGROUND = 500  # number of training inputs kept for explanations
 
 @dataclass(repr=False, eq=False)
 class QUAMBase(ModelMixin, ABC):
-    """Base class that searches for models in `fit` and `search_pool`, and evaluates them."""
+    """Base class that searches for models in `fit` and `search_pool`, and evaluates the models."""
 
     estimator: Any = None
     _: KW_ONLY
@@ -115,10 +115,10 @@ class QUAMBase(ModelMixin, ABC):
     search_: Any = field(init=False)  # a Search
     _task: Any = field(init=False)  # a Task
     _problem: Any = field(init=False)  # a FittedSearch or a RefitProblem
-    _found: Found = field(init=False)  # missing with a pointwise search
+    _found: Found = field(init=False)  # not set if the search is pointwise
     _pool: Any = field(init=False)
     _background: Any = field(init=False)
-    # Whether search=None selects a search on a pool for networks even without `X_pool`.
+    # Whether search=None selects a search on a pool for networks, even if `X_pool` is None.
     _default_is_pool: ClassVar[bool] = False
 
     @abstractmethod
@@ -127,7 +127,7 @@ class QUAMBase(ModelMixin, ABC):
 
     @abstractmethod
     def _present_task(self) -> Task:
-        """Build the task from the current parameters, which may have changed since `fit`."""
+        """Build the task from the present parameters, which may have changed since `fit`."""
 
     @abstractmethod
     def predict_uncertainty(self, X: Any) -> Uncertainty: ...
@@ -159,9 +159,9 @@ class QUAMBase(ModelMixin, ABC):
         data = self._resolve(X, y, given=given, form=self.search_.form, **training)
         by_default = self.search is None and self.search_.form == "network"
         if by_default and not given.is_network and data.inputs.shape[1] > Search.most_inputs:
-            self.search_ = RefitSearch()  # faster than a closed form with so many features
+            self.search_ = RefitSearch()  # faster than "quadratic" if there are so many features
             data = self._resolve(X, y, given=given, form="learner", **training)
-        if codes is not None and len(data.labels) < len(codes):  # samples of weight 0 were dropped
+        if codes is not None and len(data.labels) < len(codes):  # drop samples of weight 0 too
             codes = codes[unwarned_weights(sample_weight, len(codes)) > 0]
         return data._replace(groups=codes), sample_weight
 
@@ -169,8 +169,8 @@ class QUAMBase(ModelMixin, ABC):
         """Return the requested or the default search; raise if it does not suit the estimator."""
         if isinstance(given.learner, FunctionClassifier):
             raise TypeError(
-                f"{type(self).__name__} refits the model or moves its weights, and a function has "
-                "neither. OODDetector and CalibrationAuditor need only its predictions."
+                f"{type(self).__name__} refits a model or changes its weights, which a function "
+                "does not allow. OODDetector and CalibrationAuditor need only its predictions."
             )
         search = self.search
         if search is None:
@@ -196,7 +196,7 @@ class QUAMBase(ModelMixin, ABC):
         return self.device if learner else self.model_.resolved(self.device)
 
     def _problem_of(self, data: TrainingData, setup: Setup) -> Any:
-        """Build the problem of the search; if `search` is None, select the default search first."""
+        """Build the problem of the search; if `search` is None, first choose a default search."""
         if self.search is None and self.search_.pointwise:
             module = import_networks("skuq.quam._quadratic_search")
             self.search_, problem = module.default_search(self.model_, data, setup)
@@ -205,8 +205,8 @@ class QUAMBase(ModelMixin, ABC):
         return self.search_.problem(self.model_, data, setup)
 
     def _search(self, data: TrainingData, seed: int) -> None:
-        """Search on the user's pool or a generated pool; do nothing if the search is pointwise."""
-        self.__dict__.pop("_found", None)  # left by an earlier fit
+        """Search on the user's pool or a generated pool, unless the search is pointwise."""
+        self.__dict__.pop("_found", None)  # remove the models of an earlier fit
         search = self.search_
         random = check_random_state(seed)
         rows = random.permutation(_num_samples(data.X))[:_N_BACKGROUND]
@@ -229,14 +229,14 @@ class QUAMBase(ModelMixin, ABC):
         self._found = self._search_on(self._pool, targets)
 
     def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
-        """Search on a pool generated from the training inputs, without values the model refuses."""
+        """Search on a pool generated from training inputs, without values that raise errors."""
         form = self.model_.form
         if form.are_tokens:
             made = make_token_pool(X, special=form.special_tokens, random_state=random)
             self._search_first(self._checked_rows(made))
             return
-        # Some models fail for unknown categories or ids, or for numbers outside the training range.
-        # If the search fails, repeat it without new categories and ids, then without such numbers.
+        # Some models raise errors for unknown categories or ids, or for numbers out of range. If
+        # the search fails, repeat it without new categories and ids, then without such numbers too.
         is_table = form.reaches_preprocessing and len(X.shape) == 2
         limits_kinds = is_table or (self.model_.looks_up_ids and len(X.shape) == 2)
         names = getattr(self, "feature_names_in_", range(X.shape[-1]))
@@ -247,17 +247,17 @@ class QUAMBase(ModelMixin, ABC):
                 made = make_pool(X, kinds=kinds, categories=codes, random_state=random)
                 self._search_first(self._named(self._checked_rows(with_names(self, made))))
                 return
-            except Exception as error:  # boosted-tree libraries define their own errors
+            except Exception as error:  # catch all, because libraries define errors of their own
                 refusals.append(error)
         refusals[0].add_note(
             "The error occurred in the search on a pool that was generated from the training "
-            "inputs. Pass your own inputs as `X_pool`, or a function that generates them as `pool` "
-            "of the search."
+            "inputs. Pass inputs for which the model works as `X_pool`, or a function that "
+            "generates such inputs as `pool` of the search."
         )
         raise refusals[0]
 
     def _named(self, rows: Any) -> Any:
-        """Add column names to validated rows if the model's own preprocessing needs the names."""
+        """Add column names to validated rows if preprocessing inside the model needs the names."""
         return with_names(self, rows) if self.model_.form.reaches_preprocessing else rows
 
     @with_gradients()
@@ -276,14 +276,14 @@ class QUAMBase(ModelMixin, ABC):
     def search_pool(self, X: Any) -> Self:
         """Search for adversarial models on new inputs, together with the pool of `fit`.
 
-        The uncertainty of these inputs then shows better which predictions the training data
+        For these inputs, the returned copy shows better which predictions the training data
         determine. The given model is not retrained. The result for a row depends on the other rows
-        in `X`, above all on the share of unusual rows; see the guide.
+        in `X`, above all on the fraction of unusual rows; see the guide.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            New inputs, at least 2.
+            New inputs; at least 2 are needed.
 
         Returns
         -------
@@ -299,17 +299,17 @@ class QUAMBase(ModelMixin, ABC):
         _check_pool(X, self.search_)
         new = self._named(self._checked_rows(X))
         inputs = with_categories_of(self._pool, self.model_.inputs(new))
-        # The pool's total weight is fixed. In a pool of a few new inputs only, each would weigh too
-        # much; in a pool of many, unusual inputs would weigh too little. Therefore, inputs from
-        # the pool of `fit` are added: as many as there are new inputs, and enough for at least
-        # `_FEWEST` inputs in total.
+        # The total weight of the pool is fixed. In a pool of only a few new inputs, each would
+        # weigh too much; in a pool of only many new inputs, unusual ones would weigh too little.
+        # Therefore, add inputs from the pool of `fit`: at least as many as there are new inputs,
+        # and enough for `_FEWEST` inputs in total.
         n_new, n_pool = _num_samples(inputs), _num_samples(self._pool)
         order = check_random_state(0).permutation(n_pool)
         made = _safe_indexing(self._pool, order[: max(n_new, _FEWEST - n_new)])
         both_of = array_namespace(inputs)
         if both_of is not np and inputs.shape[1:] != made.shape[1:]:
             raise ValueError(
-                f"New inputs must have the shape of the training inputs, {tuple(made.shape[1:])}, "
+                f"Each new input must have the shape of a training input, {tuple(made.shape[1:])}, "
                 f"got {tuple(inputs.shape[1:])}; pad texts to the same length."
             )
         both = stacked_rows(inputs, made) if both_of is np else both_of.cat([inputs, made])
@@ -318,34 +318,34 @@ class QUAMBase(ModelMixin, ABC):
         return found
 
     def check_search(self, X: Any) -> SearchCheck:
-        """Compare predicted with true training losses of the models that a QuadraticSearch finds.
+        """Compare the predicted and true training losses of models that a `QuadraticSearch` finds.
 
-        If the true excess losses exceed the predicted ones by more than a factor of two, the
-        quadratic approximation is poor at these inputs: use `refine_steps` of the search, or
+        If true excess losses are more than twice the predicted excess losses, the quadratic
+        approximation is poor at these inputs: set `refine_steps` of the search, or use
         search="pointwise".
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Some inputs; twenty are enough. For each input and class, a network is evaluated on up
-            to 2,048 training samples.
+            A sample of inputs; twenty are enough. For each input and class, a network is evaluated
+            on up to 2,048 training samples.
 
         Returns
         -------
         SearchCheck
-            For each input and class, predicted and true excess loss of all training data, in nats.
+            Predicted and true excess loss of all training data, for each input and class, in nats.
         """
         check_is_fitted(self)
         if not hasattr(self.search_, "curvature"):
-            raise ValueError("Only models of search='quadratic' can be checked.")
+            raise ValueError("`check_search` needs a model fitted with search='quadratic'.")
         parts = [part for job in self._points(X) for part in job.checked()]
         return type(parts[0])(*map(np.concatenate, zip(*parts, strict=True)))
 
     def without_training_data(self) -> Self:
-        """Return a copy without training data; it predicts the same, but cannot search again.
+        """Return a copy without training data, which makes equal predictions but cannot search.
 
-        The copy supports `predict`, `predict_uncertainty` and `adversarial_models`. An estimator
-        fitted with search="pointwise" or "quadratic" raises a `ValueError`.
+        The copy supports `predict`, `predict_uncertainty` and `adversarial_models`. Raises a
+        `ValueError` if the estimator was fitted with search="pointwise" or "quadratic".
         """
         self._check_found()
         twin = copy(self)
@@ -357,8 +357,8 @@ class QUAMBase(ModelMixin, ABC):
     def explain(self, X: Any, *, n_typical: int = 20) -> Explanation:
         """Attribute the epistemic uncertainty to columns or words; also return adversarial models.
 
-        The training inputs supply values or words. For the original columns of a pipeline that ends
-        in this estimator, use `skuq.explain`.
+        Values or words of training inputs replace those of `X`. If this estimator is the last step
+        of a pipeline, use `skuq.explain`, which explains the original columns.
 
         Parameters
         ----------
@@ -389,9 +389,9 @@ class QUAMBase(ModelMixin, ABC):
         self._validate_params()  # parameters may have changed since `fit`
         if not hasattr(self, "_found"):
             raise ValueError(
-                "This estimator has no models from a search on a pool: it was fitted with "
-                "search='pointwise' or 'quadratic', which search at each input anyway, or its last "
-                "search failed. Fit it with search='pool' or 'refit'."
+                "This estimator has no models from a search on a pool: either it was fitted with "
+                "search='pointwise' or 'quadratic', which search at each input instead, or its "
+                "last search failed. Fit it with search='pool' or 'refit'."
             )
 
     def _importance_sampling(self) -> ImportanceSampling:
@@ -402,7 +402,7 @@ class QUAMBase(ModelMixin, ABC):
         if self.temperature != "auto":
             temperature = float(self.temperature)
         elif not pointwise:
-            # Losses that differ by less than two standard errors are indistinguishable.
+            # Losses that differ by less than two standard errors then have similar weights.
             temperature = 2 * max(self._found.standard_error, 1e-6)
         else:  # the importance weights are likelihoods of the training set
             temperature = 1 / self._problem.total_weight
@@ -416,7 +416,7 @@ class QUAMBase(ModelMixin, ABC):
         )
 
     def _measured(self, epistemic: Any) -> Any:
-        """Return the epistemic part, or None if `fit` of the learner has no effect."""
+        """Return the epistemic part, or None if refits equal the model: then nothing is known."""
         unchanged = getattr(vars(self).get("_found"), "unchanged", False)
         return None if unchanged else epistemic
 
@@ -424,7 +424,7 @@ class QUAMBase(ModelMixin, ABC):
     def _over(
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:
-        """Call ``function(outputs, argument)`` by batch in `n_jobs` processes; join the arrays."""
+        """Call ``function(outputs, argument)`` for batches, in `n_jobs` processes; join results."""
         jobs: Any = self._points(X) if self.search_.pointwise else self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
         parts = []
@@ -439,7 +439,7 @@ class QUAMBase(ModelMixin, ABC):
         return list(map(np.concatenate, zip(*parts, strict=True)))
 
     def _points(self, X: Any) -> Any:
-        """Split inputs into batches (SearchedPoints, QuadraticPoints) to be searched together."""
+        """Split inputs into batches that are searched together."""
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
         self.search_._validate_params()
@@ -465,7 +465,7 @@ class QUAMBase(ModelMixin, ABC):
 
 
 class EvaluatedRows(NamedTuple):
-    """A batch of inputs, and everything a process needs to evaluate the models found on a pool."""
+    """A batch of inputs, with all that a process needs to evaluate models found on a pool."""
 
     x: Any
     model: Any
@@ -503,7 +503,7 @@ def _reduced(
 
 
 def _is_softmax(given: Given, X: Any) -> bool:
-    """Whether a logistic regression can be searched as a network, and need not be refitted."""
+    """Whether the model is a logistic regression that can be searched as a network."""
     learner = given.trained
     if not isinstance(learner, LogisticRegression) or given.decides or given.resamples:
         return False
@@ -513,7 +513,7 @@ def _is_softmax(given: Given, X: Any) -> bool:
         options["solver"] == "liblinear",
         options.get("multi_class") == "ovr",
         options.get("penalty") in ("l1", "elasticnet"),
-        not isinstance(l1, str) and np.any(l1),  # the default can be "warn"
+        not isinstance(l1, str) and np.any(l1),  # in some versions, the default is "warn"
         given.class_weights,
         is_texts(X),
         issparse(X) and X.shape[1] > Search.most_inputs,
@@ -525,12 +525,12 @@ def _is_softmax(given: Given, X: Any) -> bool:
 def _check_pool(X_pool: Any, search: Search) -> None:
     if search.pointwise:
         raise ValueError(
-            "A pool has no effect on search='pointwise' and 'quadratic', which run new searches "
-            "for each input; use search='pool' or 'refit'."
+            "A pool has no effect with search='pointwise' or 'quadratic', which search at each "
+            "input instead; use search='pool' or 'refit'."
         )
     if _num_samples(X_pool) < 2:
         raise ValueError(
-            f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}: for a single input, "
-            "a search can find models that predict anything. Use search='pointwise' for single "
+            f"A pool needs at least 2 inputs, got {_num_samples(X_pool)}, because a search on one "
+            "input can find models that predict anything there. Use search='pointwise' for single "
             "inputs."
         )

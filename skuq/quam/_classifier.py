@@ -31,8 +31,8 @@ class QUAMClassifier(
     """Classifier whose uncertainty comes from a search for adversarial models.
 
     An *adversarial model* explains the training data about as well as the given model, but
-    predicts a different class for some other inputs. Where such models can be found, the data do
-    not determine the prediction and the epistemic uncertainty is large.
+    predicts a different class for some other inputs. If such models are found for an input, the
+    data do not determine its class, and its epistemic uncertainty is large.
 
     Parameters
     ----------
@@ -42,58 +42,58 @@ class QUAMClassifier(
         logistic regression, nearest neighbours and others), a skorch net, an `MLPClassifier`, or a
         pipeline that ends in one of these, is cloned and trained. A fitted model wrapped in
         `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module` that returns logits, is used
-        without retraining and never altered; `fit` then needs the training data of this model. The
-        outputs of a module correspond to the sorted labels in `y`.
+        without retraining and never altered; pass the data on which this model was trained to
+        `fit`. The outputs of a module must be in the order of the sorted labels in `y`.
     search : {"pool", "refit", "pointwise", "quadratic"}, search object or None, default=None
         The search for adversarial models. A name selects a search with its default settings:
 
-        - "pointwise": `PointwiseSearch`, for networks and logistic regression. Each input costs a
-          new gradient search, as in the paper's Algorithm 1.
-        - "quadratic": `QuadraticSearch`, for networks and logistic regression. The same search in
-          closed form, with a quadratic approximation of the training loss; it takes about a
-          millisecond per input.
+        - "pointwise": `PointwiseSearch`, for networks and logistic regression. Each input needs new
+          gradient searches, as in the paper's Algorithm 1.
+        - "quadratic": `QuadraticSearch`, for networks and logistic regression. It solves the
+          searches of "pointwise" in closed form, with a quadratic approximation of the training
+          loss, which takes about a millisecond per input.
         - "pool": `PoolSearch`, for networks. `fit` runs one gradient search for each class, on a
-          pool of many inputs. A prediction then only evaluates the models found.
+          pool of many inputs. Predictions of uncertainty only evaluate the models found.
         - "refit": `RefitSearch`, for any learner. `fit` refits the learner for each class, on the
-          training data and a pool of small weight.
+          training data and a pool of inputs with small weight.
 
-        None selects "pool" for networks if `X_pool` is given. Otherwise, it selects "quadratic" for
-        logistic regressions and networks of one layer with up to 4,096 inputs; "pointwise" for
-        other small networks, where the number of searched weights times training rows (at most 256)
-        times classes (at most 10) is up to five million (some hundredths of a second per input);
-        "pool" for large networks that have neither linear nor convolutional layers, or one with
-        over 4,096 inputs; and "quadratic" for all other networks. Other models are refitted; so is
-        a `LogisticRegression` with `X_pool`, more than 4,096 features, texts as inputs,
-        `class_weight`, an L1 penalty or solver="liblinear".
+        None selects "pool" for networks if `X_pool` is passed. Otherwise, it selects "quadratic"
+        for logistic regressions and networks of one layer with up to 4,096 inputs; "pointwise" for
+        other small networks, if the product of the numbers of searched weights, training rows (at
+        most 256) and classes (at most 10) is up to five million (some hundredths of a second per
+        input); "pool" for large networks that have neither linear nor convolutional layers, or have
+        such a layer with over 4,096 inputs; and "quadratic" for all other networks. Other models
+        are refitted, and so is a `LogisticRegression` with `X_pool`, with more than 4,096 features,
+        with texts as inputs, or with `class_weight`, an L1 penalty or solver="liblinear".
     setting : {"expected", "selected", "pairwise", "regret"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
         uncertainty of one model drawn at random, compared with each of the other models. "regret":
-        logarithm of the sum, over classes, of the probability that the model found for a class
-        gives to this class; "regret" needs search="pointwise" or "quadratic".
+        logarithm of the sum of one probability per class: that which the model found for this class
+        gives to this class. "regret" needs search="pointwise" or "quadratic".
     n_targets : int, "auto" or None, default="auto"
-        Number of classes that are searched: the most probable classes according to the fitted
-        model, at the input or on average over the pool. "auto": at most ten classes. None: all
-        classes. The cost is proportional to this number.
+        Number of classes with a search: the most probable classes according to the fitted model, at
+        the input or on average over the pool. "auto": at most ten classes. None: all classes. The
+        cost is proportional to this number.
     mixture : {"trajectory", "dirac"}, default="trajectory"
-        Models that enter the estimate. "trajectory": all models kept from each search (on a pool,
-        those of its last steps). "dirac": only the best adversarial model of each search.
+        Models used for the estimate. "trajectory": all models kept from each search (on a pool, the
+        models of the last steps). "dirac": only the best adversarial model of each search.
     gamma : float, default=0.01
         A model counts as explaining the data if its training loss exceeds the training loss of the
         fitted model by at most `gamma` nats per sample. Used by `adversarial_models`,
         `predict_proba_bounds` and mixture "dirac".
     temperature : float or "auto", default="auto"
-        T in the weight ``exp(-mean loss / T)`` of each model found. "auto" on a pool: two standard
-        errors of the losses, on training samples or, for refitted learners, on held-out training
-        samples; models that the data cannot distinguish then have similar weights. "auto" with a
-        search for each input: the inverse of the number of samples; the weights are then
-        likelihoods of the training set.
+        T in the weight ``exp(-mean loss / T)`` of each model found. For a search on a pool, "auto"
+        is two standard errors of the losses on training samples (for refitted learners, on held-out
+        training samples); models that the data cannot distinguish then have similar weights. For a
+        search at each input, "auto" is the inverse of the number of samples, so that the weights
+        are likelihoods of the training set.
     device : str, default="auto"
         Device of networks; "auto" is CUDA if available, otherwise the CPU. Refitted learners run
         on the CPU.
     n_jobs : int, default=None
-        Number of processes for refits and predictions, through joblib: the same call runs on a
-        Dask cluster under ``joblib.parallel_config(backend="dask")``.
+        Number of joblib processes for refits and predictions. They run on a Dask cluster inside
+        ``with joblib.parallel_config(backend="dask")``.
     random_state : int, RandomState instance or None, default=None
         Seed of initial weights, shuffling, the generated pool and mini-batches.
     verbose : int, default=0
@@ -112,22 +112,22 @@ class QUAMClassifier(
 
     Notes
     -----
-    Quantities are in nats. "selected": total = expected cross-entropy, aleatoric = entropy
+    Uncertainties are in nats. "selected": total = expected cross-entropy, aleatoric = entropy
     of the given model, epistemic = expected KL divergence between the given model and the models
     found. "expected": total = entropy of the average model, aleatoric = expected entropy, epistemic
     = mutual information. "pairwise": total = expected cross-entropy of pairs of models, aleatoric =
     expected entropy, epistemic = expected KL divergence of pairs, which has no upper bound. The
     training data are kept, because later searches need them.
 
-    On a pool, the given model has weight 1/2 in the mixture and the searches share the other
-    half. Refitted learners share less than half if they explain held-out samples worse than the
-    given model (Eq. 4 and 6). Trees that can memorise single samples (forests with the default
-    ``min_samples_leaf=1``) are refitted with at least 2 samples in each leaf. In the mixture, a
-    forest with the same limit, fitted without the pool, replaces the given model.
+    After searches on a pool, the given model has weight 1/2 in the mixture, and the models found
+    share the other half. Refitted learners share less than half if they explain held-out samples
+    worse than the given model (Eq. 4 and 6). Trees that can memorise single samples (forests with
+    the default ``min_samples_leaf=1``) are refitted with at least 2 samples in each leaf; a forest
+    with this limit, fitted without the pool, then replaces the given model in the mixture.
 
-    The epistemic part is an importance sampling estimate over the models found by the
-    searches, not over the whole posterior (Appendix C.1). It ranks inputs well, but is comparable
-    only between runs with the same settings.
+    The epistemic part is an importance sampling estimate from the models found by the searches, not
+    from samples of the whole posterior (Appendix C.1). It ranks inputs well, but its values can be
+    compared only between runs with the same settings.
 
     References
     ----------
@@ -168,34 +168,34 @@ class QUAMClassifier(
         X, y : array-like of shape (n_samples, n_features) or (n_samples, ...), and (n_samples,)
             Training inputs, and class labels.
         sample_weight : array-like of shape (n_samples,), default=None
-            Weights >= 0, as numbers of samples. A mean below 0.1 or above 10 raises a warning.
-            Unequal weights raise an error if the learner does not accept weights.
+            Weights >= 0: a weight of 2 stands for two samples. A mean weight below 0.1 or above 10
+            raises a warning. Unequal weights raise an error if the learner accepts no weights.
         X_pool : array-like of shape (n_pool, n_features) or (n_pool, ...), default=None
             Inputs, without labels, on which to search for adversarial models, such as the inputs to
             be predicted, or inputs on which the model should be uncertain. None generates a pool
             from the training inputs (see `pool` of the search). Not allowed with
             search="pointwise" or "quadratic".
         groups : array-like of shape (n_samples,), default=None
-            Groups of samples, such as persons with several samples. Samples of a group stay
-            together where `fit` holds out samples, and count as one where errors are estimated.
+            Groups of samples, such as the persons from whom several samples come. `fit` holds out
+            all samples of a group or none, and estimates errors as if a group were one sample.
 
         Raises
         ------
         ValueError
-            If a model must be trained on a single class, the frozen model does not know a label,
-            the pool does not have the form of the training inputs, or the search diverges.
+            If a model must be trained on a single class, a label is not a class of the frozen
+            model, the pool does not have the form of the training inputs, or the search diverges.
         TypeError
             If `search` does not suit `estimator`, or `estimator` is of an unsupported type.
         MemoryError
-            If the models of two searches together exceed `max_memory` of the search.
+            If not even the models of two searches fit into `max_memory` of the search.
 
         Warns
         -----
         UserWarning
-            If the model was trained on resampled rows and predicts their class frequencies; if its
-            training loss exceeds the loss of guessing; if the search will take more than five
-            minutes; if only some classes are searched, because memory is short; or if `fit` of the
-            model has no effect, so that the epistemic part is NaN.
+            If the model was trained on resampled rows, and predicts the class frequencies of these
+            rows; if its training loss exceeds the loss of guessing; if the search will take more
+            than five minutes; if memory suffices for searches of some classes only; or if `fit` of
+            the model has no effect, which makes the epistemic part NaN.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -203,7 +203,8 @@ class QUAMClassifier(
         self.classes_ = self.model_.classes
         losses = self.model_.losses(data.inputs, data.codes, self.device)
         self.reference_loss_ = mean_loss(losses, data.weight)
-        # A model with class weights learns other class frequencies, so guessing can be better.
+        # A model with class weights learns other class frequencies than those of the data, so its
+        # loss can exceed that of guessing.
         if data.given.resamples:
             warn_user(RESAMPLED)
         elif not data.given.class_weights:
@@ -226,8 +227,8 @@ class QUAMClassifier(
         by_point = self.search_.pointwise and getattr(self.search_, "targeted", True)
         if self.setting == "regret" and not by_point:
             raise ValueError(
-                "setting='regret' needs a search for each input and class: search='quadratic' or "
-                "'pointwise'."
+                "setting='regret' needs a search for each input and class; use search='quadratic' "
+                "or 'pointwise'."
             )
 
     def _present_task(self) -> Classification:
@@ -241,7 +242,7 @@ class QUAMClassifier(
         first searches for models at each input.
         """
         sampling = self._importance_sampling()
-        self._check_setting()  # it may have changed since `fit`
+        self._check_setting()  # `setting` may have changed since `fit`
         aleatoric, epistemic = self._over(X, self._task.uncertainty, sampling)
         parts = Uncertainty.from_parts(aleatoric, self._measured(epistemic))
         return with_index_of(X, parts)
@@ -249,24 +250,24 @@ class QUAMClassifier(
     def predict_proba_bounds(self, X: Any) -> CredalInterval:
         """Predict the range of each class probability over models that explain the data.
 
-        The range, (n_samples, n_classes), is taken over the given model, with predictions
-        `predict_proba`, and all models found whose training loss exceeds the given model's by at
-        most `gamma`; `setting`, `mixture` and `temperature` have no effect. It is not a guarantee:
-        models that were not found may lie outside the range.
+        The range, (n_samples, n_classes), covers the predictions of the given model, and of all
+        models found whose training loss exceeds that of the given model by at most `gamma`.
+        `setting`, `mixture` and `temperature` have no effect. The range is not guaranteed to cover
+        models that the search did not find.
 
         Warns
         -----
         UserWarning
-            If the search on a pool finds only models whose loss exceeds the loss of the given model
-            by more than `gamma`. The range is then computed from the given model alone.
+            If the losses of all models found on a pool exceed the loss of the given model by more
+            than `gamma`. The range then contains only the prediction of the given model.
 
         Notes
         -----
-        Models in the range have at least ``exp(-n_samples * gamma)`` times the given model's
-        likelihood of the training data: see Löhr et al., "Credal Prediction based on Relative
-        Likelihood", 2025. For refitted learners, the loss is that of held-out samples. If a forest
-        with at least 2 samples in each leaf replaces the given model in the mixture, the range
-        includes this forest, too.
+        For models in the range, the likelihood of the training data is at least
+        ``exp(-n_samples * gamma)`` times that of the given model (Löhr et al., "Credal Prediction
+        based on Relative Likelihood", 2025). For refitted learners, the loss is that on held-out
+        samples. If a forest with at least 2 samples in each leaf replaces the given model in the
+        mixture, the range also covers the prediction of this forest.
 
         Examples
         --------
@@ -289,7 +290,7 @@ class QUAMClassifier(
     def adversarial_models(self, X: Any) -> AdversarialModels:
         """Return the best adversarial model for each input and targeted class.
 
-        It has the largest KL divergence of all models with an excess training loss up to `gamma`.
+        Of all models with an excess training loss up to `gamma`, it has the largest KL divergence.
         """
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))
@@ -298,16 +299,16 @@ class QUAMClassifier(
     def explain_classes(self, X: Any) -> FloatArray:
         """Measure how much the training data speak against each class, for each input.
 
-        The cost of a class is the sum of a model's excess training loss and its loss at the input
-        with this class, minimised over the given model and all models found. The data do not rule
-        out a class that costs few nats. A model that the search missed may cost less; costs of
-        classes that were not searched are rough. Raises a `ValueError` after
-        `without_training_data`, which removes the number of samples.
+        The cost of a class is the excess training loss of a model, plus the loss of its prediction
+        for the input if the label is this class, minimised over the given model and all models
+        found. The data do not rule out a class that costs few nats. Models that the search missed
+        may have lower costs; costs of classes that were not searched are rough. Raises a
+        `ValueError` after `without_training_data`, which removes the number of samples.
 
         Returns
         -------
         ndarray of shape (n_samples, n_classes), float64
-            Costs >= 0 in nats in total, columns in the order of `classes_`.
+            Costs >= 0, summed over the training data, in nats; columns are ordered as `classes_`.
 
         Examples
         --------
@@ -335,7 +336,7 @@ def _warn_if_none_fits(found: Found, gamma: float) -> None:
     if least > gamma or getattr(found, "unchanged", False):
         warn_user(
             f"None of the models found explains the training data within gamma={gamma:.3g} nats "
-            f"per sample, so the range contains the given model only. The smallest loss found is "
-            f"{least:.3g} above the given model's loss (two standard errors of the difference: "
-            f"{2 * found.standard_error:.3g}). Use a larger `gamma`."
+            "per sample of the given model, so the range contains only the given model. The "
+            f"smallest loss found is {least:.3g} above the given model's loss (two standard errors "
+            f"of the difference: {2 * found.standard_error:.3g}). Use a larger `gamma`."
         )

@@ -1,9 +1,9 @@
-"""Curvature of the training loss at the given model, and the covariance of outputs that it implies.
+"""Curvature of the training loss at the given model, from which output covariances follow.
 
 The curvature is the generalised Gauss-Newton matrix (Martens, JMLR 2020) of the weights of linear
 and convolutional layers: either the complete matrix, or one block per layer. A block is the
-Kronecker product of the second moments of the layer's inputs and those of the gradients with
-respect to its outputs (Martens, Grosse, ICML 2015; convolutions: Grosse, Martens, ICML 2016).
+Kronecker product of the second moments of the layer's inputs, and of the gradients with respect to
+the layer's outputs (Martens, Grosse, ICML 2015; convolutions: Grosse, Martens, ICML 2016).
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 
 
 class Use(NamedTuple):
-    """Rows of a layer's inputs, and jacobian of the network with respect to the layer's outputs.
+    """Inputs of a layer, and the jacobian of the network by the layer's outputs, for each row.
 
-    Shapes: `inputs` (n_rows, n_positions, n_in), with a constant 1 if the layer has a bias;
-    `jacobian` (n_rows, n_outputs, n_positions, n_out), with n_rows = 1 if equal for all rows.
+    Shapes: `inputs` (n_rows, n_positions, n_in), where the last input is a constant 1 if the layer
+    has a bias; `jacobian` (n_rows, n_outputs, n_positions, n_out), or n_rows = 1 if rows are equal.
     """
 
     inputs: Tensor
     jacobian: Tensor
-    is_output: bool = False  # the layer's outputs are the network's outputs
+    is_output: bool = False  # whether the layer's outputs are the network's outputs
 
     def gradients(self, jacobian: Tensor) -> Tensor:
-        """Gradients with respect to the layer's weights, (n_rows, n_outputs, n_out, n_in)."""
+        """Compute gradients by the layer's weights, (n_rows, n_outputs, n_out, n_in)."""
         return torch.einsum(
             "nkto,nti->nkoi", jacobian.expand(len(self.inputs), -1, -1, -1), self.inputs
         )
@@ -53,7 +53,7 @@ class Layers:
 
     @classmethod
     def of(cls, module: nn.Module, parameters: Sequence[str], x: Tensor) -> Layers:
-        """Select the suitable layers whose weights are all among the parameters."""
+        """Select linear and convolutional layers, all of whose weights are in `parameters`."""
         names = [*dict.fromkeys(name.rpartition(".")[0] for name in parameters)]
         suitable = []
         for name in names:
@@ -82,7 +82,7 @@ class Layers:
         return sum(each.numel() for layer in self.layers for each in layer.parameters())
 
     def elements_per_row(self, x: Tensor, *, of_solutions: bool) -> tuple[int, int]:
-        """Count outputs, and tensor elements per row: for `fit`, or for solutions."""
+        """Count outputs, and tensor elements per row: during `fit`, or if `of_solutions`, later."""
         outputs, uses = self.uses(x)
         n, size = outputs.shape[1], 8 * outputs.shape[1]
         for layer, use in zip(self.layers, uses, strict=True):
@@ -95,7 +95,7 @@ class Layers:
         return n, size
 
     def sizes(self) -> list[float]:
-        """Compute the mean square of each layer's weights, without biases."""
+        """Compute the mean square of each layer's weights, excluding biases."""
         return [float(layer.weight.detach().double().square().mean()) for layer in self.layers]
 
     @torch.enable_grad()
@@ -132,7 +132,7 @@ class Layers:
             def of_layer(_layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
                 output = output if output.requires_grad else output.detach().requires_grad_()
                 calls.append((inputs[0].detach(), output))
-                return output.clone()  # the next module may alter it in place
+                return output.clone()  # a copy, because the next module may alter it in place
 
             return of_layer
 
@@ -153,12 +153,12 @@ def _is_suitable(layer: nn.Module) -> bool:
 
 
 def _patches(layer: nn.Module, inputs: Tensor) -> Tensor:
-    """Gather the inputs that each output position depends on, (n_rows, n_positions, n_in)."""
+    """Gather the inputs on which each output position depends, (n_rows, n_positions, n_in)."""
     if isinstance(layer, nn.Linear):
         return inputs.reshape(len(inputs), -1, inputs.shape[-1])
     assert isinstance(layer, _CONVOLUTIONS)
     options: tuple[Any, ...] = (layer.kernel_size, layer.dilation, layer.padding, layer.stride)
-    if isinstance(layer, nn.Conv1d):  # as a convolution of images of height 1
+    if isinstance(layer, nn.Conv1d):  # treat sequences as images of height 1
         inputs = inputs[:, :, None]
         options = tuple((first, *each) for first, each in zip((1, 1, 0, 1), options, strict=True))
     return unfold(inputs, *options).transpose(1, 2)
@@ -181,14 +181,14 @@ class Samples(NamedTuple):
     regression: bool
 
     def hessian(self) -> Tensor:
-        """Sum the loss's expected Hessian with respect to the outputs over weighted samples."""
+        """Sum, over weighted samples, the expected Hessian of the loss by the outputs."""
         if self.regression:
             return torch.diag(self.weight @ self._precisions())
         p = self.outputs.softmax(1)
         return torch.diag(self.weight @ p) - (p * self.weight[:, None]).T @ p
 
     def scaled(self, use: Use) -> Tensor:
-        """Multiply the jacobian by L', where L L' is the weighted Hessian of a sample."""
+        """Multiply each sample's jacobian by L', where L L' is the sample's weighted Hessian."""
         jacobian = use.jacobian.expand(len(self.outputs), -1, -1, -1)
         if self.regression:
             root = (self._precisions() * self.weight[:, None]).sqrt()
@@ -199,27 +199,27 @@ class Samples(NamedTuple):
         return jacobian * root[:, :, None, None]
 
     def _precisions(self) -> Tensor:
-        """Compute precisions of mean and, if predicted, log variance, (n_rows, n_outputs)."""
+        """Compute the precisions of mean and predicted log variance, (n_rows, n_outputs)."""
         precision = 1 / gaussians(self.outputs, self.noise_variance).variance
         parts = [precision, torch.full_like(precision, 0.5)]
         return torch.stack(parts[: self.outputs.shape[1]], 1)
 
 
 class Curvature(HeldOnDevice):
-    """Posterior precision of the weights, as eigenvectors and eigenvalues."""
+    """Posterior precision of the weights, stored as eigenvectors and eigenvalues."""
 
-    #: Constant that replaces 1 as the input of each layer's bias: the root mean square of the
-    #: other inputs. The prior of biases thus follows the scale of the inputs.
+    #: For each layer, the constant input of the bias, which is the root mean square of the other
+    #: inputs instead of 1. The prior of biases thus follows the scale of the inputs.
     units: tuple[float, ...]
 
     def roots(self, uses: Sequence[Use]) -> Tensor:
-        """Compute a factor R, (n_rows, n_outputs, n), of each row's output covariance R R'."""
+        """Compute R, (n_rows, n_outputs, n), so that the output covariance of each row is R R'."""
         return torch.cat([*self._roots(self._in_units(uses))], 2)
 
     def changes(self, uses: Sequence[Use], g: Tensor) -> list[Tensor]:
-        """Compute weight changes that move outputs f to ``f + S g``; S is the outputs' covariance.
+        """Compute, by layer, weight changes that move outputs f to ``f + S g`` with covariance S.
 
-        Shapes: `g` (n_rows, n_models, n_outputs), changes (n_rows, n_models, n_out, n_in) by layer.
+        Shapes: `g` (n_rows, n_models, n_outputs); each change (n_rows, n_models, n_out, n_in).
         """
         return self._with_units(self._changes(self._in_units(uses), g))
 
@@ -246,12 +246,12 @@ def _last_times(inputs: Tensor, unit: float) -> Tensor:
 @stored("quam.kronecker-curvature")
 @dataclass(frozen=True)
 class Kronecker(Curvature):
-    """Precision of each layer, in the eigenbases of the two factors of the Kronecker product."""
+    """Precision of each layer, in the eigenbases of both factors of its Kronecker product."""
 
     units: tuple[float, ...]
-    inputs: tuple[Tensor, ...]  # (n_in, n_in), eigenvectors are columns
-    outputs: tuple[Tensor, ...]  # (n_out, n_out)
-    precision: tuple[Tensor, ...]  # (n_out, n_in)
+    inputs: tuple[Tensor, ...]  # (n_in, n_in) by layer, with eigenvectors as columns
+    outputs: tuple[Tensor, ...]  # (n_out, n_out) by layer, with eigenvectors as columns
+    precision: tuple[Tensor, ...]  # (n_out, n_in) by layer, of products of eigenvectors
 
     @classmethod
     def of(cls, layers: Layers, samples: Iterable[Samples], prior: Sequence[float]) -> Kronecker:
@@ -275,7 +275,7 @@ class Kronecker(Curvature):
         ):
             inputs, unit = inputs / n, 1.0
             if layer.bias is not None:
-                # Root mean square of the inputs; `inputs` sums over positions.
+                # Root mean square of the inputs. `inputs` contains sums over positions.
                 unit = float((inputs.diagonal()[:-1].mean() / n_positions).sqrt()) or 1.0
                 scale = torch.ones_like(inputs[0])
                 scale[-1] = unit
@@ -316,7 +316,7 @@ class Kronecker(Curvature):
 @stored("quam.exact-curvature")
 @dataclass(frozen=True)
 class Exact(Curvature):
-    """Complete precision, relative to the prior: 1 + `eigenvalues` along the columns of `base`."""
+    """Complete precision divided by the prior precision: 1 + `eigenvalues` along `base` columns."""
 
     units: tuple[float, ...]
     scales: tuple[float, ...]  # standard deviation of each layer's prior
@@ -325,7 +325,7 @@ class Exact(Curvature):
 
     @classmethod
     def of(cls, layers: Layers, samples: Iterable[Samples], prior: Sequence[float]) -> Exact:
-        """As `Kronecker.of`; decompose the stacked jacobian if it has fewer rows than columns."""
+        """As `Kronecker.of`; decompose the jacobian of all samples, or, if smaller, its square."""
         batches = [*samples]
         n = sum(float(batch.weight.sum()) for batch in batches)
         units = []
@@ -365,7 +365,7 @@ class Exact(Curvature):
         jacobian = self._jacobian(uses)
         along = jacobian @ self.base
         yield along / (1 + self.eigenvalues).sqrt()
-        if self.base.shape[1] < len(self.base):  # directions in which the loss is flat
+        if self.base.shape[1] < len(self.base):  # add the directions in which the loss is flat
             yield jacobian - along @ self.base.T
 
     def _changes(self, uses: list[Use], g: Tensor) -> Iterator[Tensor]:

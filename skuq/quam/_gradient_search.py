@@ -1,4 +1,4 @@
-"""Gradient searches: their parameters, schedule and data, and the steps of Algorithm 1."""
+"""Base of the gradient searches: parameters, schedule, data, and the steps of Algorithm 1."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from skuq.quam._importance_sampling import OutputBias
 from skuq.quam._objectives import Objective
 from skuq.quam._search import Problem, Search, Setup, Task
 
-# Searches run together if the memory for their weights is at most this many times the size of the
+# Searches run together as long as their weights need at most this many times the memory of the
 # largest tensor that `within_memory` allows.
 _TENSORS_OF_WEIGHTS = 4
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
 
 class Schedule(NamedTuple):
-    """For each step: weight c of the penalty, and step size relative to the size of the weights."""
+    """For each step, weight c of the penalty, and step size as a fraction of the weights' size."""
 
     penalties: tuple[float, ...]
     learning_rates: tuple[float, ...]
@@ -52,14 +52,14 @@ class Schedule(NamedTuple):
 def penalty_schedule(
     n_steps: int, *, c0: float, eta: float, update_every: int, learning_rate: float, decay: float
 ) -> Schedule:
-    """Multiply the penalty by `eta`, and divide the step size by `decay`, at each update."""
+    """Build a schedule that, at each update, multiplies c by `eta` and divides steps by `decay`."""
     updates = [step // update_every for step in range(n_steps)]
     penalties = tuple(c0 * eta**m for m in updates)  # Lines 1 and 9
     return Schedule(penalties, tuple(learning_rate / decay**m for m in updates))
 
 
 class SearchSettings(NamedTuple):
-    """Schedule, prior precision, mini-batch size of the training data, and device."""
+    """Settings of a gradient search, in which every "auto" is replaced by a number."""
 
     schedule: Schedule
     prior_precision: float
@@ -85,14 +85,14 @@ class NetworkSearch(Search):
     def check_suits(self, given: Given, device: Any) -> None:
         if not given.has_gradients:
             raise TypeError(
-                f"{type(self).__name__} needs a model with gradients, and "
-                f"{type(given.learner).__name__} has none; use search='refit', or search=None, "
-                "which selects a suitable search."
+                f"{type(self).__name__} needs a model with gradients, but "
+                f"{type(given.learner).__name__} has no gradients; use search='refit', or "
+                "search=None, which selects a suitable search."
             )
         resolve_device(device)  # raises before the training starts
 
     def fitted(self, model: Any, data: TrainingData, setup: Setup) -> FittedSearch:
-        """Split the network before the first searched weights, and store the training data."""
+        """Split the network before the first searched weight, and collect the training data."""
         inputs, chosen = data.inputs, self.parameters
         chosen = model.moving_parameters if chosen == "auto" else chosen
         body, module, names = model.cut(chosen, inputs)
@@ -145,11 +145,11 @@ class GradientSearch(NetworkSearch):
     }
 
     def length(self, module: nn.Module) -> tuple[int, float]:
-        """Return number of steps and initial step size of a search over a module's weights."""
+        """Return the number of steps, and the initial step size, of a search of a module."""
         return int(self.n_steps), float(self.learning_rate)
 
     def shortening(self, problem: SearchProblem, task: Task) -> float:
-        """Return the quotient of the first and the last step size."""
+        """Return the first step size divided by the last step size."""
         return 10.0
 
     def precision(self, problem: SearchProblem) -> float:
@@ -159,7 +159,7 @@ class GradientSearch(NetworkSearch):
     def settings(self, problem: SearchProblem, task: Task, device: torch.device) -> SearchSettings:
         """Collect the settings; replace each "auto" by a number that suits the task."""
         n_steps, learning_rate = self.length(problem.module)
-        # On a pool, the penalty grows tenfold; by default, the pool's weight falls to 1 / 100.
+        # On a pool, the penalty grows tenfold; from c0 = 10, the pool's weight falls to 1 / 100.
         growth = task.growth if self.pointwise else 10.0
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
@@ -184,7 +184,7 @@ class GradientSearch(NetworkSearch):
         if not any(bool(module.get_parameter(name).any()) for name in names):
             raise ValueError(
                 f"All parameters to be searched are zero ({list(names)}). Steps would be zero too, "
-                "because their size is relative to the parameters; select other parameters with "
+                "because they are proportional to the parameters; select other parameters by "
                 "`parameters` of the search."
             )
         return fitted
@@ -205,7 +205,7 @@ class Searched(NamedTuple):
     def of(
         cls, module: nn.Module, train: TrainingSet, names: Sequence[str], total_weight: float
     ) -> Searched:
-        """Compute the attributes from the reference model, once for all searches."""
+        """Compute the attributes that all searches share from the reference model."""
         squares = {n: as_double(module.get_parameter(n).detach()).square() for n in names}
         return cls(
             module,
@@ -232,7 +232,7 @@ class SearchProblem(HeldOnDevice):
 
     module: nn.Module  # part of the reference model that begins with the first searched parameter
     parameters: tuple[str, ...]  # names of the searched parameters
-    X: NDArray[Any]  # inputs of the module; plain arrays, which joblib shares between processes
+    X: NDArray[Any]  # inputs of the module, an array because joblib shares arrays among processes
     y: NDArray[Any]  # class codes (int64), or targets of a regression
     weight: NDArray[Any]  # sample weights, all positive
     reference_loss: NDArray[Any]  # loss of the reference model on each sample, in nats
@@ -245,10 +245,10 @@ class SearchProblem(HeldOnDevice):
 
     @torch.no_grad()
     def output_bias(self) -> OutputBias | None:
-        """Find the last searched bias whose first element shifts all predicted means equally."""
+        """Return the last searched bias whose first element shifts all predicted means equally."""
         module, X = deepcopy(self.module), torch.tensor(self.X[:1024])
         before = module(X.clone())
-        # This step is large enough to exceed rounding errors in single precision.
+        # The step must be large, because rounding errors in single precision are divided by it.
         step = 1 + before[:, 0].abs().max()
         for name in reversed(self.parameters):
             bias = module.get_parameter(name)
@@ -271,7 +271,7 @@ class SearchProblem(HeldOnDevice):
 @stored("quam.fitted-search")
 @dataclass(frozen=True)
 class FittedSearch(HeldOnDevice, Problem):
-    """A network split by `fit`: fixed first layers (`body`) and the layers that are searched."""
+    """A network that `fit` split into fixed first layers (`body`) and the searched layers."""
 
     body: nn.Module | None
     problem: SearchProblem
@@ -290,15 +290,15 @@ class FittedSearch(HeldOnDevice, Problem):
 
 
 def efforts(problem: SearchProblem, x: NDArray[Any]) -> FloatArray:
-    """Compute the weight of the attack on each input: `effort` of `QuadraticSearch`.
+    """Compute the weight of the attack on each input, for effort="equal" of `QuadraticSearch`.
 
-    `x` are inputs of the searched layers. Their norms include a constant input for the bias, as
-    large as the other inputs.
+    `x` contains inputs of the searched layers. Norms include one more input, for the bias: a
+    constant as large as the other inputs.
     """
     if problem.X.dtype.kind != "f" or any(
         isinstance(m, _EMBEDDINGS) for m in problem.module.modules()
     ):
-        return np.ones(len(x))  # norms of ids have no meaning
+        return np.ones(len(x))  # inputs are ids, whose norms have no meaning
     of_train, of_x = (
         np.einsum("ij,ij->i", each, each)
         for each in (each.reshape(len(each), -1).astype(np.float64) for each in (problem.X, x))
@@ -315,10 +315,10 @@ def efforts(problem: SearchProblem, x: NDArray[Any]) -> FloatArray:
 
 
 class MiniBatches:
-    """Training data of each step; all data except the inputs are gathered before the first step.
+    """Training data of each step; all except the inputs are gathered before the first step.
 
-    `rows` has shape (n_steps, n_rows). If a mini-batch contains all samples, the rows must be in
-    ascending order; in this case, they are not copied to the device.
+    `rows` has the shape (n_steps, n_rows). If n_rows is the number of samples, each mini-batch is
+    the training set, for which `rows` must be in ascending order.
     """
 
     def __init__(self, train: TrainingSet, rows: Tensor):
@@ -337,32 +337,32 @@ class MiniBatches:
 
 
 class Attack(ABC):
-    """Inputs on which a search makes models disagree, and the loss ``L_adv`` on these inputs."""
+    """Inputs at which a search makes models disagree, and the loss ``L_adv`` at these inputs."""
 
     @abstractmethod
     def inputs(self, step: int) -> Tensor:
-        """Return a step's inputs: (n_rows, ...), or (n_models, n_rows, ...) if separate."""
+        """Return a step's inputs: (n_rows, ...), or (n_models, n_rows, ...) if models differ."""
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
         """Compute ``L_adv`` of all models at `rows` from outputs (n_models, n_rows, n_outputs)."""
 
-    # Weight of each element of `losses` in the objective; a Tensor is expanded to that shape.
+    # Weight of `losses` in the objective; a Tensor is expanded to the shape of `losses`.
     weight: float | Tensor = 1.0
 
 
 class Descent:
     """Gradient descent of many variants of a network on ``L_adv + c (L_train - L_ref)``.
 
-    All searched weights are in one tensor. Steps are in units of the root mean square of each
-    parameter, and never wait for a result from the device.
+    One tensor contains all searched weights. Step sizes are relative to the root mean square of
+    each parameter. No step waits for a result from the device.
     """
 
     def __init__(
         self, searched: Searched, objective: Objective, *, prior_precision: float, n_bytes: int
     ):
         self.searched, self.objective, self.n_bytes = searched, objective, n_bytes
-        # `prior_precision` refers to the sum of the losses, but the penalty is on their mean.
+        # `prior_precision` refers to the sum of the losses, but the penalty contains their mean.
         self.weight_decay = prior_precision / searched.total_weight
         parameters = [searched.module.get_parameter(name) for name in searched.scales]
         self.sizes = [parameter.numel() for parameter in parameters]
@@ -371,7 +371,7 @@ class Descent:
 
     @torch.no_grad()
     def start(self, points: Objective, n_points: int) -> dict[str, Tensor]:
-        """Return initial weights: the reference model's, plus the objective's offsets."""
+        """Return the reference model's weights plus the offsets of the objective."""
         n_models = n_points * points.n_searches
         weights = stack_parameters(self.searched.module, n_models, self.searched.scales)
         for name, offset in points.offsets().items():
@@ -383,7 +383,7 @@ class Descent:
         self, start: dict[str, Tensor], batches: MiniBatches, schedule: Schedule, attack: Attack
     ) -> Iterator[Tensor]:
         """Run Lines 2-6, 9 of Algorithm 1; before each step, yield ``L_train - L_ref``."""
-        # In-place steps, because allocating large tensors in each step would fragment the memory.
+        # Steps change tensors in place, because allocating large tensors would fragment the memory.
         initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # change of the weights, in units of `self.scale`
         adam = torch.optim.Adam([moved], fused=True)
@@ -399,19 +399,19 @@ class Descent:
             yield l_pen
 
     def weights(self) -> dict[str, Tensor]:
-        """Return views of the models' current weights, each (n_models, \\*parameter.shape)."""
+        """Return the models' present weights by name, each (n_models, \\*parameter.shape)."""
         parts = torch.split(self._weights, self.sizes, dim=1)
         named = zip(self.searched.scales, parts, strict=True)
         given = ((name, part, self.searched.module.get_parameter(name)) for name, part in named)
         return {name: part.view(-1, *p.shape).to(p.dtype) for name, part, p in given}
 
     def _add_gradients(self, step: int, batch: TrainingSet, c: float, attack: Attack) -> Tensor:
-        """Add the gradients of Lines 3 and 4, pass by pass; return each model's excess loss."""
+        """Add the gradients of Lines 3 and 4 to `_weights.grad`; return each excess loss."""
         shares = []
         for rows, samples, x in self._passes(attack.inputs(step), batch.X):
             outputs = self.outputs(self.weights(), x, shared_input=x.ndim == batch.X.ndim)
-            # `split` instead of two slices: for slices, autograd would pad both gradients with
-            # zeros and add them.
+            # Use `split`, because autograd would pad the gradients of two slices with zeros, and
+            # then add them.
             sizes = [_length(rows), _length(samples)]
             attacked, trained = torch.split(outputs, sizes, dim=1)
             excess = self._excess(trained, batch, samples) @ batch.weight[samples]  # Line 3
@@ -433,8 +433,8 @@ class Descent:
         return excess + self.prior(self.weights())
 
     def _passes(self, inputs: Tensor, X: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Yield joint passes of attack inputs and samples; separate passes would cost double."""
-        own = inputs.ndim > X.ndim  # separate inputs for each model
+        """Yield passes over both attack inputs and samples; separate passes would cost double."""
+        own = inputs.ndim > X.ndim  # each model has its own attack inputs
         n_models, n_inputs = len(self._weights), inputs.shape[-X.ndim]
         for part in gen_batches(n_inputs + len(X), self._rows_per_pass(n_models)):
             start, stop = part.start, part.stop
@@ -453,7 +453,7 @@ class Descent:
 
     def outputs(self, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool) -> Tensor:
         """Compute the outputs of all models, (n_models, n_rows, n_outputs)."""
-        # Double precision, because rounding in single precision would hide small divergences.
+        # Use double precision: rounding in single precision would hide small divergences.
         return as_double(variants_at(self.searched.module, weights, x, shared_input=shared_input))
 
     def _excess(self, outputs: Tensor, batch: TrainingSet, rows: slice) -> Tensor:
@@ -463,7 +463,7 @@ class Descent:
 
     @torch.no_grad()
     def excess_of_each(self, weights: dict[str, Tensor], batch: TrainingSet) -> Tensor:
-        """Compute the excess loss on each sample, without the prior's term, (n_models, n_rows)."""
+        """Compute excess losses of samples, without the term of the prior, (n_models, n_rows)."""
         parts = []
         for rows in gen_batches(
             len(batch.X), self._rows_per_pass(len(next(iter(weights.values()))))
@@ -474,7 +474,7 @@ class Descent:
 
     @torch.no_grad()
     def prior(self, weights: dict[str, Tensor]) -> Tensor | float:
-        """Compute the prior's term of the excess loss, (n_models,)."""
+        """Compute the term of the prior in the excess loss, (n_models,)."""
         if not self.weight_decay:
             return 0.0
         squares = [_by_model(as_double(w)).square().sum(1) for w in weights.values()]
@@ -482,19 +482,19 @@ class Descent:
 
 
 def bytes_of(module: nn.Module, names: Iterable[str]) -> int:
-    """Return the size of some parameters of a module."""
+    """Return the total size of the named parameters of a module."""
     return sum(module.get_parameter(name).nbytes for name in names)
 
 
 def _by_model(weights: Tensor) -> Tensor:
-    """Flatten each model's weights to a row, (n_models, n_weights); accepts scalar parameters."""
+    """Flatten each model's weights to a row, (n_models, n_weights), also if each is a scalar."""
     return weights.reshape(len(weights), -1)
 
 
 def variants_at(
     module: nn.Module, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Compute outputs, (n_models, n_rows, n_outputs); by one product for a linear layer."""
+    """Compute outputs of variants, (n_models, n_rows, n_outputs); fast for a linear layer."""
     layer, prefix = linear_head(module)
     weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
     if not shared_input or weight is None or (bias is None and layer.bias is not None):
@@ -504,7 +504,7 @@ def variants_at(
 
 
 def linear_head(module: nn.Module) -> tuple[Any, str]:
-    """Return layer and prefix of its parameter names if a module is one linear layer, or None."""
+    """Return the linear layer, and its parameters' prefix, of a module that is only this layer."""
     if type(module) is nn.Linear:
         return module, ""
     if type(module) is nn.Sequential and [*map(type, module)] == [nn.Linear]:

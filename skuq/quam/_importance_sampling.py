@@ -1,7 +1,7 @@
-"""Mixture importance sampling (Eq. 3-6): from the models found by the searches to uncertainty.
+"""Estimate uncertainty from the models found by the searches: importance sampling (Eq. 3-6).
 
-All functions accept Tensors, from networks, and numpy arrays, from refitted learners. For
-regression, each model predicts a normal distribution of the target: its outputs are the mean and,
+All functions accept Tensors (outputs of networks) and numpy arrays (outputs of refitted learners).
+A model for regression predicts a normal distribution of the target: its outputs are the mean and,
 if the variance is not known, the log variance.
 """
 
@@ -29,22 +29,22 @@ from skuq._information import (
 from skuq.base import FloatArray
 from skuq.files import stored
 
-DIRECTIONS = (1, -1)  # the two searches of each point: upward, downward
+DIRECTIONS = (1, -1)  # directions of a regressor's two searches: higher and lower predictions
 
-# Limit of log variances, which keeps quotients of variances finite.
+# Log variances are clipped to this absolute value, which keeps quotients of variances finite.
 _MAX_LOG_VARIANCE = 100.0
 _N_NODES = 32  # nodes of the quadrature
-# Mixture components below this weight are dropped. Each of them changes the result by < 1e-8.
+# Mixture components of smaller weight are dropped; each would change the result by < 1e-8.
 _NEGLIGIBLE = 1e-10
-# Largest number of pairs of mixture components in a batch, summed over its points.
+# Maximum number of pairs of mixture components in a batch of points.
 _PAIRS_AT_ONCE = 2**18
 
 
 class Trajectories(NamedTuple):
     """Outputs and excess training losses, in nats, of all models visited by a batch of searches.
 
-    Shapes: `outputs` (n_points, n_searches, n_steps, n_outputs), of each model at its own test
-    point; `excess_loss` (n_points, n_searches, n_steps), an estimate of ``L_train - L_ref``.
+    `outputs` (n_points, n_searches, n_steps, n_outputs) are those of a model at the test point of
+    its search; `excess_loss` (n_points, n_searches, n_steps) estimates ``L_train - L_ref``.
     """
 
     outputs: Any
@@ -78,12 +78,12 @@ def _in_rows(array: Any) -> Any:
 
 
 class ImportanceSampling(NamedTuple):
-    """The quantity to estimate, and the models and weights of the estimate.
+    """Settings of an estimate: its definition, and the models and weights that enter it.
 
-    `setting`, `mixture`, `temperature` and `gamma` are parameters of the estimators. `by_search`:
-    the given model and the searches are components of one mixture (see `pool_weights`); otherwise,
-    the weights of all models are normalised together. `held_out`: losses are computed on samples
-    held out from all models.
+    `setting`, `mixture`, `temperature` and `gamma` are parameters of the estimators. If `by_search`
+    is True, the given model and the searches are components of a mixture (see `pool_weights`);
+    otherwise, the weights of all models are normalised together. `held_out` tells whether losses
+    are computed on samples held out from all models.
     """
 
     setting: str
@@ -94,7 +94,7 @@ class ImportanceSampling(NamedTuple):
     held_out: bool = False
 
     def weights(self, excess_loss: Any) -> Any:
-        """Weight the models, (n_points, n_models); the given model is first if `by_search`."""
+        """Compute weights of models, (n_points, n_models), first the given model if `by_search`."""
         if self.by_search:
             return pool_weights(excess_loss, self.temperature, held_out=self.held_out)
         return trajectory_weights(excess_loss, self.temperature)
@@ -125,8 +125,8 @@ def estimate_uncertainty(
     if sampling.by_search:
         models = joined_models(centre[:, None], models)
     if sampling.setting == "selected":  # Eq. 2
-        # Compute divergences from `centre`, because all models found diverge from a given model
-        # that has memorised its training samples.
+        # Compute divergences from `centre`. If the given model has memorised its training samples,
+        # `centre` is the model that replaces it; all models found would diverge from the given one.
         divergence = decompose_selected(centre, models, weights).epistemic
         parts = Decomposition(entropy(log_reference), divergence)
     elif sampling.setting == "pairwise":
@@ -139,45 +139,45 @@ def estimate_uncertainty(
 def plausible_range(
     log_given: Any, trajectories: Trajectories, gamma: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute the range of probabilities over given models, and models that explain the data.
+    """Compute minimum and maximum probabilities of given models and models that explain the data.
 
-    Shapes: `log_given` (n_points, n_given, n_classes); minimum and maximum (n_points, n_classes).
+    Shapes: `log_given` (n_points, n_given, n_classes); results (n_points, n_classes).
     """
     xp, given = array_namespace(log_given), array_namespace(log_given).exp(log_given)
     found = _in_rows(xp.exp(log_softmax(trajectories.outputs)))
     fits = _in_rows(trajectories.excess_loss <= gamma)[..., None]
-    # Models with an excess loss above gamma are replaced by a given model, whose
-    # predictions the range contains anyway.
+    # Replace models with an excess loss above gamma by a given model, whose predictions are in the
+    # range anyway.
     proba = joined_models(given, xp.where(fits, found, given[:, :1]))
     return _as_double(xp.amin(proba, 1)), _as_double(xp.amax(proba, 1))
 
 
 def importance_weights(log_ratio: Any) -> Any:
-    """Normalise weights, given as ``log p(w_n | D) - log q(w_n)`` of sampled models, (..., n)."""
+    """Normalise weights of models w_n, whose logs are ``log p(w_n | D) - log q(w_n)``, (..., n)."""
     return array_namespace(log_ratio).exp(log_softmax(log_ratio))  # Eq. 4
 
 
 def trajectory_weights(excess_loss: Any, temperature: float) -> Any:
-    """Compute ``exp(-L_train / T)`` of each point's models, (n_points, n_targets * n_steps)."""
+    """Weight each point's models by ``exp(-L_train / T)``, (n_points, n_targets * n_steps)."""
     xp = array_namespace(excess_loss)
     loss = _in_rows(xp.asarray(excess_loss, dtype=xp.float64))
-    # Subtract the loss of the best model before dividing by the temperature. Otherwise, the
-    # quotients of all models could overflow at a low temperature.
+    # Subtract the loss of the best model before the division, because the quotients of all models
+    # could overflow at a low temperature.
     return importance_weights((xp.amin(loss, 1)[:, None] - loss) / temperature)
 
 
 def pool_weights(excess_loss: Any, temperature: float, *, held_out: bool = True) -> Any:
     """Weight the given model and models found on a pool, (n_points, 1 + n_searches * n_kept).
 
-    The proposal is a mixture: one half is the given model, the other half is shared equally by
-    the searches. The weights ``exp(-L_train / T)`` are normalised within each search. With losses
-    on held-out samples, all searches together are also weighted against the given model. Searches
-    are not weighted against one another, because the noise of the losses would then give classes
-    unequal weights.
+    The proposal is a mixture: one half is the given model, and the searches share the other half
+    equally. Within each search, the models' weights ``exp(-L_train / T)`` are normalised. If losses
+    are those of held-out samples, they also determine the weight of all searches together, relative
+    to the given model. They do not determine weights of single searches, because the noise of the
+    losses would then give unequal weights to classes.
     """
     xp = array_namespace(excess_loss)
     loss = xp.asarray(excess_loss, dtype=xp.float64)
-    within = importance_weights(-loss / temperature)  # sum to 1 in each search
+    within = importance_weights(-loss / temperature)  # weights with sum 1 in each search
     mean = (within * loss).sum(-1)[..., None]
     ratio = xp.exp(-mean.clip(0) / temperature)  # p(w | D), relative to the given model
     together = ratio.mean(1)[:, None] if held_out else xp.ones_like(ratio[:, :1])
@@ -194,7 +194,7 @@ class AdversarialModels(NamedTuple):
     Attributes
     ----------
     target : ndarray of shape (n_points, n_targets)
-        Class targeted by the search; for an untargeted search, the class that the model predicts.
+        Class that the search targets; for an untargeted search, the class that the model predicts.
     proba : ndarray of shape (n_points, n_targets, n_classes)
         Prediction of the model at the test point.
     divergence : ndarray of shape (n_points, n_targets)
@@ -204,8 +204,8 @@ class AdversarialModels(NamedTuple):
         a refitted learner, the loss is computed on held-out training samples, and the reference is
         the learner refitted without a pool.
     feasible : ndarray of shape (n_points, n_targets), bool
-        Whether any model of the search has an excess loss of at most gamma. Otherwise, the model
-        with the smallest excess loss is returned.
+        Whether some model of the search has an excess loss of at most gamma. If no model has, the
+        other fields are those of the model with the smallest excess loss.
     """
 
     target: Any
@@ -217,9 +217,9 @@ class AdversarialModels(NamedTuple):
     def is_adversarial(self, min_divergence: float) -> Any:
         """Return which models contradict the given model and still explain the data (Definition 1).
 
-        The result, (n_points, n_targets), is true for feasible models with a divergence, in nats,
-        of at least `min_divergence` (lambda). Unlike Definition 1, this includes models that
-        explain the data better than the given model by more than gamma.
+        The result, (n_points, n_targets), is True for feasible models whose divergence is at least
+        `min_divergence` (lambda), in nats. Models whose loss is lower than the given model's by
+        more than gamma are also included, unlike in Definition 1.
         """
         return self.feasible & (self.divergence >= min_divergence)
 
@@ -250,7 +250,7 @@ def best_adversarial_models(
 
 
 def _best_steps(log_reference: Any, log_proba: Any, excess_loss: Any, gamma: float) -> Any:
-    """Find the step of the model that `best_adversarial_models` returns per search, (..., 1)."""
+    """Return, for each search, the step of its best adversarial model, (..., 1)."""
     divergence = kl_divergence(log_reference[:, None, None], log_proba)
     within = excess_loss <= gamma
     xp = array_namespace(excess_loss)
@@ -260,7 +260,7 @@ def _best_steps(log_reference: Any, log_proba: Any, excess_loss: Any, gamma: flo
 
 
 class Gaussians(NamedTuple):
-    """Means in units of the target, and variances in squared units, of equal shape."""
+    """Normal distributions: means in units of the target, and variances in squared units."""
 
     mean: Any
     variance: Any
@@ -271,28 +271,28 @@ def gaussians(outputs: Any, noise_variance: float | None) -> Gaussians:
     xp, mean = array_namespace(outputs), outputs[..., 0]
     if noise_variance is not None:
         return Gaussians(mean, xp.full_like(mean, noise_variance))
-    # Gradients of quotients of variances contain the cube of a variance. In float32 (on MPS), this
-    # cube overflows if the log variance is above 29.
+    # Gradients of quotients of variances contain the cube of a variance, which overflows in float32
+    # (on MPS) if the log variance is above 29.
     limit = _MAX_LOG_VARIANCE if xp.finfo(outputs.dtype).bits == 64 else _MAX_LOG_VARIANCE / 4
     return Gaussians(mean, xp.exp(outputs[..., 1].clip(-limit, limit)))
 
 
 def gaussian_loss(outputs: Any, y: Any, noise_variance: float | None) -> Any:
-    """Negative log-likelihood: (..., n_samples, n_outputs), (n_samples,) -> (..., n_samples)."""
+    """Compute negative log-likelihoods, (..., n_samples), from outputs and targets."""
     mean, variance = gaussians(outputs, noise_variance)
     log_variance = array_namespace(variance).log(2 * math.pi * variance)
     return (log_variance + (y - mean) ** 2 / variance) / 2
 
 
 def directed_divergence(reference: Gaussians, models: Gaussians, away: Any) -> Any:
-    """Compute KL(reference, models); give the term with the means the sign of `away`."""
+    """Compute KL(reference, models), where the term of the means gets the sign of `away`."""
     spread = gaussian_kl(reference.mean, reference.variance, reference.mean, models.variance)
     return spread + away * abs(away) / (2 * models.variance)
 
 
 @stored("quam.output-bias")
 class OutputBias(NamedTuple):
-    """A bias of `width` elements; the first one shifts predicted means by `effect` per unit."""
+    """A bias of `width` elements; adding 1 to the first shifts all predicted means by `effect`."""
 
     name: str
     width: int
@@ -314,8 +314,8 @@ class AdversarialRegressors(NamedTuple):
         Mean training loss of the model minus the given model's mean training loss, in nats; for a
         refitted learner, as in `AdversarialModels`.
     feasible : ndarray, bool
-        Whether any model of the search has a mean in the direction of the search and an excess
-        loss of at most gamma. Otherwise, the model with the smallest excess loss is returned.
+        Whether some model of the search has a mean in the search direction and an excess loss of at
+        most gamma. If none has, the other fields are those of the model with the smallest loss.
     """
 
     direction: Any
@@ -327,7 +327,7 @@ class AdversarialRegressors(NamedTuple):
 
 
 class Visited(NamedTuple):
-    """The models visited by all searches of a batch of a regressor, and the given model."""
+    """The given model of a regressor, and all models that searches at a batch of points visited."""
 
     given: Gaussians  # (n_points, 1, 1)
     models: Gaussians  # (n_points, 2, n_steps)
@@ -365,7 +365,7 @@ class Visited(NamedTuple):
         return AdversarialRegressors(*(as_numpy(part).squeeze(-1) for part in parts))
 
     def weighted(self, sampling: ImportanceSampling) -> tuple[Gaussians, Any]:
-        """Select the models that enter the estimate; compute weights, (n_points, n_models)."""
+        """Return models and weights, (n_points, n_models), from which uncertainty is estimated."""
         kept = self.best(sampling.gamma)[0] if sampling.mixture == "dirac" else self
         models = [part.reshape(len(part), -1) for part in kept.models]
         if sampling.by_search:
@@ -374,7 +374,7 @@ class Visited(NamedTuple):
         return Gaussians(*models), sampling.weights(kept.excess_loss)
 
     def uncertainty(self, sampling: ImportanceSampling) -> Decomposition:
-        """Estimate the parts of uncertainty, (n_points,), from the weighted models."""
+        """Estimate aleatoric and epistemic uncertainty, (n_points,), from the weighted models."""
         models, weights = self.weighted(sampling)
         if sampling.setting == "selected":  # Eq. 27
             given = Gaussians(*(part[:, 0] for part in self.given))
@@ -397,12 +397,12 @@ class Visited(NamedTuple):
 
 
 def mixture_information(mean: Any, variance: Any, weights: Any) -> Any:
-    """Compute the expected divergence KL(component, mixture), (n_points,).
+    """Compute the expected KL(component, mixture) of mixtures of normal distributions, (n_points,).
 
     This is the mutual information of target and component, the epistemic part of Eq. 26. It has no
-    closed form; each component is integrated by Gauss-Hermite quadrature. The error is below 1e-4
-    nats if variances are equal, and a few hundredths of a nat if standard deviations differ by more
-    than a factor of ten. Shapes: `mean`, `variance`, `weights` (n_points, n_models).
+    closed form, so each component is integrated by Gauss-Hermite quadrature. The error is below
+    1e-4 nats if variances are equal, and a few hundredths of a nat if standard deviations differ by
+    more than a factor of ten. Shapes: `mean`, `variance`, `weights` (n_points, n_models).
     """
     xp = array_namespace(weights)
     mean, variance, weights = (xp.asarray(x, dtype=xp.float64) for x in (mean, variance, weights))
@@ -417,10 +417,10 @@ def mixture_information(mean: Any, variance: Any, weights: Any) -> Any:
 def _information(mean: Any, scale: Any, weights: Any) -> Any:
     xp = array_namespace(weights)
     weights = weights / weights.sum(1)[:, None]
-    with np.errstate(divide="ignore"):  # dropped components have weight 0
+    with np.errstate(divide="ignore"):  # weights of dropped components are 0
         log_weights = xp.log(weights)
-    # Log of the quotient of weight and standard deviation of component j. The factor of sqrt(2 pi)
-    # is omitted in the densities of the mixture and of component i below, because it cancels.
+    # Log of weight divided by standard deviation of component j. The densities of the mixture and
+    # of component i below omit the factor 1 / sqrt(2 pi), because it cancels.
     log_factor = (log_weights - xp.log(scale))[:, None]
     nodes, shares = np.polynomial.hermite_e.hermegauss(_N_NODES)
     total = xp.zeros_like(weights)
@@ -433,7 +433,7 @@ def _information(mean: Any, scale: Any, weights: Any) -> Any:
 
 
 def _log_sum_exp(values: Any) -> Any:
-    """Compute log-sum-exp over the last axis, which must contain a finite value."""
+    """Compute log-sum-exp over the last axis, at least one value of which must be finite."""
     if not isinstance(values, np.ndarray):
         return values.logsumexp(-1)
     largest = values.max(axis=-1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Objectives of the searches: the attack at the test points, and the training loss."""
+"""Objectives that gradient searches minimise: an attack at test points, and the training loss."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from skuq.quam._importance_sampling import (
     gaussians,
 )
 
-# Initial displacement from the given model, in standard deviations of the noise. Searches cannot
-# start at the given model itself, because the gradient of the divergence is zero there.
+# Initial displacement from the given model, in standard deviations of the noise. Searches with the
+# divergence cannot start at the given model itself, because the gradient is zero there.
 START = 1e-2
 
 
@@ -36,11 +36,11 @@ class Objective(ABC):
 
     @abstractmethod
     def attack(self, outputs: Tensor) -> Tensor:
-        """``L_adv`` of Line 4: (n_points, n_searches, n_outputs) -> (n_points, n_searches)."""
+        """Compute ``L_adv`` of Line 4, (n_points, n_searches), from outputs (..., n_outputs)."""
 
     @abstractmethod
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """The loss l of Line 3: (n_models, n_samples, n_outputs) -> (n_models, n_samples)."""
+        """Compute the loss of Line 3: (n_models, n_samples, n_outputs) -> (n_models, n_samples)."""
 
     @abstractmethod
     def subset(self, searches: slice) -> Objective:
@@ -51,7 +51,7 @@ class Objective(ABC):
         """Restrict the objective to some of the points."""
 
     def offsets(self) -> dict[str, Tensor]:
-        r"""Initial displacement of the weights, each (n_points * n_searches, \*parameter.shape)."""
+        r"""Return initial changes of weights, each (n_points * n_searches, \*parameter.shape)."""
         return {}
 
 
@@ -62,7 +62,7 @@ class _OfClasses(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Targeted(_OfClasses):
-    """Cross-entropy with each search's target class, (n_points or 1, n_searches) (App. C.1)."""
+    """Attack: cross-entropy with the target class, (n_points or 1, n_searches) (App. C.1)."""
 
     targets: Tensor
 
@@ -83,7 +83,7 @@ class Targeted(_OfClasses):
 
 @dataclass(frozen=True, eq=False)
 class Untargeted(_OfClasses):
-    """Negative KL divergence from `log_reference`, (n_points, n_classes) (Line 4)."""
+    """Attack: negative KL divergence from `log_reference`, (n_points, n_classes) (Line 4)."""
 
     log_reference: Tensor
 
@@ -92,8 +92,8 @@ class Untargeted(_OfClasses):
         return 1
 
     def attack(self, outputs: Tensor) -> Tensor:
-        # `kl_divergence` is not used: it clips negative values to zero, and clipped values have a
-        # gradient of zero.
+        # `kl_divergence` cannot be used, because it clips negative values to zero, and clipped
+        # values have no gradient.
         log_reference = self.log_reference[:, None]
         return (torch.exp(log_reference) * (log_softmax(outputs, -1) - log_reference)).sum(-1)
 
@@ -108,8 +108,8 @@ class Untargeted(_OfClasses):
 class _TwoSided(Objective):
     """Two searches per point, for a higher and for a lower prediction.
 
-    `reference` contains the given model's outputs at the points, (n_points, n_outputs); `limit` is
-    the displacement, in units of the target, at which the objective is clipped.
+    `reference` contains the given model's outputs at the points, (n_points, n_outputs). Larger
+    displacements than `limit`, in units of the target, do not improve the attack.
     """
 
     reference: Tensor
@@ -129,11 +129,11 @@ class _TwoSided(Objective):
     @cached_property
     def sign(self) -> Tensor:
         """Direction of each search, (n_searches,)."""
-        # `new_full` writes on the device; `new_tensor` would wait for a copy from the CPU.
+        # `new_full` writes on the device, whereas `new_tensor` would wait for a copy from the CPU.
         return torch.cat([self.reference.new_full((1,), sign) for sign in self.directions])
 
     def away(self, mean: Tensor) -> Tensor:
-        """Compute displacements in the search direction, in units of the target; clip them."""
+        """Compute displacements in the direction of the search, of at most `limit`."""
         return (self.sign * (mean - self.given.mean)).clamp_max(self.limit)
 
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:
@@ -148,11 +148,11 @@ class _TwoSided(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Displacement(_TwoSided):
-    """Displacement of the mean, in standard deviations of the given model.
+    """Attack: displacement of the mean, in standard deviations of the given model.
 
-    If all models have the same variance, it is the square root of twice the divergence, and ranks
-    models in the same order. The penalised displacement, unlike its square, has a minimum for every
-    penalty, and a nonzero gradient at the start.
+    If all models have the same variance, the displacement is the square root of twice the
+    divergence, and ranks models in the same order. Unlike with the divergence, the penalised
+    objective has a minimum for every penalty, and its gradient at the given model is not zero.
     """
 
     def attack(self, outputs: Tensor) -> Tensor:
@@ -161,11 +161,11 @@ class Displacement(_TwoSided):
 
 @dataclass(frozen=True, eq=False)
 class Divergence(_TwoSided):
-    """Divergence from the given model in the direction of the search (Eq. 25, Appendix C.1).
+    """Attack: divergence from the given model in the search direction (Eq. 25, Appendix C.1).
 
-    Its gradient at the given model is zero. Searches therefore change `bias` in order to start at a
-    displacement of 0.01 standard deviations of the noise. If `bias` is None, they start at the
-    given model, and the attack, but not the training loss, adds this displacement.
+    The gradient of the divergence at the given model is zero. Searches therefore start at a
+    displacement of 0.01 standard deviations of the noise, by a change of `bias`. If `bias` is None,
+    searches start at the given model, and only the attack adds this displacement to the means.
     """
 
     bias: OutputBias | None = None

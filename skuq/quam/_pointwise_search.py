@@ -1,4 +1,4 @@
-"""A separate gradient search for each test point: the paper's Algorithm 1, in batches."""
+"""Gradient searches at single test points (the paper's Algorithm 1), many of which run together."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._objectives import Objective, Targeted
 from skuq.quam._search import Classification, Outputs, Task
 
-_WEAK = 1e-3  # precision of the prior, relative to the inverse mean square of the weights
+_WEAK = 1e-3  # default precision of the prior, times the mean square of the weights
 
 
 @stored("quam.pointwise-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class PointwiseSearch(GradientSearch):
-    """Separate search for each input when its uncertainty is computed: the paper's Algorithm 1.
+    """Gradient search at each input whose uncertainty is computed: the paper's Algorithm 1.
 
-    For networks and logistic regression. Each input needs one search per class; `fit` needs none.
+    It is for networks and logistic regression. Each input needs one search per class.
 
     Parameters
     ----------
@@ -57,30 +57,30 @@ class PointwiseSearch(GradientSearch):
         Number of steps of each search.
     c0 : float or "auto", default="auto"
         Initial weight of the penalty on the training loss. "auto" is a tenth of the sum of the
-        training samples' weights. For a regressor, "auto" is 20, because the gradient of the
-        displacement does not decrease as a model moves away from the given model.
+        sample weights. For a regressor, "auto" is 20, because the gradient of the displacement does
+        not decrease as a model moves away from the given model.
     eta : float or "auto", default="auto"
-        Factor by which the penalty grows. "auto" multiplies the penalty by 10 over the search (by
-        125 for a regressor). If `c0` is "auto", too, the final penalty of a classifier equals the
-        number of training samples. The search then minimises the negative log posterior of the
-        training set plus one sample, the test point with the target class.
+        Factor by which the penalty grows at each update. "auto" multiplies the penalty by 10 over
+        the search (by 125 for a regressor). If `c0` is "auto" as well, the final penalty of a
+        classifier is the number of training samples. The search then minimises the negative log
+        posterior of the training set plus one sample: the test point with the target class.
     learning_rate : float, default=0.1
         Step size of the search, relative to the root mean square of each weight tensor.
     learning_rate_decay : float or "auto", default="auto"
-        Factor by which the step size shrinks whenever the penalty grows. "auto" keeps it constant
-        for a regressor, and if each step sees all training samples. Otherwise, it divides the step
-        size by 50 over the search, because the noise of mini-batches would leave the last models
-        with a total excess loss of hundreds of nats.
+        Factor by which the step size shrinks at each update of the penalty. "auto" keeps the step
+        size constant for a regressor, or if each step uses all training samples. Otherwise, "auto"
+        divides the step size by 50 over the search, because the noise of mini-batches would leave
+        the last models with a total excess loss of hundreds of nats.
     prior_precision : float or "auto", default="auto"
         As in `PoolSearch`. "auto" is a weak prior, 0.001 divided by the mean square of the searched
         weights: without a prior, only the training loss would constrain the models.
     effort : {"equal", "paper"}, default="paper"
-        As in `QuadraticSearch`. With "paper", the objective is the negative log posterior.
+        As in `QuadraticSearch`. With "paper", the search minimises the negative log posterior.
     train_batch_size : int, default=256
-        Number of training samples per step for the penalty.
+        Number of training samples with which a step estimates the penalty.
     batch_size : int, default=8
-        Number of test points searched at once. A smaller number needs less memory (4 copies of the
-        searched weights per search); the result is the same.
+        Number of test points whose searches run together. A smaller number needs less memory (each
+        search needs 4 copies of the searched weights); the result is the same.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class PointwiseSearch(GradientSearch):
 
 
 class SearchedPoints(NamedTuple):
-    """A batch of test points, and everything a process needs to run their searches."""
+    """A batch of test points, with all that a process needs to run searches at these points."""
 
     problem: SearchProblem
     settings: SearchSettings
@@ -145,7 +145,7 @@ class SearchedPoints(NamedTuple):
     effort: FloatArray  # (n_points,)
 
     def outputs(self) -> Iterator[Outputs]:
-        """Run the searches; only results computed from the trajectories leave the process."""
+        """Run the searches, and yield the outputs of all models visited."""
         objective = self.task.objective(on_device(self.reference, self.settings.device))
         models = search_batch(self.problem, self.settings, self.x, objective, self.effort)
         targets = objective.targets.cpu() if isinstance(objective, Targeted) else None
@@ -164,22 +164,23 @@ def search_batch(
     """Search at one batch of test points; return all models visited, on the CPU (Appendix C.1).
 
     Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step for each penalty
-    c. The searches are independent although their objectives are summed: the gradient in one
-    search's weights is that of its own objective, and Adam works element by element. A model's
-    loss minus the given model's loss on the same mini-batch is unbiased and has little noise.
+    c. The sum of all objectives is differentiated, but searches stay independent: weights of one
+    search occur only in its objective, and Adam treats elements separately. L_train - L_ref is
+    estimated on mini-batches, as the difference of two losses on equal samples, which has no bias
+    and little noise.
 
-    `x` contains the inputs of the searched layers, (n_points, ...); the tensors of the objective
-    are on the device. `start` contains initial weights of all models, by point and search;
-    None starts at the given model.
+    `x` (n_points, ...) contains the inputs of the searched layers. `objective` is on the device.
+    `start` contains initial weights of all models, ordered by point and search; with None, searches
+    start at the given model.
     """
     device, searched = settings.device, problem.on(settings.device)
-    # Copy the network: threads that share the problem would overwrite each other's weights.
+    # Copy the network, because threads that share it would overwrite each other's weights.
     searched = searched._replace(module=deepcopy(searched.module))
     points = on_device(x, device)
     n_batches, size = len(settings.schedule.penalties) + 1, settings.train_batch_size
     batches = searched.batches.get((n_batches, size))
     if batches is None:
-        # With the same seed for every batch of points, all searches use the same mini-batches.
+        # The seed is the same for every batch of points, so all searches use the same mini-batches.
         generator = torch.Generator().manual_seed(problem.seed)
         rows = training_batches(len(problem.X), size, n_batches, generator)
         batches = MiniBatches(searched.train, torch.stack([*rows]))
@@ -203,15 +204,15 @@ def search_batch(
     trajectories = Trajectories(*(each.cpu().double() for each in within_memory(search, device)))
     if not all(bool(torch.isfinite(part).all()) for part in trajectories):
         raise ValueError(
-            "An adversarial model search diverged (NaN or infinite loss). Use a smaller "
+            "A search for adversarial models diverged (NaN or infinite loss). Use a smaller "
             "`learning_rate`, or smaller `c0`, `eta` or `n_steps` (the penalty grows to "
-            "c0 * eta**n_steps), or scale the features, for instance with StandardScaler."
+            "c0 * eta**n_steps), or scale the features, for instance by StandardScaler."
         )
     return trajectories
 
 
 class PointAttack(Attack):
-    """Compute ``L_adv`` of each model at its own test point, and record the predictions there."""
+    """Attack at the test point of each model, which also records the predictions there."""
 
     def __init__(self, points: Tensor, objective: Objective, effort: Tensor):
         self.points, self.objective = points, objective
@@ -235,7 +236,7 @@ def run_searches(
     batches: MiniBatches,
     schedule: Schedule,
 ) -> Trajectories:
-    """Run all searches of the objective for a batch of points."""
+    """Run all searches at a batch of points; return outputs and losses after each step."""
     excess = [*descent.steps(weights, batches, schedule, attack)]
     with torch.no_grad():
         for name, found in descent.weights().items():
@@ -246,7 +247,7 @@ def run_searches(
             descent.outputs(weights, attack.own, shared_input=False)[:, 0],
         ]
         excess.append(descent.excess_of_each(weights, last) @ last.weight + descent.prior(weights))
-    # The first element of the lists belongs to the initial models and is omitted.
+    # Omit the first elements of the lists, which belong to the initial models.
     shape = (len(attack.points), -1, len(schedule.penalties))
     trajectories = torch.stack(outputs[1:], dim=1)  # (n_models, n_steps, n_outputs)
     return Trajectories(

@@ -1,4 +1,4 @@
-"""Gradient search for networks that predict one class on a whole pool of inputs."""
+"""Gradient search, on a pool of inputs, for networks that predict one class on the whole pool."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from skuq.quam._search import (
     with_progress,
 )
 
-# Number of training samples on which the models found are compared.
+# Maximum number of training samples on which losses of the models found are computed.
 _N_COMPARED = 4096
-# Only models from the last tenth of the steps are kept: in earlier steps, the penalty is too small
-# to make the models fit the training data.
+# Only models of the last tenth of the steps are kept: in earlier steps, the penalty is too small to
+# make the models fit the training data.
 _SHARE_KEPT = 0.1
-_LARGE = 2**15  # number of weights above which a linear layer is searched in fewer, larger steps
+_LARGE = 2**15  # with more weights, a single linear layer is searched in fewer and larger steps
 _MOST_BYTES_KEPT = 2**25  # maximum memory for the kept models of one search
-# Memory of a step: number of copies of the weights, and bytes for a forward pass.
+# Memory of a step: number of copies of the weights, and bytes of a forward pass; the larger counts.
 _WORKING_COPIES, _WORKING_BYTES = 10, 2**28
 _ADVICE = "n_targets, search__n_steps, search__train_batch_size or search__parameters"
 
@@ -59,62 +59,62 @@ _ADVICE = "n_targets, search__n_steps, search__train_batch_size or search__param
 class PoolSearch(GradientSearch):
     """Gradient search, during `fit`, for networks that predict one class on a whole pool.
 
-    There is one search for each class; for a regressor, one for higher and one for lower
+    There is one search for each class or, for a regressor, one for higher and one for lower
     predictions. Each search minimises the objective of Algorithm 1, averaged over the pool. After
-    `fit`, an input costs only the evaluation of the models found.
+    `fit`, only the models found are evaluated at an input.
 
     Parameters
     ----------
     pool : "auto" or callable, default="auto"
-        Source of the pool if `fit` gets no `X_pool`. "auto" is `skuq.quam.make_pool`, which alters
-        training inputs. Unseen categories and numbers out of range are left out if the model raises
-        an error for them. A callable receives the training inputs and returns a pool.
+        Source of the pool if no `X_pool` is passed to `fit`. "auto" is `skuq.quam.make_pool`, which
+        alters training inputs. If the model raises errors for unseen categories or numbers out of
+        range, the pool contains none. A callable receives the training inputs and returns a pool.
     parameters : {"auto", "all", "linear", "last"} or callable, default="auto"
         Weights of the network that are searched. "all": all weights. "linear": all weights from the
         first linear layer on; the features before this layer are computed only once. "last": the
         last layer. A callable ``parameters(name, tensor)`` returns whether to search a parameter,
         such as ``lambda name, _: name.endswith("bias")``. "auto" is "last" for a transformers model
         and "linear" for other networks. If a network cannot be split before its first linear layer,
-        all its weights are searched if it is small and begins with a linear layer; otherwise,
-        "auto" is "last", with a warning.
+        "auto" is "all" if the network is small and begins with a linear layer, and otherwise
+        "last", with a warning.
     targeted : bool, default=True
-        Whether there is one search for each class. False (for classifiers only): a single search
-        for a model whose prediction differs from the fitted model's; it is cheaper, but tends to
-        find the same alternative repeatedly.
+        Whether there is one search for each class. False (for classifiers only) means a single
+        search for a model whose prediction differs from that of the fitted model. It is cheaper,
+        but tends to find the same alternative repeatedly.
     n_steps : int or "auto", default="auto"
-        Number of steps of each search; the cost is proportional to this number. "auto" is 200. For
-        a single linear layer of more than 32,768 weights, such as the head of a large network,
-        "auto" is 50, because this search is convex and converges with larger steps.
+        Number of steps of each search; the cost is proportional to this number. "auto" is 200, or
+        50 if a single linear layer of more than 32,768 weights is searched, such as the head of a
+        large network, because this search is convex and converges with larger steps.
     c0 : float, default=10.0
         Initial weight of the penalty on the training loss. If the penalty has weight c, the total
         weight of the pool is 1 / c of the total weight of the training samples.
     eta : float or "auto", default="auto"
-        Factor by which the penalty grows. "auto" multiplies the penalty by 10 over the search.
+        Factor by which the penalty grows at each update. "auto" multiplies it by 10 over a search.
     update_every : int, default=1
         Number of steps between two changes of penalty and step size.
     learning_rate : float or "auto", default="auto"
         Step size of the search, relative to the root mean square of each weight tensor. "auto" is
         0.1, or 0.4 for the short search of a large linear layer.
     learning_rate_decay : float or "auto", default="auto"
-        Factor by which the step size shrinks whenever the penalty grows. "auto" divides the step
-        size by 10 over the search, which lets the last models converge.
+        Factor by which the step size shrinks at each update of the penalty. "auto" divides the step
+        size by 10 over the search, so that the last models converge.
     prior_precision : float, default=0.0
         Precision of the zero-mean Gaussian prior on each searched weight: the negative log
         posterior is ``n_samples * mean training loss + prior_precision / 2 * |w|**2``. Set this
         precision if the model was trained with a prior; an optimiser's `weight_decay` corresponds
-        to a precision of ``weight_decay * n_samples``. The prior affects the search and the weights
-        of the models found.
+        to a precision of ``weight_decay * n_samples``. The prior affects the search and the
+        importance weights of the models found.
     train_batch_size : int, default=512
-        Number of training samples per step (for the penalty), and number of pool inputs per step.
+        Number of training samples, and also number of pool inputs, in each step.
     max_memory : float or "auto", default="auto"
-        Largest memory, in bytes, of the search and the models it keeps; "auto" is half of the free
-        memory. If all searches together would need more memory, only the most probable classes are
-        searched (as many classes as fit), and a warning is issued.
+        Maximum memory, in bytes, for all searches and the models that they keep; "auto" is half of
+        the free memory. If all searches together need more, only as many of the most probable
+        classes are searched as fit into memory, with a warning.
 
     Notes
     -----
-    The models of the last tenth of the steps are kept: 20 from each search of 200 steps. If these
-    models would take more than 32 MiB per search, fewer models are kept, but at least two.
+    Each search keeps the models of the last tenth of its steps: 20 models of 200 steps. If these
+    models would take more than 32 MiB, the search keeps fewer models, but at least two.
 
     Examples
     --------
@@ -171,8 +171,8 @@ class PoolSearch(GradientSearch):
     ) -> FoundNetworks:
         """Search for models that minimise an objective averaged over a pool.
 
-        In Algorithm 1, the mean of ``L_adv`` over the pool replaces its value at one test point, as
-        in the authors' scripts. Each step uses a mini-batch of the pool and one of training data.
+        This is Algorithm 1 with the mean of ``L_adv`` over the pool instead of ``L_adv`` at one
+        test point, as in the authors' scripts. Steps use mini-batches of the pool and of the data.
         """
         problem, device = fitted.problem, work.device
         settings = self.settings(problem, task, device)
@@ -226,9 +226,9 @@ class PoolSearch(GradientSearch):
 class FoundNetworks(HeldOnDevice, Found):
     r"""Networks found on a pool: variants of the searched layers.
 
-    `weights` are ordered by search, in groups whose models fit into memory together, each of shape
-    (n_together * n_kept, \*parameter.shape); `row_bytes` is the size of the largest tensor that the
-    module computes for one input.
+    `weights` contains groups of searches that fit into memory together. In a group, the models'
+    weights are stacked in order of the searches, (n_together * n_kept, \*parameter.shape).
+    `row_bytes` is the size of the largest tensor that the module computes for one input.
     """
 
     fitted: FittedSearch
@@ -268,7 +268,7 @@ class FoundNetworks(HeldOnDevice, Found):
 
 
 def _steps_kept(n_steps: int, model_bytes: int) -> list[int]:
-    """Steps whose models are kept: the last tenth, or part of it if the models are large."""
+    """Return the steps whose models are kept: the last tenth, or fewer if the models are large."""
     n_last = min(n_steps, max(2, round(_SHARE_KEPT * n_steps)))
     n_kept = min(n_last, max(2, _MOST_BYTES_KEPT // model_bytes))
     kept: list[int] = (
@@ -278,7 +278,7 @@ def _steps_kept(n_steps: int, model_bytes: int) -> list[int]:
 
 
 class _PoolAttack(Attack):
-    """Mean of ``L_adv`` over a pool, estimated by one mini-batch per step."""
+    """Attack: mean of ``L_adv`` over a pool, estimated from one mini-batch per step."""
 
     def __init__(self, x: Tensor, rows: Tensor, objective: Objective):
         self.x, self.objective = x, objective
@@ -305,7 +305,7 @@ def _kept_models(
     kept_steps: Sequence[int],
 ) -> dict[str, Tensor]:
     # Allocate the results before the first step. If these small tensors were allocated later, they
-    # would lie between the large temporary tensors of the steps and fragment the memory.
+    # would lie between the large temporary tensors of the steps, and thus fragment the memory.
     kept = {n: w.new_empty(len(w), len(kept_steps), *w.shape[1:]) for n, w in start.items()}
     sums = next(w.new_zeros(len(w)) for w in start.values())
     for step, loss in enumerate(steps):
@@ -316,6 +316,6 @@ def _kept_models(
     if not all(bool(torch.isfinite(each).all()) for each in (sums, *kept.values())):
         raise ValueError(
             "The search on the pool diverged (NaN or infinite loss). Use a smaller "
-            "`learning_rate`, or scale the features, for instance with StandardScaler."
+            "`learning_rate`, or scale the features, for instance by StandardScaler."
         )
     return {name: w.flatten(0, 1) for name, w in kept.items()}

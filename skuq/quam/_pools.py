@@ -1,4 +1,4 @@
-"""Pools of inputs for the search for adversarial models, generated from training inputs."""
+"""Generate pools of inputs, for searches for adversarial models, from training inputs."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from skuq.base import BoolArray, FloatArray
 from skuq.imports import import_networks
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
-_FEWEST, _MOST = 500, 3000  # limits of the default `n_inputs`
-# Generated inputs that equal a training input are replaced, in batches of at least this size.
-_FEWEST_AGAIN = 100
+_FEWEST, _MOST = 500, 3000  # minimum and maximum of the default `n_inputs`
+_FEWEST_AGAIN = 100  # minimum batch in which inputs that equal training inputs are replaced
 _MOST_DRAWS = 10  # maximum number of attempts, per kind, to generate enough new inputs
 UNSEEN = "(unseen)"  # a category that does not occur in training rows
-# Results of `infer_dtype` for categories. Dates, booleans and numbers have different results.
+# Results of `infer_dtype` for columns that count as categories; dates, booleans, numbers do not.
 _CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}
 _LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
-# Maximum number of altered columns in half of the rows. The effects of many altered columns could
-# mask each other.
+# Maximum number of altered columns in every second row, because the effects of many altered columns
+# could mask each other.
 _FEW = 3
 _SAME_NORM = 1e-3  # relative tolerance for equal norms of rows, sufficient for half precision
 _ROUNDING = 1e-6  # relative tolerance for the norms of generated rows after scaling and clipping
-_CELLS_AT_ONCE = 2**22  # per batch of sparse rows, which are dense while they are altered
-_PASSES = 50  # iterations of scaling and clipping
+_CELLS_AT_ONCE = 2**22  # maximum cells per batch of sparse rows, which are altered as dense arrays
+_PASSES = 50  # number of iterations of scaling and clipping
 _N_SOURCES = 3  # number of other texts whose words are mixed into a text
-_SHARE_DIFFERENT = 0.9  # smallest fraction of distinct values in a text column
+_SHARE_DIFFERENT = 0.9  # minimum fraction of distinct values in a text column
 _ALPHABETS = (
     "abcdefghijklmnopqrstuvwxyz",
     "αβγδεζηθικλμνξοπρστυφχψω",
@@ -59,7 +58,7 @@ def make_pool(
     categories: Sequence[int | str] = (),
     random_state: Any = None,
 ) -> Any:
-    """Generate unusual inputs, none of them a training input, by altering training inputs.
+    """Generate unusual inputs by altering training inputs; none equals a training input.
 
     Parameters
     ----------
@@ -70,14 +69,14 @@ channels, height, width)
     kinds : sequence of str, default=None
         Kinds of alteration, in equal numbers; None uses all kinds that apply to `X`.
 
-        - Tables: "crossed" (each column from one of two rows), "shuffled" (each column from a
-          different row), "out_of_range" (numbers far outside their range: in up to three columns of
-          every second row, and in up to half of the columns of the other rows), "unseen"
-          (categories that do not occur in `X`, in columns chosen in the same way), and the kinds
-          for texts in text columns. If all rows are floats with the same norm, such as embeddings,
-          the generated rows have this norm, too, and "out_of_range" does not apply.
+        - Tables: "crossed" (each value comes from one of two rows), "shuffled" (each value comes
+          from a random row), "out_of_range" (numbers far outside the range of their column: in up
+          to three columns of every second row, and in up to half of the columns of the other rows),
+          "unseen" (categories that do not occur in `X`, in columns chosen in the same way), and the
+          kinds for texts, in text columns. If all rows are floats with the same norm, such as
+          embeddings, the generated rows also have this norm, and "out_of_range" does not apply.
         - Texts: "mixed_words" (words of several texts), "shuffled_words" (words in random order),
-          "truncated" (the first words, up to half of them), "other_script" (letters of a
+          "truncated" (the first words, at most half of all words), "other_script" (letters of a
           different alphabet).
         - Sequences and images: "moved" (rotated, sheared and scaled images; shifted and
           stretched sequences), "warped" (smoothly distorted), "halves" (two halves of
@@ -85,22 +84,22 @@ channels, height, width)
           replaced by the median), "inverted", "patches" (patches in random order), "noise"
           (smooth noise in the range of the values).
     n_inputs : int, default=None
-        Size of the pool over all kinds, rounded to a multiple of the number of kinds. The pool is
-        smaller if most inputs that a kind generates equal training inputs. None: the number of
-        training inputs, but at least 500 and at most 3,000.
+        Size of the pool, all kinds together, rounded down to a multiple of the number of kinds. The
+        pool is smaller if most inputs that a kind generates equal training inputs. None: the number
+        of training inputs, but at least 500 and at most 3,000.
     categories : sequence of int or str, default=()
         Positions or names of table columns whose numbers are codes of categories. Columns of
-        pandas' category type and string columns are detected as categories. String columns count
-        as texts if nearly all values differ and most have several words.
+        pandas' category type and string columns are detected as categories. A string column counts
+        as texts instead if nearly all values differ and most values have several words.
     random_state : int, RandomState instance or None, default=None
         Seed.
 
     Returns
     -------
     ndarray, sparse matrix, DataFrame or table of X's library
-        Inputs of the same form. Numbers of a DataFrame become floats, and integers of an array
-        become int64. In columns of pandas' category type and in columns of codes, an unseen
-        category is a missing value; columns of codes become floats.
+        Inputs of the same form as `X`. Numbers of a DataFrame become floats, and integers of an
+        array become int64. In columns of pandas' category type and in columns of codes, a missing
+        value stands for an unseen category; columns of codes become floats.
 
     Raises
     ------
@@ -120,7 +119,7 @@ channels, height, width)
     """
     given, X, random = X, as_pandas(X), check_random_state(random_state)
     if issparse(X):
-        # Columns that contain only zeros are left out here; they remain zero in the pool.
+        # Leave out columns that contain only zeros; in the pool, these are zero as well.
         X = X.tocsr(copy=True)
         X.sum_duplicates()
         X.eliminate_zeros()
@@ -159,11 +158,12 @@ def make_token_pool(
 ) -> NDArray[Any]:
     """Generate meaningless token sequences, (n_inputs, n_fields, length), from training texts.
 
-    `X` is stacked as by `skuq.models.as_rows`: token ids, then the attention mask, which is 0 for
-    padding, then token types. In one third of the pool, each token comes from one of two texts; in
-    the second third, the tokens are in random order; in the last third, half of the tokens are
-    drawn from all texts. Padding and special tokens do not change: the ids `special`, and ids at
-    the same distance from the first or last token in all texts, such as [CLS] and [SEP].
+    The fields of `X` are those of `skuq.models.as_rows`: token ids, the attention mask, which is 0
+    for padding, and token types. In one third of the pool, each token comes from one of two texts;
+    in the second third, the tokens are in random order; in the last third, half of the tokens are
+    drawn from all texts. Padding and special tokens do not change. Special tokens are the ids in
+    `special`, and ids that all texts have at the same distance from the first or last token, such
+    as [CLS] and [SEP].
     """
     random, X = check_random_state(random_state), np.asarray(X)
     special = [*special, *_shared_tokens(X)]
@@ -175,8 +175,7 @@ def _makers(X: Any, categories: Sequence[int | str]) -> dict[str, Maker]:
     n_axes = np.ndim(X)
     if n_axes != 2 and len(categories):
         raise ValueError(
-            f"`categories` names columns of a table, but X has {n_axes} axes instead of 2; omit "
-            "`categories`."
+            f"`categories` is for tables, which have 2 axes, but X has {n_axes}; omit `categories`."
         )
     if n_axes == 1:
         return {kind: partial(_texts, alter) for kind, alter in _TEXT_KINDS.items()}
@@ -203,7 +202,7 @@ def _positions(X: Any, categories: Sequence[int | str]) -> list[int]:
     unknown = [each for each in categories if each not in known]
     if unknown:
         columns = f"the columns of X are {names}" if names else f"X has {X.shape[1]} columns"
-        raise ValueError(f"`categories` names columns {unknown}, which X does not have; {columns}.")
+        raise ValueError(f"`categories` contains {unknown}, which are not columns of X; {columns}.")
     return sorted({known[each] for each in categories})
 
 
@@ -211,7 +210,7 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
     if n_inputs is None:
         n_inputs = min(max(_num_samples(X), _FEWEST), _MOST)
     n_each = max(1, n_inputs // max(1, len(makers)))
-    # Keys of the training inputs for each dtype, because the dtype changes the bytes of an input.
+    # Hashes of the training inputs by dtype, because the bytes of an input depend on its dtype.
     known: dict[Any, NDArray[Any]] = {}
     made = []
     for make in makers.values():
@@ -230,8 +229,8 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
             n = max(lacking, _FEWEST_AGAIN)
     if not made:
         raise ValueError(
-            f"No pool of kinds {list(makers)} can be generated from the columns, words or tokens "
-            f"of X ({_num_samples(X)} sample(s)). {_PASS_A_POOL}"
+            f"No pool can be generated from X ({_num_samples(X)} sample(s)): no requested kind "
+            f"applies, or {list(makers)} only generate training inputs. {_PASS_A_POOL}"
         )
     if isinstance(X, pd.DataFrame):
         return pd.concat(made, ignore_index=True)
@@ -262,12 +261,12 @@ def _is_text_column(column: pd.Series) -> bool:
 
 
 def _known_texts(X: Any) -> NDArray[Any]:
-    """Select the texts that contain words; raise ValueError if there are none."""
+    """Select the texts that are not blank; raise ValueError if all are blank."""
     texts = [text for text in X if isinstance(text, str) and text.strip()] if is_texts(X) else []
     if not texts:
         raise ValueError(
-            "X has one axis but contains no texts with words, so no pool can be generated. "
-            f"{_PASS_A_POOL}"
+            "X has one axis but contains no texts, or only blank texts, from which a pool can be "
+            f"generated. {_PASS_A_POOL}"
         )
     return np.array(texts, dtype=object)
 
@@ -286,7 +285,7 @@ def _shuffled_words(own: NDArray[Any], known: NDArray[Any], random: Random) -> l
 
 
 def _truncated(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
-    """Keep at most the first half of the words, or of the letters of a single word."""
+    """Keep at most the first half of the words; if a text is one word, of its letters."""
     made = []
     for text in own:
         words, gap = (text.split(), " ") if len(text.split()) > 1 else (list(text.strip()), "")
@@ -295,7 +294,7 @@ def _truncated(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[s
 
 
 def _other_script(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
-    """Replace each letter by a letter of an alphabet that does not occur in the text."""
+    """Replace the letters of each text by letters of an alphabet that the text does not use."""
     made = []
     for text in own:
         others = [each for each in _ALPHABETS if not set(each) & set(text.lower())]
@@ -347,12 +346,12 @@ def _drawn_tokens(special: Any, X: NDArray[Any], n: int, random: Random) -> NDAr
 
 
 def _free_tokens(X: NDArray[Any], special: Sequence[int]) -> BoolArray:
-    """Mask the tokens that may change, all but special tokens and padding, (n, length)."""
+    """Return a mask of the tokens that are neither special nor padding, (n, length)."""
     return _are_tokens(X) & ~np.isin(X[:, 0], special)
 
 
 def _are_tokens(X: NDArray[Any]) -> BoolArray:
-    """Mask the tokens that are not padding, (n, length)."""
+    """Return a mask of the tokens that are not padding, (n, length)."""
     return X[:, 1] != 0 if X.shape[1] > 1 else np.ones(X[:, 0].shape, dtype=bool)
 
 
@@ -373,11 +372,11 @@ _TOKEN_KINDS = {"crossed": _crossed_tokens, "moved": _moved_tokens, "drawn": _dr
 class Columns:
     """Contents of the columns of a table."""
 
-    low: FloatArray  # minimum of each column; NaN if not numeric, or with at most two values
-    high: FloatArray
+    low: FloatArray  # minimum of each column; NaN if not numeric, or if at most two values occur
+    high: FloatArray  # maximum of each column, likewise
     categories: list[int]  # positions of the columns of categories
-    texts: list[int]
-    norm: float | None  # common norm of all rows if they are embeddings
+    texts: list[int]  # positions of the columns of texts
+    norm: float | None  # norm of the rows if all have the same norm, as embeddings have
 
     @classmethod
     def of(cls, X: Any, declared: Sequence[int]) -> Self:
@@ -406,13 +405,13 @@ class Columns:
 
 
 def _ranges(X: Any) -> tuple[FloatArray, FloatArray]:
-    """Find minimum and maximum of columns; NaN if not numeric or with at most two values."""
+    """Return minima and maxima of columns; NaN if not numeric, or if at most two values occur."""
     if not isinstance(X, pd.DataFrame):
         columns = np.array(X, dtype=np.float64)
     else:
         columns = np.full(X.shape, np.nan)
         for k in range(X.shape[1]):
-            # Convert a copy, because in `X` itself, `infer_objects` would replace None in texts.
+            # Convert a copy, because `infer_objects` would replace None in texts of `X`.
             column = X.iloc[:, k].infer_objects()
             if is_numeric_dtype(column) and not is_bool_dtype(column):
                 columns[:, k] = column.to_numpy(dtype=float, na_value=np.nan)
@@ -433,7 +432,7 @@ def _sparse_ranges(X: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _shared_norm(X: Any, low: FloatArray) -> float | None:
-    """Find the norm of all nonzero rows; None if norms differ or all columns have two values."""
+    """Return the norm of nonzero rows; None if norms differ or no column has over two values."""
     if X.dtype.kind != "f" or X.shape[0] < 2 or np.isnan(low).all():
         return None
     rows = X.astype(np.float64)
@@ -457,7 +456,7 @@ def _drawn(X: Any, n: int, random: Random) -> NDArray[np.intp]:
 
 
 def _sparse_rows(make: Maker, X: Any, n: int, random: Random) -> Any:
-    """Make sparse rows in batches of even size, because `_some` treats every second row alike."""
+    """Make sparse rows in batches of even size, because `_some` alternates between two limits."""
     size = max(2, _CELLS_AT_ONCE // max(1, X.shape[1]) // 2 * 2)
     parts = [type(X)(make(X, each.stop - each.start, random)) for each in gen_batches(n, size)]
     return vstack(parts, format="csr")
@@ -475,11 +474,11 @@ def _shuffled(columns: Columns, X: Any, n: int, random: Random) -> Any:
 
 
 def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
-    """Scale to the norm and clip to the ranges, alternately; drop rows that miss the norm."""
+    """Scale rows to the norm and clip to the ranges, alternately; drop rows of another norm."""
     if columns.norm is None:
         return made
     rows = np.asarray(made, dtype=np.float64)
-    few = np.isnan(columns.low)  # columns with at most two values are not clipped
+    few = np.isnan(columns.low)  # columns with at most two values, which are not clipped
     low, high = np.where(few, -np.inf, columns.low), np.where(few, np.inf, columns.high)
     for _ in range(_PASSES):
         norms = np.linalg.norm(rows, axis=1, keepdims=True)
@@ -493,7 +492,7 @@ def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
 def _some(
     columns: Sequence[int] | NDArray[np.intp], shape: tuple[int, int], random: Random
 ) -> BoolArray:
-    """Draw a mask of some columns: at least one per row, at most three in every second row."""
+    """Draw a mask of columns to alter: 1 to 3 in every second row, up to half in other rows."""
     order = np.argsort(random.uniform(size=(shape[0], len(columns))), axis=1)
     few, many = (min(most, len(columns)) for most in (_FEW, max(_FEW, len(columns) // 2)))
     most = np.where(np.arange(shape[0]) % 2, few, many)[:, None]
@@ -508,13 +507,13 @@ def _out_of_range(columns: Columns, X: Any, n: int, random: Random) -> Any:
     numbers = np.flatnonzero(~np.isnan(low))
     made = _gathered(X, _drawn(X, n, random))
     chosen = _some(numbers, made.shape, random)
-    # Values below or above the range, at a distance of 0.1 to 10 times the width of the range.
+    # Values outside the range, at a distance from it of 0.1 to 10 times its width.
     distance = (high - low) * 10 ** random.uniform(-1, 1, size=made.shape)
     far = np.where(random.uniform(size=made.shape) < 0.5, high + distance, low - distance)
     if not isinstance(X, pd.DataFrame):
         if X.dtype.kind == "f":
             return np.where(chosen, far, made).astype(X.dtype)
-        whole = made.astype(np.int64)  # values out of range could overflow smaller dtypes
+        whole = made.astype(np.int64)  # because values out of range could overflow smaller dtypes
         whole[chosen] = np.clip(np.rint(far[chosen]), -_LARGEST_WHOLE, _LARGEST_WHOLE)
         return whole
     for k in numbers:
@@ -535,7 +534,7 @@ def _unseen(columns: Columns, X: Any, n: int, random: Random) -> Any:
 
 
 def _of_texts(alter: TextMaker) -> TableMaker:
-    """Turn a function that alters texts into one that makes rows with one altered text column."""
+    """Wrap a function that alters texts: the result makes rows with one altered text column."""
 
     def made(columns: Columns, X: Any, n: int, random: Random) -> Any:
         rows = _gathered(X, _drawn(X, n, random))
@@ -559,7 +558,7 @@ TABLE_KINDS: dict[str, TableMaker] = {
     "unseen": _unseen,
     **{kind: _of_texts(alter) for kind, alter in _TEXT_KINDS.items()},
 }
-# Kinds of rows that contain only categories of the training rows.
+# Kinds whose rows contain no categories that training rows lack.
 SEEN = tuple(kind for kind in TABLE_KINDS if kind != "unseen")
-# Kinds of rows that contain only categories, and numbers in the ranges, of the training rows.
+# Kinds whose rows, in addition, contain no numbers outside the ranges of the training rows.
 KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")

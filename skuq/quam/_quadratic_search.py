@@ -1,4 +1,4 @@
-"""Search for each input in closed form, with a quadratic approximation of the training loss."""
+"""Search at each input in closed form, with a quadratic approximation of the training loss."""
 
 from __future__ import annotations
 
@@ -44,64 +44,65 @@ from skuq.quam._search import (
 
 _ROWS_PER_JOB = 4096
 _ELEMENTS = 2**23  # maximum number of elements of an intermediate result: 64 MiB
-# Largest number of operations for which curvature="auto" is "exact": a second of one core.
-_FEW_OPERATIONS = 10**10
-_SMALL = 5_000_000  # largest cost for which gradient searches at each input are the default
-_LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28  # limits: rows to decompose, elements (2 GiB)
-# A search is solved for the logits of this number of most probable classes only.
-_ACTIVE = 32
+_FEW_OPERATIONS = 10**10  # maximum for which curvature="auto" is "exact": a second on one core
+_SMALL = 5_000_000  # maximum cost (see `default_search`) with which the default is "pointwise"
+# Limits of curvature="exact": rows of the decomposed matrix, and elements of the jacobian (2 GiB).
+_LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28
+_ACTIVE = 32  # number of classes whose logits a search changes, the most probable ones
 _ROUNDS = 3  # number of times that these classes are chosen
 _NEWTON_STEPS = 30
 _STEP_SIZES = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01, 0.003)
-_N_CHECKED = 2048  # training samples on which true losses are computed
+_N_CHECKED = 2048  # maximum number of training samples on which true losses are computed
 _MODELS_AT_ONCE = 64
 _POINTS_AT_ONCE = 8
 _REFINED_BATCH = 256
 _REFINED = 0.02, 0.002  # first and last step size of refinements
-_CLOSE, _CONVERGED = 1e-6, 1e-16  # distance from the minimum of the objective, in nats
+# Distances of the objective from its minimum, in nats: below the first, steps have size 1; below
+# the second, no more steps are taken.
+_CLOSE, _CONVERGED = 1e-6, 1e-16
 
 
 @stored("quam.quadratic-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class QuadraticSearch(NetworkSearch):
-    r"""Search for each input in closed form: Algorithm 1 with a quadratic training loss.
+    r"""Search at each input in closed form: Algorithm 1 with a quadratic training loss.
 
-    For networks and logistic regression. A search of `PointwiseSearch` with penalty n minimises
-    ``-log p_k(x, w) + n (L(w) - L_ref)``. Here, the training loss L is replaced by its quadratic
+    It is for networks and logistic regression. `PointwiseSearch` with penalty n minimises
+    ``-log p_k(x, w) + n (L(w) - L_ref)``. This search replaces the training loss L by its quadratic
     approximation around the given model. The minimum for class k then has the logits ``f + S g``
-    with ``g = e_k - p(f + S g)``, and an excess loss of ``g' S g / 2`` nats in total. Here, f are
-    the given model's logits at x, S is their covariance in the Laplace approximation, p the softmax
-    and e_k a unit vector. This takes milliseconds to solve. For a regressor, the two models predict
-    one standard deviation (of this covariance) more and less than the given model.
+    with ``g = e_k - p(f + S g)``, and an excess loss of ``g' S g / 2`` nats, summed over the
+    training data. Here, f are the given model's logits at x, S is their covariance in the Laplace
+    approximation, p is the softmax and e_k a unit vector. Solving this takes milliseconds. For a
+    regressor, two models predict one standard deviation (from S) more or less than the given model.
 
     Parameters
     ----------
     parameters : {"auto", "all", "linear", "last"} or callable, default="auto"
-        Searched weights, as in `PoolSearch`, but of linear and convolutional layers only. "auto"
-        leaves out weights of other layers, such as batch normalisation.
+        Searched weights, as in `PoolSearch`, but only of linear and convolutional layers. "auto"
+        omits the weights of other layers, such as batch normalisation.
     prior_precision : float, default=0.01
-        Precision of the Gaussian prior around the given weights, relative to the inverse mean
-        square of each layer's weights. Therefore, moving a factor from the inputs to the first
-        layer's weights, or from one layer to the next through a ReLU, does not change results.
+        Precision of the Gaussian prior around the given weights, times the mean square of each
+        layer's weights. This makes results independent of the scale of the inputs, and of factors
+        that move from one layer to the next through a ReLU.
     effort : {"equal", "paper"}, default="equal"
-        "paper": the same penalty for all inputs. A change of the weights then moves the logits of
-        an input in proportion to its activations: predictions change most easily where these are
-        large. "equal": the penalty is multiplied by ``|a|**2 / median |a|**2``, where a are the
-        inputs of the searched layers, and the median is over the training samples. Beyond their
-        99 % quantile, the factor falls back to 1, because unusually large inputs should get a large
-        uncertainty. A regressor always uses "paper".
+        "paper": the penalty is the same for all inputs. A change of the weights then moves the
+        logits of an input in proportion to its activations, so predictions change most easily if
+        activations are large. "equal": the penalty is multiplied by ``|a|**2 / median |a|**2``,
+        where a are the inputs of the searched layers, and the median is over training samples. If
+        ``|a|**2`` is above its 99 % quantile, the factor decreases to 1 again, because unusually
+        large inputs should get a large uncertainty. A regressor always uses "paper".
     curvature : {"auto", "exact", "kronecker"}, default="auto"
         "exact": the generalised Gauss-Newton matrix of all searched weights. "kronecker": a
-        Kronecker product for each layer. "auto": "exact" if this takes about a second or less.
+        Kronecker product for each layer. "auto": "exact" if it takes up to about a second.
     refine_steps : int, default=0
-        Number of gradient steps, on the true training loss, from each solution. Use it if
-        `check_search` shows that the approximation is poor; each step costs as much as a step of a
+        Number of gradient steps, with the true training loss, from each solution. Set it if
+        `check_search` shows that the approximation is poor. A step costs as much as one of
         `PointwiseSearch`.
 
     Notes
     -----
-    Searches are solved for the logits of an input's 32 most probable classes and of all targeted
-    classes only. Time and result do not depend on the other inputs, except for rounding.
+    Searches change only the logits of an input's 32 most probable classes and of all targeted
+    classes. Time and result for an input do not depend on other inputs, except for rounding.
 
     References
     ----------
@@ -137,7 +138,7 @@ class QuadraticSearch(NetworkSearch):
     pointwise: ClassVar[bool] = True
 
     def problem_of(self, fitted: FittedSearch, setup: Setup) -> QuadraticProblem:
-        """Decompose the curvature at the given model."""
+        """Compute and decompose the curvature of the training loss at the given model."""
         problem, there = fitted.problem, _with_double(setup.device)
         module = _in_double(problem.module, there)
         X = torch.from_numpy(problem.X)
@@ -145,8 +146,8 @@ class QuadraticSearch(NetworkSearch):
         others = sorted(set(problem.parameters) - set(layers.parameters))
         if others and (self.parameters != "auto" or not layers.names):
             raise TypeError(
-                "search='quadratic' searches all weights of linear and convolutional layers, not "
-                f"{others[:5]}; select such layers by `parameters` of the search, or use "
+                "search='quadratic' can search only whole linear and convolutional layers, not "
+                f"{others[:5]}; select other weights by `parameters` of the search, or use "
                 "search='pool' or 'pointwise'."
             )
         n_outputs, size = layers.elements_per_row(_rows(X, slice(1), there), of_solutions=False)
@@ -156,8 +157,8 @@ class QuadraticSearch(NetworkSearch):
         if exact and (smaller > _LARGEST_EXACT or n_rows * n_weights > _MOST_ELEMENTS):
             raise MemoryError(
                 f"curvature='exact' would need a matrix of {n_rows:,} rows (training samples times "
-                f"outputs) and {n_weights:,} columns (searched weights), and decompose one of "
-                f"{smaller:,} rows. Use curvature='kronecker', or parameters='last'."
+                f"outputs) and {n_weights:,} columns (searched weights), and would decompose a "
+                f"matrix of {smaller:,} rows. Use curvature='kronecker', or parameters='last'."
             )
         if self.curvature == "auto":
             exact = n_rows * n_weights * smaller <= _FEW_OPERATIONS
@@ -182,7 +183,7 @@ class QuadraticSearch(NetworkSearch):
     def batches(
         self, problem: QuadraticProblem, task: Task, inputs: Tensor, reference: Tensor, device: Any
     ) -> list[QuadraticPoints]:
-        """Split preprocessed inputs into jobs."""
+        """Split preprocessed inputs into batches, each for one process."""
         x = problem.fitted.features(inputs, device).numpy()
         equal = self.effort == "equal" and isinstance(task, Classification)
         effort = efforts(problem.fitted.problem, x) if equal else np.ones(len(x))
@@ -196,11 +197,12 @@ class QuadraticSearch(NetworkSearch):
 
 
 def default_search(model: Any, data: TrainingData, setup: Setup) -> tuple[Search, Problem]:
-    """Choose a search that suits the network's size; return it with its problem.
+    """Choose a search that suits the network's size; return the search and its problem.
 
-    The cost of gradient searches at an input is proportional to searched weights, training samples
-    per step and searches (50 milliseconds on two moons). A single linear layer needs none, because
-    its loss is nearly quadratic. Networks without suitable layers are searched on a pool.
+    The cost of gradient searches at an input is proportional to the numbers of searched weights,
+    training samples per step, and searches. If it is small, gradient searches are chosen, except
+    for a single linear layer, whose loss is nearly quadratic. Other networks get `QuadraticSearch`,
+    or `PoolSearch` if they have no suitable layers.
     """
     fitted = QuadraticSearch().fitted(model, data, setup)  # default weights of all searches
     problem, pointwise = fitted.problem, PointwiseSearch()
@@ -221,7 +223,7 @@ def default_search(model: Any, data: TrainingData, setup: Setup) -> tuple[Search
 @stored("quam.quadratic-problem")
 @dataclass(frozen=True)
 class QuadraticProblem(HeldOnDevice, Problem):
-    """A split network, and the curvature of the training loss in some of its layers."""
+    """A network that `fit` split, and the curvature of the training loss in its `layers`."""
 
     fitted: FittedSearch
     curvature: Kronecker | Exact
@@ -239,9 +241,9 @@ class QuadraticProblem(HeldOnDevice, Problem):
 class Solution(NamedTuple):
     """Models found for some rows.
 
-    Shapes: `outputs` (n_rows, n_searches, n_outputs), `cost` (n_rows, n_searches), the excess loss
-    in nats in total; `moved` (n_rows, n_searches, n_outputs), the vector that determines the
-    changed weights (see `Curvature.changes`).
+    `outputs` (n_rows, n_searches, n_outputs); `cost` (n_rows, n_searches), the excess loss, summed
+    over the training data, in nats; `moved` (n_rows, n_searches, n_outputs), the vectors g of
+    `Curvature.changes`, from which the weights follow.
     """
 
     outputs: Tensor
@@ -250,15 +252,14 @@ class Solution(NamedTuple):
 
 
 class SearchCheck(NamedTuple):
-    """Excess training losses in nats in total, each of shape (n_points, n_searches).
+    """Excess losses, summed over the training data, in nats: arrays (n_points, n_searches).
 
     Attributes
     ----------
     predicted : ndarray
-        Cost of each model according to the quadratic approximation.
+        Excess loss of each model according to the quadratic approximation.
     actual : ndarray
-        True excess loss of the model with these weights, estimated from at most 2,048 training
-        samples.
+        True excess loss of this model, estimated from at most 2,048 training samples.
     """
 
     predicted: FloatArray
@@ -266,7 +267,7 @@ class SearchCheck(NamedTuple):
 
 
 class QuadraticPoints(NamedTuple):
-    """A batch of inputs, and everything a process needs to solve their searches."""
+    """A batch of inputs, with all that a process needs to solve the searches at these inputs."""
 
     problem: QuadraticProblem
     task: Any
@@ -291,7 +292,7 @@ class QuadraticPoints(NamedTuple):
             )
 
     def solved(self) -> Iterator[tuple[slice, Tensor | None, Solution, list[Any]]]:
-        """Yield rows, targets, solutions and uses of the layers, chunk by chunk."""
+        """Yield, for each chunk of inputs: rows, targets, solutions, and `Use` of each layer."""
         there = _with_double(self.device)
         layers, curvature = self.problem.on(there)
         X = torch.from_numpy(self.x)
@@ -312,7 +313,7 @@ class QuadraticPoints(NamedTuple):
                 yield rows, None, apart(reference, roots), uses
 
     def weights(self, solution: Solution, uses: list[Any]) -> dict[str, Tensor]:
-        """Compute the models' weights, in the order of rows and searches, in double precision."""
+        """Compute the weights of the models, ordered by row and search, in double precision."""
         layers, curvature = self.problem.on(_with_double(self.device))
         found = {}
         changes = curvature.changes(uses, solution.moved)
@@ -325,7 +326,7 @@ class QuadraticPoints(NamedTuple):
         return {name.removeprefix("."): each for name, each in found.items()}
 
     def checked(self) -> Iterator[SearchCheck]:
-        """Yield predicted and true excess losses, chunk by chunk."""
+        """Yield predicted and true excess losses for each chunk of inputs."""
         there = _with_double(self.device)
         layers, problem = self.problem.on(there)[0], self.problem.fitted.problem
         random = np.random.default_rng(problem.seed)
@@ -385,10 +386,10 @@ def _rows(X: Tensor, rows: slice, device: torch.device) -> Tensor:
 
 
 def towards(reference: Tensor, roots: Tensor, targets: Tensor, effort: Tensor) -> Solution:
-    """Minimise ``-log p_k(f + S g) + g' S g / (2 m)`` for each target k.
+    """Minimise ``-log p_k(f + S g) + g' S g / (2 m)`` over g for each target k, with S = R R'.
 
-    S is R R', and m the effort. With many classes, only the logits of some classes vary; these
-    classes are chosen again after the first solutions.
+    If there are many classes, only the logits of some classes vary: of those that are most probable
+    for f, and, in later rounds, for previous solutions.
 
     Shapes: `reference` f (n_rows, n_classes), `roots` R (n_rows, n_classes, n), `targets` (n_rows,
     n_searches), `effort` m (n_rows,).
@@ -408,7 +409,7 @@ def towards(reference: Tensor, roots: Tensor, targets: Tensor, effort: Tensor) -
 def _minimised(
     reference: Tensor, roots: Tensor, targets: Tensor, active: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Solve for g and ``f + S g`` by Newton's method, with constant logits of inactive classes."""
+    """Find g and ``f + S g`` by Newton's method, as if logits of inactive classes were constant."""
     near = roots.take_along_dim(active[:, :, None], 1)
     among = near @ near.mT  # (n_rows, n_active, n_active)
     first = reference.take_along_dim(active, 1)[:, None]
@@ -423,7 +424,7 @@ def _minimised(
         residual = wanted - p - g
         step = p[..., None] * (among[:, None] - (p @ among)[:, :, None])
         step.diagonal(dim1=2, dim2=3).add_(1)
-        # (1 + Hessian S) d = e_k - p - g. `solve` would check the matrix, and wait for the device.
+        # Solve (1 + Hessian S) d = e_k - p - g; `solve` would check the result and wait for it.
         d = torch.linalg.solve_ex(step, residual).result
         df = d @ among
         # Evaluate the objective along d for all step sizes.
@@ -432,12 +433,12 @@ def _minimised(
         value -= tried.take_along_dim(at, 2)[:, :, 0]
         value += (df * g).sum(2)[..., None] * sizes + (df * d).sum(2)[..., None] * sizes**2 / 2
         decrement = ((residual @ among) * residual).sum(2)
-        # Close to a solution, rounding would decide on the step size, so it is 1. Converged
-        # solutions stay as they are, or they would depend on how many steps other rows need.
+        # Near a solution, the step size is 1, because rounding would determine the best size.
+        # Converged solutions do not change, because the number of further steps depends on others.
         size = torch.where(decrement < _CLOSE, 1.0, sizes[value.argmin(2)])
         size = torch.where(decrement < _CONVERGED, 0.0, size)[..., None]
         g, f = g + size * d, f + size * df
-        # On a GPU, this check would wait for the device.
+        # Check only on the CPU, because the check would wait for a GPU.
         if f.device.type == "cpu" and not size.any():
             break
     moved = reference[:, None] + (g @ near) @ roots.mT
@@ -445,7 +446,7 @@ def _minimised(
 
 
 def apart(reference: Tensor, roots: Tensor) -> Solution:
-    """Move the mean up and down by one standard deviation; each costs half a nat of loss."""
+    """Find models whose mean is one standard deviation higher, or lower, at a cost of 1/2 nat."""
     covariance = roots[:, :1] @ roots.mT  # of the mean with all outputs, (n_rows, 1, n_outputs)
     std = covariance[:, :, :1].clip(torch.finfo(roots.dtype).tiny).sqrt()
     signs = reference.new_tensor([1.0, -1.0])[None, :, None]

@@ -1,4 +1,4 @@
-"""Search that refits a learner to predict one class on a whole pool of inputs."""
+"""Search that refits a learner so that it predicts one class on a whole pool of inputs."""
 
 from __future__ import annotations
 
@@ -57,40 +57,40 @@ from skuq.validation import (
 if TYPE_CHECKING:
     import torch
 
-# Training samples held out from all models, on which the models' losses are compared: share of all
-# training samples, smallest number and largest number.
+# Training samples that are held out from all models, to compare the models' losses: fraction of all
+# training samples, minimum and maximum number.
 _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
-# Lower limit of predicted probabilities. A forest can predict 0 on the basis of a few samples; its
-# loss would then be infinite.
+# Smaller predicted probabilities are raised to this value. A forest can predict 0 because of a few
+# samples, and its loss would then be infinite.
 _LEAST_PROBABILITY = 1e-6
-# Number of random planes that divide the pool if the learner is linear (see `split_signs`).
+# Number of random planes that divide the pool if a regressor is linear (see `split_signs`).
 _N_SPLITS = 16
-_N_DIRECTIONS = 100  # number of directions from which planes are drawn for sparse inputs
-# Pool inputs are dropped if their predictions lie outside the range of the training targets by more
-# than this many times the width of the range.
+_N_DIRECTIONS = 100  # number of principal directions to which sparse inputs are reduced for planes
+# Pool inputs are dropped if predictions for them lie outside the range of the training targets by
+# more than this many times the width of the range.
 _REACH = 10.0
-_LEAF = 2  # minimum number of samples per leaf in refits of trees that allow leaves of one sample
+_LEAF = 2  # minimum number of samples per leaf in refits of trees that could memorise samples
 
 
 @stored("quam.refit-search")
 @dataclass(kw_only=True, eq=False, repr=False)
 class RefitSearch(Search):
-    """Search that refits a learner for each class during `fit`, with a pool of small weight.
+    """Search that refits a learner for each class during `fit`, on data plus a weighted pool.
 
-    This search is for boosted trees, forests, linear models and all other learners. If the
-    learner's `fit` accepts `sample_weight`, the whole pool is added to the training data with a
-    small weight (a voting or stacking ensemble accepts weights if all its members do). For all
+    This search is for boosted trees, forests, linear models and all other learners except networks.
+    If the learner's `fit` accepts `sample_weight`, the whole pool is added to the training data
+    with a small weight (a voting or stacking ensemble accepts weights if all members do). For all
     other learners (nearest neighbours, discriminant analysis, Gaussian processes, one-vs-rest,
     in-context learners), some rows of the pool are added, in proportion to the number of training
-    rows. After `fit`, an input costs only the predictions of the models found.
+    rows. After `fit`, only the models found are evaluated at an input.
 
     Parameters
     ----------
     pool, max_memory
         As in `PoolSearch`.
     shares : array-like of float, default=(0.1, 0.3)
-        Total weights of the pool, summed over all classes, relative to the weight of the training
-        data. For each class, one model is fitted for each share.
+        Total weights of the pool, summed over the searches for all classes, divided by the weight
+        of the training data. For each class, one model is fitted with each of these shares.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class RefitSearch(Search):
         targets: IntArray,
         work: Work,
     ) -> Refitted:
-        # Targets of the pool in each search, (n_variants, n_pool).
+        # One array of targets per search, (n_variants, n_pool).
         pool_targets: list[NDArray[Any]]
         if problem.model.classes is not None:
             pool_targets = [np.full((1, len(reference)), problem.model.classes[t]) for t in targets]
@@ -165,9 +165,8 @@ class RefitSearch(Search):
             rows = plausible_rows(problem, reference)
             pool, reference = _safe_indexing(pool, rows), reference[rows]
             moved = task.pull * split_signs(problem, pool)
-            # If the training targets are never negative, such as counts or prices, the targets of
-            # the pool must not be negative either: the learner's loss may raise an error for
-            # negative values.
+            # If training targets are never negative, such as counts or prices, targets of the pool
+            # must not be negative either, because the learner may raise an error for them.
             lowest = -np.inf if problem.y.min() < 0 else problem.y.min() / 10
             pool_targets = [np.maximum(reference[:, 0] + sign * moved, lowest) for sign in targets]
         shares = self.checked_shares()
@@ -179,13 +178,13 @@ class RefitSearch(Search):
 class Refitted(Found):
     """Refits of a learner, (n_searches, n_kept).
 
-    If the given model memorises its samples, `limited` is the learner with a minimum number of
-    samples in each leaf, fitted without a pool.
+    If the given model can memorise samples, `limited` is a refit without a pool, whose leaves have
+    a minimum number of samples.
     """
 
     models: tuple[tuple[LearnerModel, ...], ...]
     limited: LearnerModel | None
-    unchanged: bool = False  # all variants equal the given model
+    unchanged: bool = False  # whether all refits equal the given model
     held_out: ClassVar[bool] = True
 
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> FloatArray:
@@ -206,7 +205,7 @@ def _bounded(model: LearnerModel, inputs: Any) -> FloatArray:
 
 @dataclass(frozen=True)
 class RefitProblem(Problem):
-    """A learner and its preprocessed training data, without samples of weight 0."""
+    """The given learner and its preprocessed training data, without samples of weight 0."""
 
     model: LearnerModel  # the given model; refits use clones of its estimator
     X: Any  # array or DataFrame of shape (n_samples, n_features)
@@ -221,10 +220,10 @@ class RefitProblem(Problem):
 
 
 def plausible_rows(problem: RefitProblem, reference: FloatArray) -> IntArray:
-    """Select rows whose predictions leave the targets' range by up to `_REACH` times its width.
+    """Select rows whose predictions are near the range of the training targets (see `_REACH`).
 
-    Models with powers or exponentials may predict huge values; in a refit, these would outweigh
-    all other samples.
+    Models with powers or exponentials may predict huge values. As targets of a refit, these would
+    outweigh all other samples.
     """
     y = problem.y
     beyond = np.maximum(y.min() - reference[:, 0], reference[:, 0] - y.max())
@@ -243,22 +242,23 @@ def refit_on_pool(
 ) -> Refitted:
     """Refit a learner on the training data and the pool, for each search.
 
-    The pool's total weight is a small share of the training data's weight. The learner itself thus
-    minimises the objective of Algorithm 1, ``c L_train + mean L_adv`` over the pool, where c
-    is the number of searches divided by the share. `pool_targets` are the targets of the pool for
-    each search, (n_variants, n_pool) each. ``loss(outputs, y)`` returns the losses of a model in
-    nats; models are compared on training samples held out from all models.
+    The total weight of the pool is a small share of the weight of the training data. A learner that
+    minimises its training loss then minimises the objective of Algorithm 1, ``c L_train + L_adv``,
+    with the mean of L_adv over the pool, and c equal to the number of searches divided by the
+    share. `pool_targets` contains the targets of the pool for each search, (n_variants, n_pool).
+    ``loss(outputs, y)`` returns losses in nats, which are computed on held-out training samples.
     """
     learner, memorises = _limited(problem.model.estimator)
     rows, held_out = _hold_out(problem)
     X, y, weight = _safe_indexing(problem.X, rows), problem.y[rows], None
     if takes_weights(learner):
-        # Convert class weights to sample weights before the pool is added. Otherwise, balanced
-        # class weights would depend on the labels of the pool.
+        # Convert class weights to sample weights before the pool is added, because balanced class
+        # weights would otherwise depend on the labels of the pool.
         given_weight, classes = problem.weight[rows], problem.model.classes
         learner, weight = _without_class_weight(learner, y, given_weight, classes)
     unfitted = LearnerModel(estimator=learner, classes=problem.model.classes)
-    # Only scikit-learn's histogram boosting has this attribute, which is None without categories.
+    # Only scikit-learn's histogram boosting has this attribute. It is None if no column contains
+    # categories.
     on_bins = getattr(problem.model.estimator, "is_categorical_", "") is None
     refit = partial(_refit_on_bins if on_bins else LearnerModel.refit, unfitted, seed=problem.seed)
     n_kept = len(pool_targets[0]) * len(shares)
@@ -282,9 +282,9 @@ def refit_on_pool(
     unchanged = not np.ptp(losses, axis=0).any() and not _differ([problem.model, *models], pool)
     if unchanged:
         warn_user(
-            f"`fit` of {type(learner).__name__} has no effect: all refits equal the model, so no "
-            "alternative models are known, and the epistemic part is NaN. Pass a model that `fit` "
-            "trains, or use OODDetector, which needs only predictions."
+            f"`fit` of {type(learner).__name__} has no effect: all refits equal the given model. "
+            "The epistemic part is NaN, because no alternative models are known. Pass a model that "
+            "`fit` trains, or use OODDetector, which needs only predictions."
         )
     counts = problem.weight[held_out]
     if problem.groups is not None:
@@ -303,10 +303,10 @@ def refit_on_pool(
 def _refit_on_bins(
     model: LearnerModel, X: Any, y: NDArray[Any], weight: FloatArray, *, seed: int
 ) -> LearnerModel:
-    """Refit boosted trees on bin numbers (faster than on `X`); convert thresholds to values."""
+    """Refit boosted trees on bin numbers, which is faster; then convert thresholds to values."""
     trees, rows = clone(model.estimator), np.arange(len(y))
     if trees.early_stopping and trees.validation_fraction is not None:
-        # Compute edges without the rows for early stopping, which are drawn as in scikit-learn.
+        # Compute edges from all rows but those for early stopping, drawn as in scikit-learn.
         random = seed if trees.random_state is None else trees.random_state
         random = check_random_state(random).randint(np.iinfo(np.uint32).max, dtype="u8")
         split = {"test_size": trees.validation_fraction, "random_state": random}
@@ -320,7 +320,7 @@ def _refit_on_bins(
     found = model.refit(binned, y, weight, seed=seed)
     for tree in chain(*found.estimator._predictors):
         threshold = tree.nodes["num_threshold"]
-        # Nodes with an infinite threshold separate missing values from the others.
+        # Infinite thresholds, which separate missing values from others, stay as they are.
         inner = np.flatnonzero((tree.nodes["is_leaf"] == 0) & np.isfinite(threshold))
         at = zip(tree.nodes["feature_idx"][inner], threshold[inner], strict=True)
         threshold[inner] = [edges[k][int(between)] for k, between in at]
@@ -330,9 +330,9 @@ def _refit_on_bins(
 def weighted_edges(column: FloatArray, weight: FloatArray, n_bins: int) -> FloatArray:
     """Compute the upper limits of a column's bins as scikit-learn does.
 
-    Up to `n_bins` distinct values have limits midway between neighbours. Otherwise, limits are
-    weighted quantiles: each is the smallest value at which the cumulative weight reaches a given
-    share or, if it equals this share, the mean of this value and the next one.
+    If there are up to `n_bins` distinct values, limits are midway between neighbouring values.
+    Otherwise, limits are weighted quantiles: the smallest value at which the cumulative weight
+    reaches a quantile level or, if it equals this level, the mean of this value and the next value.
     """
     order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
     column, up_to = column[order], np.cumsum(weight[order])
@@ -354,7 +354,7 @@ def _pickled_size(model: Any) -> int:
     """Estimate a model's memory by the size of its pickle, in bytes; 0 if pickling fails."""
     try:
         return len(pickle.dumps(model, protocol=5))
-    except (pickle.PicklingError, AttributeError, TypeError):  # such as a lambda
+    except (pickle.PicklingError, AttributeError, TypeError):  # a lambda, for example
         return 0
 
 
@@ -376,10 +376,10 @@ def _refit_data(
     shares: Sequence[float],
     seed: int,
 ) -> Iterator[_Rows]:
-    """Yield training rows and the whole pool, whose weight is a share of the training weight.
+    """Yield the data of each refit: training rows, and the whole pool with a share of the weight.
 
-    Without weights, yield training rows and some pool rows: a share of the number of training rows,
-    at least 1. All searches use the same pool rows; rows are repeated if the pool has too few.
+    If `weight` is None, only some pool rows are added, the same for all searches: their number is a
+    share of the number of training rows, at least 1; if the pool is too small, its rows repeat.
     """
     n_pool = _num_samples(pool)
     n_rows = n_pool + (0 if weight is None else len(y))
@@ -412,7 +412,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Convert rows to the categories of `X`, for concatenation; other values become missing."""
+    """Convert rows to the categories of `X`, for concatenation; unknown ones become missing."""
     if not isinstance(X, pd.DataFrame):
         return rows
     rows = rows.copy(deep=False)
@@ -424,13 +424,13 @@ def with_categories_of(X: Any, rows: Any) -> Any:
 
 
 def split_signs(problem: RefitProblem, pool: Any) -> FloatArray:
-    """Draw signs, (n_variants, n_pool), of displacements on a pool: all 1, then split by planes.
+    """Draw signs, (n_variants, n_pool), by which targets on a pool are displaced.
 
-    If the targets of the whole pool move in the same direction, a linear model changes along a
-    single direction of its weights. Further variants of linear regressors therefore move the two
-    sides of a plane through the pool's median in opposite ways (0: on the plane). The planes'
-    normals are drawn uniformly after whitening the training inputs, which makes directions with
-    little data as likely as all others.
+    The signs of the first variant are all 1. If the targets of the whole pool move in the same
+    direction, a linear model changes along only one direction of its weights. For linear models,
+    each further variant therefore moves the two sides of a plane through the pool's median in
+    opposite directions (0: on the plane). Normals of planes are drawn uniformly in coordinates in
+    which the training inputs are white, so directions with little data are as likely as others.
     """
     together = np.ones((1, _num_samples(pool)))
     if not hasattr(problem.model.estimator, "coef_"):
@@ -453,7 +453,7 @@ def _without_class_weight(
     learner: Any, y: NDArray[Any], weight: FloatArray, classes: NDArray[Any] | None
 ) -> tuple[Any, FloatArray]:
     learner = clone(learner)
-    if hasattr(learner, "estimators"):  # an ensemble, whose members have their own class weights
+    if hasattr(learner, "estimators"):  # members of this ensemble have class weights of their own
         return learner, weight
     given = weight
     for name, value in class_weights(learner).items():
@@ -484,19 +484,19 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
-    """Return an unfitted copy whose trees cannot memorise samples, and whether the original can."""
+    """Return an unfitted copy whose trees cannot memorise samples, and if the original's can."""
     learner = unfitted(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(
         estimator, "do_early_stopping_"
     ):
-        # The setting "auto" depends on the number of rows; the pool could thus switch early
+        # Replace "auto", which depends on the number of rows: added pool rows could switch early
         # stopping on.
         learner.set_params(early_stopping=estimator.do_early_stopping_)
     if isinstance(learner, BaggingClassifier | BaggingRegressor):
         tree = DecisionTreeClassifier if is_classifier(learner) else DecisionTreeRegressor
         member, memorises = _limited(tree() if learner.estimator is None else learner.estimator)
         return learner.set_params(estimator=member), memorises
-    if isinstance(learner, Pipeline):  # with samplers
+    if isinstance(learner, Pipeline):  # such a pipeline contains samplers
         name, last = estimator.steps[-1]
         last, memorises = _limited(last)
         return learner.set_params(**{name: last}), memorises

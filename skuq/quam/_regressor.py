@@ -47,8 +47,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     A model predicts a normal distribution of the target. *Adversarial models* explain the training
     data about as well as the fitted model, but predict higher values, or lower values, for some
-    other inputs. There are searches for higher predictions and searches for lower predictions.
-    Where such models can be found, the data do not determine the prediction and the epistemic
+    other inputs. One search is for higher predictions, and one for lower predictions. If such
+    models are found for an input, the data do not determine the prediction, and its epistemic
     uncertainty is large.
 
     Parameters
@@ -59,39 +59,38 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         (boosted trees, forests, linear models, nearest neighbours and others), a skorch net, an
         `MLPRegressor`, or a pipeline that ends in one of these, is cloned and trained. A fitted
         model wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is used without
-        retraining and never altered; `fit` then needs the training data of this model. Train
-        networks on a target with a mean of about zero, because step sizes are relative to the
-        weights, including the output bias.
+        retraining and never altered; pass the data on which this model was trained to `fit`. Train
+        networks on a target with a mean of about zero, because searches take steps in proportion to
+        the weights, and an output bias would otherwise be large.
     noise : {"heteroscedastic", "homoscedastic", "learned"} or float, default="heteroscedastic"
-        "heteroscedastic": the model predicts the mean, and a forest learns a noise distribution of
-        any shape for each input from cross-validated residuals. The noise is the same for all
-        adversarial models. "homoscedastic": one noise variance is estimated for all inputs and
-        models, as in the paper (Eq. 29). A float: the known noise variance, in squared units of the
-        target. "learned": the network has two outputs, mean and log variance; the default network
-        learns them by maximum likelihood. Searches over such networks diverge more easily: set the
+        "heteroscedastic": the model predicts the mean; from cross-validated residuals, a forest
+        learns a noise distribution of any shape for each input, the same for all adversarial
+        models. "homoscedastic": one noise variance is estimated for all inputs and models, as in
+        the paper (Eq. 29). A float: the known noise variance, in squared units of the target.
+        "learned": the network has two outputs, mean and log variance, which the default network
+        learns by maximum likelihood. Searches of such networks diverge more easily: set the
         `learning_rate` of the search to about 0.02.
     setting : {"expected", "selected", "pairwise"}, default="expected"
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 26). "selected": uncertainty of the given model (Eq. 27). "pairwise":
         uncertainty of one model drawn at random, compared with each of the other models.
     attack : {"displacement", "divergence"}, default="displacement"
-        Objective of the searches at the test point, besides a small training loss: "displacement"
-        of the mean, in standard deviations of the noise, or "divergence", half the square of the
-        displacement (Eq. 25), as in the paper. Both objectives rank models in the same order. But
-        far from the data, the square grows faster than the penalty; the searches then end in
-        implausible models, and a single model gets all the weight. This parameter is for networks
-        only.
+        Quantity that searches increase at the test point, while a penalty keeps the training loss
+        small: "displacement" of the mean, in standard deviations of the noise, or "divergence",
+        half the square of the displacement (Eq. 25), as in the paper. Both rank models in the same
+        order. Far from the data, however, the square grows faster than the penalty, so searches end
+        at implausible models, and one model gets all the weight. Only networks use this parameter.
     noise_cv : int, cross-validation generator or iterable, default=5
-        Cross-validation with which the noise is estimated: copies of the model predict held-out
-        samples, and their errors determine the noise (Eq. 28). An integer is the number of random
-        folds. The model itself is trained on all samples. For a frozen model, the noise is
-        estimated from its errors on the samples passed to `fit`; the estimate is too small if the
-        model overfits them.
+        Cross-validation by which the noise is estimated: copies of the model predict held-out
+        samples, and the noise is estimated from the errors (Eq. 28). An integer is the number of
+        random folds. The model itself is trained on all samples. For a frozen model, the noise is
+        estimated from errors on the samples passed to `fit`; if the model overfits these samples,
+        the estimate is too small.
     search, mixture, gamma, temperature, device, n_jobs, random_state, verbose
-        As in `QUAMClassifier`. The training losses that `gamma` limits are Gaussian negative
-        log-likelihoods. On a pool, the searches move predictions by two standard deviations of the
-        target up and down. For linear models, further searches divide the pool by planes and move
-        the two sides in opposite ways.
+        As in `QUAMClassifier`. The training loss, which `gamma` limits, is the Gaussian negative
+        log-likelihood. On a pool, one search moves predictions up by two standard deviations of the
+        target, and one moves predictions down. Linear models are also refitted to move predictions
+        up on one side of a plane through the pool, and down on the other side.
 
     Attributes
     ----------
@@ -105,7 +104,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
     Notes
     -----
-    Quantities are in nats. "selected": aleatoric = differential entropy of the given model,
+    Uncertainties are in nats. "selected": aleatoric = differential entropy of the given model,
     epistemic = expected KL divergence between the given model and the models found. "expected":
     aleatoric = expected differential entropy, epistemic = expected KL(single model, average of
     all models), by quadrature. "pairwise": aleatoric = expected differential entropy, epistemic =
@@ -113,17 +112,17 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     aleatoric and the epistemic part. Differential entropies depend on the unit of the target and
     may be negative; the epistemic part does not depend on the unit and is never negative.
 
-    In print, Eq. 24 lacks the factor 1/2 of ``log(2 pi)``, and the last line of Eq. 29 lacks the
-    factor 1/2 of the squared distance. This code follows Eq. 23 and 25, from which Eq. 24 and 29
-    are derived.
+    As printed in the paper, Eq. 24 lacks the factor 1/2 of ``log(2 pi)``, and the last line of
+    Eq. 29 lacks the factor 1/2 of the squared distance. This code follows Eq. 23 and 25, from which
+    Eq. 24 and 29 are derived.
 
-    With attack="divergence", each search starts at a displacement of 0.01 standard deviations of
-    the noise from the given model, where the gradient is zero. This displacement is a change of the
-    output layer's bias or, if no such bias is searched, is added in the attack. The gradient moves
-    models that are on the wrong side to the correct side.
+    With attack="divergence", the gradient at the given model is zero. Each search therefore starts
+    at a displacement of 0.01 standard deviations of the noise, by a change of the output layer's
+    bias. If this bias is not searched, the displacement is added to predictions in the attack.
+    Models whose mean is displaced in the wrong direction are moved back by the gradient.
 
     The epistemic part is an estimate, as in `QUAMClassifier`. With learned noise, the divergence
-    grows without bound as a model's variance approaches 0; such models may dominate "selected" and
+    of a model has no bound as its variance approaches 0; such models may dominate "selected" and
     "pairwise" far from the data.
 
     References
@@ -183,7 +182,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         ------
         ValueError, TypeError, MemoryError
             As in `QUAMClassifier.fit`; also if there is more than one target, if the model does not
-            have the outputs that `noise` requires, or if the estimated noise variance is zero.
+            have the outputs that `noise` needs, or if the estimated noise variance is zero.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -222,8 +221,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             refuse_ineffective(self.search_, sorted(names), reason)
         elif self.noise == "learned":
             raise ValueError(
-                "noise='learned' needs a network with two outputs, but search='refit' refits a "
-                "learner; choose another `noise`."
+                "noise='learned' needs a network with two outputs, but search='refit' is not for "
+                "networks; set `noise` to 'heteroscedastic', 'homoscedastic' or a known variance."
             )
         if quadratic or self.search_.form == "learner":
             reason = "on this search; it is for search='pool' and 'pointwise'."
@@ -238,12 +237,12 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def _estimated_noise(
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
-        """Estimate the noise variance (Eq. 28); heteroscedastic noise is also fitted per input."""
+        """Return the noise variance (Eq. 28); also fit the noise by input if heteroscedastic."""
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not data.given.is_prefit:
             predicted = np.full(len(y), np.nan)
-            # Train clones: a fitted `self.estimator` would repeat the warning that it is retrained.
+            # Train a clone: a fitted `self.estimator` would repeat the warning of retraining.
             twin = None if self.estimator is None else clone(self.estimator)
             for rows, held_out in self._folds(y, counts, data.groups, seed):
                 given = None if sample_weight is None else data.weight[rows]
@@ -256,7 +255,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         if variance == 0:
             raise ValueError(
                 "The noise variance cannot be estimated, because the model's errors are all zero; "
-                "pass the variance as `noise`."
+                "pass the variance to the estimator as `noise`."
             )
         if self.noise == "heteroscedastic":
             inputs, predicted = _safe_indexing(data.inputs, counts), predicted[counts]
@@ -268,7 +267,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def _folds(
         self, y: FloatArray, counts: IntArray, groups: IntArray | None, seed: int
     ) -> Iterator[tuple[IntArray, IntArray]]:
-        """Yield training and test samples of the cross-validation, without samples of weight 0."""
+        """Yield training and held-out samples of each fold, without samples of weight 0."""
         if not isinstance(self.noise_cv, Integral):
             for train, test in check_cv(self.noise_cv, y).split(np.zeros(len(y)), y, groups):
                 yield np.intersect1d(train, counts), np.intersect1d(test, counts)
@@ -283,7 +282,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
             yield counts[train], counts[test]
 
     def predict(self, X: Any) -> FloatArray:
-        """Predict the mean of the target, (n_samples,), in its units, with the given model."""
+        """Predict the mean of the target with the given model, (n_samples,)."""
         means: FloatArray = np.asarray(self._outputs(self._inputs(X))[:, 0])
         return means
 
@@ -304,9 +303,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         Returns
         -------
         ndarray of shape (n_samples,), float64
-            Weighted standard deviation of the models' means, in units of the target: the epistemic
-            part only, without the noise. It is computed around the given model's mean if the
-            setting is "selected", otherwise around the average of the models' means.
+            Weighted standard deviation of the models' means, in units of the target, without the
+            noise. If the setting is "selected", it is computed around the given model's mean
+            instead of the average of the models' means.
         """
         sampling = self._importance_sampling()
         (spread,) = self._over(X, self._task.spread, sampling)
@@ -315,16 +314,16 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def predict_quantiles(
         self, X: Any, levels: ArrayLike | None = None, *, model_std: ArrayLike | None = None
     ) -> FloatArray:
-        """Predict quantiles of the target, which include noise and disagreement of models.
+        """Predict quantiles of the target, widened by the disagreement of the models.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Inputs.
         levels : array-like of shape (n_levels,), default=None
-            Levels between 0 and 1, in ascending order; None is 25 levels from 0.005 to 0.995.
+            Levels between 0 and 1, in ascending order; None means 25 levels from 0.005 to 0.995.
         model_std : array-like of shape (n_samples,), default=None
-            Result of `predict_model_std` for the same inputs, if you have computed it already.
+            Result of `predict_model_std` for these inputs; None computes it.
 
         Returns
         -------
@@ -374,9 +373,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 
         Notes
         -----
-        With heteroscedastic noise, the width is calibrated on cross-validated residuals, using
+        With heteroscedastic noise, widths are calibrated on the cross-validated residuals, with
         out-of-bag predictions of the forest that models the noise. The coverage is not guaranteed;
-        `skuq.tables.TableModel` guarantees it for any model by holding out rows.
+        `skuq.tables.TableModel` holds out rows, and thus guarantees the coverage for any model.
         """
         check_coverage(coverage)
         tail = (1 - coverage) / 2
@@ -386,9 +385,9 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         return PredictionInterval(lower, upper)
 
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
-        """Return the best adversarial model with a higher, and with a lower, mean for each input.
+        """Return, for each input, the best adversarial models with a higher and a lower mean.
 
-        Both have the largest KL divergence among models with an excess training loss up to `gamma`.
+        Each has the largest KL divergence of its search's models with an excess loss <= `gamma`.
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))
@@ -397,5 +396,5 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 def _standard_deviation(y: FloatArray, weight: FloatArray) -> float:
     n_samples = weight.sum()
     variance = np.cov(y, aweights=weight, ddof=0)
-    # Bessel's correction; if there are fewer than two samples, its factor for two samples.
+    # Bessel's correction n / (n - 1), at most its value 2 for two samples.
     return float(np.sqrt(variance * n_samples / max(n_samples - 1, n_samples / 2)))

@@ -1,4 +1,4 @@
-"""Tasks of the searches, base classes of searches and of the models they find; memory and time."""
+"""Tasks of searches, base classes of searches and found models, and limits of memory and time."""
 
 from __future__ import annotations
 
@@ -47,14 +47,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Displacement of predictions on a pool, in standard deviations of the target.
-_PULL = 2.0
-# Largest number of classes that n_targets="auto" selects: the cost of an input is proportional to
-# this number times the number of all classes.
+_PULL = 2.0  # displacement of predictions on a pool, in standard deviations of the target
+# Maximum number of classes that n_targets="auto" selects. The cost of an input is proportional to
+# the number of selected classes times the number of all classes.
 _MOST_TARGETS = 10
 # Constraint on the parameter `max_memory` of searches on a pool.
 MAX_MEMORY: list[Any] = [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})]
-LONG = 300.0  # duration, in seconds, above which a search raises a warning
+LONG = 300.0  # searches that take longer, in seconds, raise a warning
 _SHARE = 0.5  # fraction of the free memory that max_memory="auto" allows
 
 
@@ -63,51 +62,51 @@ class Outputs(NamedTuple):
 
     reference: Any  # (n_points, n_outputs)
     models: Trajectories
-    targets: Any = None  # (n_points, n_searches), classes; None in untargeted searches
+    targets: Any = None  # (n_points, n_searches), target classes; None if searches have no targets
     centre: Any = None  # (n_points, n_outputs), see `Found.centre`
-    effort: Any = None  # (n_points,), weight of the attack on each point; None is 1
+    effort: Any = None  # (n_points,), weight of the attack at each point; None means 1
 
 
 @stored("quam.classification")
 @dataclass(frozen=True)
 class Classification:
-    """Task of a classifier: a search per class, or one search for any different prediction."""
+    """Task of a classifier: one search per class, or one search for any different prediction."""
 
     classes: NDArray[Any]
     targeted: bool
     n_targets: int | str | None
-    growth: ClassVar[float] = 10.0  # of the penalty, in a pointwise search with eta="auto"
+    growth: ClassVar[float] = 10.0  # factor of the penalty in a pointwise search with eta="auto"
 
     def first_penalty(self, total_weight: float) -> float:
         """Compute the initial penalty of a pointwise search with c0="auto"."""
         # The penalty grows tenfold, up to the number of samples. With this last penalty, the search
-        # minimises the negative log posterior for the training set and one further sample, namely
-        # the test point with the target class.
+        # minimises the negative log posterior of the training set plus one sample: the test point
+        # with the target class.
         return total_weight / 10
 
     def targets(self, reference: Any) -> IntArray:
-        """Select the targets of the searches (see `Found`) from the model's outputs on a pool."""
+        """Select `Found.targets` from the given model's outputs on a pool."""
         if not self.targeted:
             return np.array([-1])
         n_classes = reference.shape[1]
         return self.fewer_targets(reference, np.arange(n_classes), self.n_searches(n_classes))
 
     def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
-        """Select the `n` most probable of the target classes from the given model's outputs."""
+        """Select the `n` classes in `targets` that are most probable on average."""
         if n >= len(targets):
             return targets
         proba = np.exp(np.asarray(log_softmax(reference))).mean(axis=0)[targets]
         return np.sort(targets[np.argsort(-proba, kind="stable")[:n]])
 
     def n_searches(self, n_classes: int) -> int:
-        """Return the number of classes that are searched, at an input or on a pool."""
+        """Return the number of target classes, at an input or on a pool."""
         if self.n_targets is None:
             return n_classes
         most = _MOST_TARGETS if self.n_targets == "auto" else int(self.n_targets)
         return min(most, n_classes)
 
     def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
-        """Build the objective from outputs on a pool or, without `targets`, at separate points."""
+        """Build the objective from outputs on a pool, or, if `targets` is None, at test points."""
         from skuq._networks import on_device
         from skuq.quam._objectives import Targeted, Untargeted
 
@@ -118,7 +117,7 @@ class Classification:
         return Targeted(self.targets_at(reference))
 
     def targets_at(self, reference: Tensor) -> Tensor:
-        """Select targets of separate searches for each point, (n_points, n_searches)."""
+        """Select the target classes of the searches at each point, (n_points, n_searches)."""
         from skuq._networks import on_device
 
         n_points, n_classes = reference.shape
@@ -137,7 +136,7 @@ class Classification:
         reference = log_softmax(outputs.reference)
         found, targets = outputs.models, outputs.targets
         if outputs.effort is not None:
-            # A penalty of n / effort weights models by the posterior to the power 1 / effort.
+            # The penalty of the search was n / effort, so losses are also divided by the effort.
             found = found._replace(
                 excess_loss=found.excess_loss
                 / array_namespace(found.excess_loss).asarray(outputs.effort)[:, None, None]
@@ -147,12 +146,12 @@ class Classification:
     def proba_bounds(self, outputs: Outputs, gamma: float) -> tuple[FloatArray, FloatArray]:
         """Compute the range of class probabilities over models with an excess loss <= gamma."""
         given = log_softmax(outputs.reference)[:, None]
-        if outputs.centre is not None:  # predictions of a model with an excess loss of zero
+        if outputs.centre is not None:  # this model has the excess loss 0
             given = joined_models(given, log_softmax(outputs.centre)[:, None])
         return plausible_range(given, outputs.models, gamma)
 
     def class_costs(self, outputs: Outputs, total_weight: float) -> tuple[FloatArray]:
-        """Minimise, over models, the excess training loss plus an input's loss with each class."""
+        """Minimise, over models, the excess training loss plus the loss of input and class."""
         found = -as_numpy(log_softmax(outputs.models.outputs))
         found += total_weight * as_numpy(outputs.models.excess_loss)[..., None].clip(0)
         given = -as_numpy(log_softmax(outputs.reference))
@@ -169,7 +168,7 @@ class Classification:
 @stored("quam.regression")
 @dataclass(frozen=True)
 class Regression:
-    """Task of a regressor: search for higher and for lower predictions (see `Classification`)."""
+    """Task of a regressor: searches for higher and lower predictions; as `Classification`."""
 
     attack: str
     noise_variance: float | None  # None if the models' second output is the log variance
@@ -179,12 +178,12 @@ class Regression:
 
     @property
     def pull(self) -> float:
-        """Displacement of predictions on a pool, in units of the target."""
+        """Distance by which searches on a pool displace predictions, in units of the target."""
         return _PULL * self.target_std
 
     def first_penalty(self, total_weight: float) -> float:
-        # The gradient of a displacement does not decrease with distance. A penalty that starts at
-        # a tenth of the number of samples would let the search move too far.
+        # The gradient of a displacement does not decrease as models move away. A penalty that
+        # starts at a tenth of the number of samples would let models move too far.
         return 20.0
 
     def targets(self, reference: Any) -> IntArray:
@@ -196,7 +195,7 @@ class Regression:
     def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
         from skuq.quam._objectives import Displacement, Divergence
 
-        # Without a limit on a pool, inputs far from the data would dominate the objective.
+        # On a pool, displacements are limited: inputs far from the data would otherwise dominate.
         limit = inf if targets is None else self.pull
         if self.attack == "displacement":
             return Displacement(reference, self.noise_variance, limit=limit)
@@ -209,7 +208,7 @@ class Regression:
     def uncertainty(
         self, outputs: Outputs, sampling: ImportanceSampling
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Compute aleatoric and epistemic part; also return the given model's predictions."""
+        """Compute aleatoric and epistemic uncertainty; also return the given model's means."""
         mean = as_numpy(outputs.reference)[:, 0].astype(np.float64, copy=False)
         return (*self._visited(outputs, sampling).uncertainty(sampling), mean)
 
@@ -231,11 +230,11 @@ Task = Classification | Regression
 
 
 class Problem:
-    """The given model and its training data, in the form that a search needs."""
+    """The given model and its training data, in a form that a search can use."""
 
 
 class Setup(NamedTuple):
-    """Losses of the model in nats, (n_samples,), and settings of a search."""
+    """Training losses of the model, (n_samples,), in nats, and settings of a search."""
 
     losses: FloatArray
     task: Task
@@ -244,32 +243,32 @@ class Setup(NamedTuple):
 
 
 class Search(ABC, BaseEstimator):
-    """Base class of the searches, which are parameter objects of QUAM's estimators.
+    """Base class of the searches, objects that contain the parameters of a search.
 
-    `PoolSearch` and `RefitSearch` have the methods `searches_in_memory` and `run`, which find the
-    models during `fit`; `PointwiseSearch` and `QuadraticSearch` have `batches`.
+    `PoolSearch` and `RefitSearch` also have the methods `searches_in_memory` and `run`, which find
+    models during `fit`. `PointwiseSearch` and `QuadraticSearch` have the method `batches`.
     """
 
     pool: Any
-    #: The form of model that the search requires.
+    #: Form of the models that the search supports.
     form: ClassVar[Literal["learner", "network"]]
-    #: Whether a separate search for each input runs when the uncertainty of the input is computed.
+    #: Whether searches run at each input, when the uncertainty of the input is computed.
     pointwise: ClassVar[bool] = False
-    #: Largest number of inputs of a layer for which "quadratic" is a default. The cost grows with
-    #: the third power of this number; at 4,096, it is half a minute of one core.
+    #: Maximum number of inputs of a layer for which search=None selects "quadratic". The cost grows
+    #: with the third power of this number: 4,096 inputs take half a minute on one core.
     most_inputs: ClassVar[int] = 4096
 
     @abstractmethod
     def check_suits(self, given: Given, device: Any) -> None:
-        """Raise if the search does not support the model, or the model rejects the device."""
+        """Raise if the search does not support the model, or if `device` cannot be used."""
 
     @abstractmethod
     def problem(self, model: Any, data: TrainingData, setup: Setup) -> Problem:
-        """Prepare model and training data for the searches; drop samples of weight 0."""
+        """Convert model and training data to a `Problem`, without samples of weight 0."""
 
 
 class Work(NamedTuple):
-    """Where and how a search on a pool runs; learners ignore the device, networks ignore n_jobs."""
+    """Resources of a search on a pool: `device` is for networks, `n_jobs` for other learners."""
 
     device: Any
     n_jobs: int | None
@@ -278,28 +277,28 @@ class Work(NamedTuple):
 
 @dataclass(frozen=True)
 class Found(ABC):
-    """Models found by searches on a pool; they can be evaluated at any input."""
+    """Models that searches on a pool found, which can be evaluated at any input."""
 
-    # Target of each search, (n_searches,): a class code; -1 for any prediction other than the given
-    # model's; or, for a regressor, the direction 1 or -1.
+    # Target of each search, (n_searches,): a class code, or -1 for an untargeted search; or, for a
+    # regressor, the direction 1 or -1.
     targets: IntArray
     # Mean loss of each model minus that of the reference model, (n_searches, n_kept), in nats.
     excess_loss: FloatArray
-    standard_error: float  # largest error of `excess_loss`; smaller differences are not significant
-    # Whether the losses are computed on samples held out from all models. The loss of a model
-    # trained on these samples would be too low to be compared.
+    standard_error: float  # largest standard error of the values in `excess_loss`
+    # Whether losses are computed on samples held out from all models, because models trained on
+    # these samples would have lower losses.
     held_out: ClassVar[bool]
 
     @abstractmethod
     def outputs(self, inputs: Any, device: torch.device | str = "cpu") -> Any:
-        """Compute outputs, (n_points, n_searches, n_kept, n_outputs): CPU Tensor, or array."""
+        """Compute outputs as a Tensor or an array, (n_points, n_searches, n_kept, n_outputs)."""
 
     def without_training_data(self) -> Self:
         """Return the same models without the training data of their searches."""
         return self
 
     def centre(self, inputs: Any) -> FloatArray | None:
-        """Compute outputs of a model that replaces the given one in the mixture; None if none."""
+        """Return outputs of the model that replaces the given model in the mixture, or None."""
         return None
 
 
@@ -308,9 +307,9 @@ def mean_loss(losses: FloatArray, weight: FloatArray) -> float:
     mean = float(np.average(losses, weights=weight))
     if not np.isfinite(mean):
         raise ValueError(
-            f"The model's loss on its training data is {mean}; it must be finite. A skorch net "
-            "whose module returns logits needs criterion=torch.nn.CrossEntropyLoss; with "
-            "skorch's default criterion the module must return probabilities."
+            f"The model's loss on its training data is {mean}, but it must be finite. If the model "
+            "is a skorch net whose module returns logits, set criterion=torch.nn.CrossEntropyLoss; "
+            "with skorch's default criterion, the module must return probabilities."
         )
     return mean
 
@@ -332,7 +331,7 @@ def searches_in_memory(
 ) -> int:
     """Count the searches whose models fit into memory; raise MemoryError if fewer than two do.
 
-    Each search keeps `n_kept` models of `model_bytes`; `working` bytes are needed in addition.
+    Each search keeps `n_kept` models of `model_bytes`. All searches also need `working` bytes.
     """
     limit = available_memory() * _SHARE if max_memory == "auto" else float(max_memory)
     of_each = max(1, n_kept * model_bytes)
@@ -360,12 +359,12 @@ def searches_in_memory(
 
 
 def warn_if_slow(n_parts: int, seconds: float, part: str, advice: str) -> None:
-    """Warn if a search of `n_parts` parts of `seconds` each takes more than `LONG`."""
+    """Warn if a search of `n_parts` parts, which take `seconds` each, takes more than `LONG`."""
     if n_parts * seconds > LONG:
         warn_user(
             f"The search takes about {n_parts * seconds / 60:.0f} minutes: "
-            f"{n_parts:,} {part} of {seconds:.2g} seconds. To shorten it, set {advice}; verbose=1 "
-            "shows its progress."
+            f"{n_parts:,} {part} of {seconds:.2g} seconds. To shorten it, set {advice}. With "
+            "verbose=1, its progress is shown."
         )
 
 
@@ -374,13 +373,13 @@ def with_progress(
 ) -> Iterator[T]:
     """Iterate over the steps of a search, with a progress bar if `verbose`.
 
-    After two steps, warn if all steps together will take long. `times` is the number of searches
-    that run one after the other, with `n_steps` steps each; 0 suppresses the warning.
+    After two steps, warn if all steps together will take long. `times` searches of `n_steps` steps
+    run one after the other; 0 suppresses the warning.
     """
     start = perf_counter()
     with progress(total=n_steps, desc="QUAM search", unit="step", verbose=verbose) as bar:
         for done, step in enumerate(steps, 1):
-            if done == 1:  # not timed, because it includes the set-up
+            if done == 1:  # do not time the first step, because it includes the set-up
                 start = perf_counter()
             if done == 2:
                 warn_if_slow(n_steps * times, perf_counter() - start, "steps", advice)
