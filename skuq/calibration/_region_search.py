@@ -22,9 +22,9 @@ MAX_SIMULATIONS = 500
 WORK = 5 * 10**6  # maximum of samples times simulations, reached at 10,000 samples
 MOST_PAIRED = 400  # with more conditions on the inputs, no two of them are combined to a region
 MOST_FINDINGS = 5  # maximum number of regions in the result
-# Of `region_tolerance`: width at which bisection stops, initial tolerance, and number of reference
-# sets for which thresholds are simulated.
-TOLERANCE_PRECISION, FIRST_GUESS, N_SIMULATED = 5e-3, 0.1, 5
+TOLERANCE_PRECISION = 5e-3  # width at which the bisection of a tolerance stops
+FIRST_GUESS = 0.1  # initial tolerance of regions
+N_SIMULATED = 5  # number of reference sets for which thresholds are simulated
 # Of regions learned by trees: share of the search's permitted error probability, maximum number of
 # training samples, and maximum number of regions that are tested.
 LEARNED, MAX_LEARNED, N_LEARNED = 1 / 3, 5_000, 20
