@@ -29,7 +29,7 @@ CHUNK = 2**18  # rows per chunk; limits memory, and keeps float64 sums below 2**
 class TopLabelPredictions(NamedTuple):
     """Confidence and correctness of the most probable class."""
 
-    confidence: NDArray[np.int32]  # (n_samples,), in units of 1 / SCALE, rounded
+    confidence: NDArray[np.int32]  # (n_samples,), rounded to multiples of 1 / SCALE, in this unit
     correct: BoolArray  # (n_samples,), whether the most probable class is the true class
 
     def at(self, rows: NDArray[Any]) -> TopLabelPredictions:
@@ -103,7 +103,7 @@ class BinSums(NamedTuple):
 
     @property
     def n_samples(self) -> Any:
-        """Number of predictions in all bins, int; or the sum of their weights."""
+        """Number of predictions in all bins, or sum of their weights."""
         return self.count.sum().item()
 
     @property
@@ -125,12 +125,12 @@ class BinSums(NamedTuple):
 
     @property
     def overall_accuracy(self) -> float:
-        """Fraction of correct predictions in all bins, in [0, 1]."""
+        """Fraction of all predictions that are correct, in [0, 1]."""
         return self.correct.sum().item() / self.n_samples
 
     @property
     def overall_confidence(self) -> float:
-        """Mean confidence in all bins, in [0, 1]."""
+        """Mean confidence of all predictions, in [0, 1]."""
         return self.confidence.sum().item() / self.n_samples / self.scale
 
     def bin_of(self, confidence: NDArray[Any]) -> IntArray:

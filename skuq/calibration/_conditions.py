@@ -117,7 +117,7 @@ def _table(X: Any) -> pd.DataFrame | None:
         return X
     try:
         array = np.asarray(X)
-    except ValueError:  # rows of different lengths
+    except ValueError:  # the rows have different lengths
         return None
     if array.ndim < 2 or array.dtype.kind not in "biufUO":
         return None
@@ -141,7 +141,7 @@ def _column_conditions(column: pd.Series, cuts: int, most: int) -> Iterator[tupl
             return
     try:
         codes, values = pd.factorize(column.astype(object))
-    except TypeError:  # lists, or other values that cannot be compared
+    except TypeError:  # the column contains values that cannot be hashed, such as lists
         return
     counts = np.bincount(codes[codes >= 0], minlength=len(values))
     for code in np.argsort(-counts, kind="stable")[:most]:
@@ -172,7 +172,7 @@ def _limit(value: np.float64, low: np.float64, high: np.float64) -> float:
 
 
 def region_mask(region: RegionRule, X: Any) -> BoolArray:
-    """Find the samples that lie in a region.
+    """Return a mask of the samples that lie in a region.
 
     Parameters
     ----------
@@ -246,7 +246,7 @@ def _condition_mask(values: Any, rule: Any) -> BoolArray:
                 f"An interval must be (low, high) in a column of numbers, got {rule!r} in a column "
                 f"of {array.dtype}; pass several values as a list."
             )
-        low, high = (np.nan if end is None else float(end) for end in rule)  # NaN: no limit
+        low, high = (np.nan if end is None else float(end) for end in rule)  # NaN means no limit
         known = array[~missing]
         try:
             known = known if known.dtype.kind == "f" else known.astype(float)

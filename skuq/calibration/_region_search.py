@@ -302,7 +302,7 @@ class _Samples(NamedTuple):
 
 
 class _Candidate(NamedTuple):
-    p_value: float  # corrected for the whole audit
+    p_value: float  # corrected for all tests of the audit
     evidence: float
     sign: int
     conditions: set[int]

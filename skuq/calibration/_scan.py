@@ -191,7 +191,7 @@ def p_values(
 
 
 def evidence_threshold(largest: FloatArray, level: float, n_compared: int) -> float:
-    """Return the smallest evidence whose p-value, simulated in one direction, is below `level`."""
+    """Return the smallest evidence with a p-value below `level` in a test of one direction."""
     # Maximum number of simulations whose evidence reaches the threshold.
     allowed = int(np.ceil(level * (1 + len(largest)))) - 2
     beyond = largest[-1 - max(0, allowed)] / (1 - ROUNDING)

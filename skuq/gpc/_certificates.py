@@ -141,7 +141,7 @@ class FeatureEffects(NamedTuple):
 
 
 class Attack(NamedTuple):
-    """Points found by an attack.
+    """Points at which an attack found the lowest probability of a class.
 
     Attributes
     ----------
@@ -161,7 +161,7 @@ class Attack(NamedTuple):
 def probability_bounds(
     model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], limits: Limits
 ) -> Bounds:
-    # classes (k,)
+    # `classes` has the shape (k,).
     if not model.jointly:
         return _bounds_of_many(model, regions, classes, limits)
     n, units, k = len(regions), np.eye(model.n_classes), len(classes)
@@ -172,7 +172,7 @@ def probability_bounds(
         rows = np.concatenate([units[classes], -units[classes]])
     objectives = np.broadcast_to(rows, (n, *rows.shape))
     found = model.minima(regions, objectives, limits.per_point(len(rows)))
-    whole = rows[most].clip(min=0).sum(axis=1)  # 1 for two classes (see above), else 0
+    whole = rows[most].clip(min=0).sum(axis=1)  # 1 for two classes, because q is 1 - (1 - q); or 0
     bounds = _ranges(found, least, most, whole)
     return Bounds._make([*(end.clip(0, 1) for end in bounds[:4]), *bounds[4:]])
 
@@ -242,7 +242,7 @@ def _invariance(
     Objective i of the first half and objective i of the second half add up to `total`.
     """
     k = objectives.shape[1]
-    # `most` and `least` are proven bounds on the objectives at the centers of the regions.
+    # `most` and `least` are proven upper and lower bounds on the objectives at the centers.
     most = np.stack([model.values(regions.center, objectives[:, i]) for i in range(k)], axis=1)
     least = total - np.roll(most, k // 2, axis=1)
     middle, error = (most + least) / 2, (most - least) / 2
@@ -342,7 +342,7 @@ def certificate(
 
 
 def moment_bounds(model: MomentModel, regions: Region, limits: Limits) -> tuple[Any, ...]:
-    """Compute the fields of `Bounds` for the mean, followed by those for the standard deviation."""
+    """Compute the fields of `Bounds` for the mean, then the fields for the standard deviation."""
     n = len(regions)
     objectives = np.concatenate([model.of_mean(np.ones(n)), model.of_deviation(n)], axis=1)
     found = model.minima(regions, objectives, limits.per_point(4))
@@ -413,7 +413,7 @@ def feature_effects(
         lower[n:, feature] = regions.lower[:, feature]
         found = model.minima(Region(center, lower, upper), objectives, share)
         middle, half = (found.lower + found.upper) / 2, (found.upper - found.lower) / 2
-        above, below = np.split(middle[:, 0] - middle[:, 1], 2)  # maximum plus minimum
+        above, below = np.split(middle[:, 0] - middle[:, 1], 2)  # sums of minimum and maximum
         local[:, feature] = above - below
         error[:, feature] = half.sum(axis=1).reshape(2, -1).sum(axis=0)
     if limits.progress is not None:

@@ -30,7 +30,7 @@ from skuq.gpc.inference._hyperparameters import Evidence, Inference, Maximum
 from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, choose_inducing
 from skuq.validation import refuse_ineffective, validate_data, warn_user
 
-_BATCH = 64  # points per batch
+_BATCH = 64  # maximum number of points per batch
 _NOTED_JITTER = 1e-6  # warn if the jitter, divided by the mean of the diagonal, is larger
 _DISPARITY = 100.0  # warn if the largest standard deviation is this multiple of the median
 _SAME = 1e-12  # smaller relative differences between inputs are rounding errors

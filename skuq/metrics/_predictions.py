@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CalibrationTable(NamedTuple):
-    """Confidence against accuracy, one row per confidence bin.
+    """Confidence and accuracy of predictions, one row per confidence bin.
 
     Attributes
     ----------

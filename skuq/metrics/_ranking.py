@@ -59,7 +59,7 @@ def detection_metrics(
     positive = finite(uncertainty_positive, "uncertainty_positive")
     is_positive = np.repeat([False, True], [len(negative), len(positive)])
     scores = np.concatenate([negative, positive])
-    # Imported here because the import is slow and most metrics do not need it.
+    # Import here, because importing `sklearn.metrics` is slow and most metrics do not need it.
     from sklearn.metrics import auc, average_precision_score, roc_curve
 
     fpr, tpr, _ = roc_curve(is_positive, scores, drop_intermediate=False)

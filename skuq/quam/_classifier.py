@@ -336,7 +336,7 @@ def _warn_if_none_fits(found: Found, gamma: float) -> None:
     if least > gamma or getattr(found, "unchanged", False):
         warn_user(
             f"None of the models found explains the training data within gamma={gamma:.3g} nats "
-            "per sample of the given model, so the range contains only the given model. The "
+            "per sample of the given model's loss, so the range contains only the given model. The "
             f"smallest loss found is {least:.3g} above the given model's loss (two standard errors "
             f"of the difference: {2 * found.standard_error:.3g}). Use a larger `gamma`."
         )

@@ -107,7 +107,7 @@ def estimate_uncertainty(
     log_centre: Any = None,
     targets: Any = None,
 ) -> Decomposition:
-    """Estimate the parts of uncertainty, (n_points,), from the weighted models of the searches.
+    """Estimate aleatoric and epistemic uncertainty, (n_points,), from models of the searches.
 
     Shapes: `log_reference`, `log_centre` (n_points, n_classes), `targets` (n_points, n_searches).
     """
@@ -342,7 +342,7 @@ class Visited(NamedTuple):
         """Select the best model of each search; also return whether it is feasible."""
         distance = self.models.mean - self.given.mean
         xp = array_namespace(distance)
-        # Displacement of each model's mean in its search direction, in units of the target.
+        # Displacement of each model's mean in the direction of its search, in units of the target.
         away = xp.stack([sign * distance[:, k] for k, sign in enumerate(DIRECTIONS)], 1)
         within = (self.excess_loss <= gamma) & (away > 0)
         divergence = directed_divergence(self.given, self.models, away)

@@ -27,7 +27,7 @@ START = 1e-2
 
 
 class Objective(ABC):
-    """The two losses of a batch of searches, as functions of the models' outputs."""
+    """Attack and training loss of a batch of searches, as functions of the models' outputs."""
 
     @property
     @abstractmethod

@@ -30,8 +30,8 @@ _LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
 # Maximum number of altered columns in every second row, because the effects of many altered columns
 # could mask each other.
 _FEW = 3
-_SAME_NORM = 1e-3  # relative tolerance for equal norms of rows, sufficient for half precision
-_ROUNDING = 1e-6  # relative tolerance for the norms of generated rows after scaling and clipping
+_SAME_NORM = 1e-3  # norms of rows count as equal within this relative tolerance (half precision)
+_ROUNDING = 1e-6  # generated rows are kept if their norm is right within this relative tolerance
 _CELLS_AT_ONCE = 2**22  # maximum cells per batch of sparse rows, which are altered as dense arrays
 _PASSES = 50  # number of iterations of scaling and clipping
 _N_SOURCES = 3  # number of other texts whose words are mixed into a text
@@ -229,8 +229,8 @@ def _pool(X: Any, makers: Mapping[str, Maker], n_inputs: int | None, random: Ran
             n = max(lacking, _FEWEST_AGAIN)
     if not made:
         raise ValueError(
-            f"No pool can be generated from X ({_num_samples(X)} sample(s)): no requested kind "
-            f"applies, or {list(makers)} only generate training inputs. {_PASS_A_POOL}"
+            f"No pool of kinds {list(makers)} can be generated from X ({_num_samples(X)} "
+            f"sample(s)): no kind applies, or all results equal training inputs. {_PASS_A_POOL}"
         )
     if isinstance(X, pd.DataFrame):
         return pd.concat(made, ignore_index=True)
@@ -356,7 +356,7 @@ def _are_tokens(X: NDArray[Any]) -> BoolArray:
 
 
 def _shared_tokens(X: NDArray[Any]) -> NDArray[Any]:
-    """Find ids that all texts have at the same distance from the first, or from the last, token."""
+    """Return ids that all texts have at the same distance from the first, or the last, token."""
     shared = []
     for ids, real in ((X[:, 0], _are_tokens(X)), (X[:, 0, ::-1], _are_tokens(X)[:, ::-1])):
         order = np.argsort(~real, axis=1, kind="stable")[:, : real.sum(axis=1).min()]
@@ -370,7 +370,7 @@ _TOKEN_KINDS = {"crossed": _crossed_tokens, "moved": _moved_tokens, "drawn": _dr
 
 @dataclass(frozen=True)
 class Columns:
-    """Contents of the columns of a table."""
+    """Kinds of the columns of a table, and ranges of their numbers."""
 
     low: FloatArray  # minimum of each column; NaN if not numeric, or if at most two values occur
     high: FloatArray  # maximum of each column, likewise
@@ -422,7 +422,7 @@ def _ranges(X: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _sparse_ranges(X: Any) -> tuple[FloatArray, FloatArray]:
-    """As `_ranges`, for a sparse matrix."""
+    """Return the result of `_ranges` for a sparse matrix."""
     rows, (n, n_columns) = X.astype(np.float64), X.shape
     low, high = (to_dense(f(axis=0)).ravel() for f in (rows.nanmin, rows.nanmax))
     between = X.indices[(low[X.indices] < rows.data) & (rows.data < high[X.indices])]

@@ -521,6 +521,6 @@ def _hold_out(problem: RefitProblem) -> tuple[NDArray[np.intp], NDArray[np.intp]
         if problem.model.classes is not None:
             held &= np.isin(problem.y, problem.y[~held])
         held_out = np.flatnonzero(held)
-    if not 1 < len(held_out) < len(rows):  # a standard error needs two rows
+    if not 1 < len(held_out) < len(rows):  # at least two rows are needed for a standard error
         return rows, rows
     return np.setdiff1d(rows, held_out), held_out

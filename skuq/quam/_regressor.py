@@ -205,7 +205,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         self.reference_loss_ = mean_loss(losses, weight)
         setup = Setup(losses, self._task, search_seed, self._device)
         self._problem = self._problem_of(data, setup)
-        if hasattr(self._problem, "problem"):  # of a gradient search
+        if hasattr(self._problem, "problem"):  # the search is a gradient search
             self._task = replace(self._task, bias=self._problem.problem.output_bias())
         self._search(data, search_seed)
         return self

@@ -190,7 +190,7 @@ class Regression:
         return np.array(DIRECTIONS)
 
     def fewer_targets(self, reference: Any, targets: IntArray, n: int) -> IntArray:
-        return targets  # both searches always fit into memory
+        return targets  # both searches are needed, so `searches_in_memory` requires both
 
     def objective(self, reference: Tensor, targets: IntArray | None = None) -> Objective:
         from skuq.quam._objectives import Displacement, Divergence
@@ -282,7 +282,7 @@ class Found(ABC):
     # Target of each search, (n_searches,): a class code, or -1 for an untargeted search; or, for a
     # regressor, the direction 1 or -1.
     targets: IntArray
-    # Mean loss of each model minus that of the reference model, (n_searches, n_kept), in nats.
+    # Mean loss of each model minus the reference model's mean loss, (n_searches, n_kept), in nats.
     excess_loss: FloatArray
     standard_error: float  # largest standard error of the values in `excess_loss`
     # Whether losses are computed on samples held out from all models, because models trained on

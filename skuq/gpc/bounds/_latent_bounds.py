@@ -97,12 +97,12 @@ class Expander:
         self._offsets = [
             _offsets(base[:, fixed], model.inputs[:, fixed], term.precisions[:, fixed])
             for term in model.kernel.terms
-        ]  # one (n, n_profiles, m) per term
+        ]  # one array of shape (n, n_profiles, m) per term
         self._same = (model.pairs[0] == model.pairs[1]).to(base)
         self._prior_slopes = self.kernel.slopes()
 
     def expand(self, region: Region, owner: Tensor) -> Expansion:
-        # owner (b,)
+        # `owner` (b,) is the position, in `base`, of the point of each box.
         centers, half_widths, ball = region.coordinates()
         rows = self._rows(centers, half_widths, owner, self.kernel.order)
         norms = self.kernel.norms(half_widths, None if ball is None else ball.distance())
@@ -265,7 +265,7 @@ class CovarianceParts(NamedTuple):
         sums = (part[:, c] + part[:, d] for part in (s0, t0, s1, t1))
         rest = _covariance_rest(sums, norms, model)
         inexact = 2 * model.varsigma * norms.a1[:, None, None] ** 2 + error[..., None]
-        # s of each partial derivative at the centre (b0).
+        # Posterior standard deviation of each partial derivative at the centre (b0 of Eq. 13).
         s1_each = (left.diagonal(dim1=-2, dim2=-1).clamp(min=0) + inexact).sqrt()
         s0, s1 = s0[..., None], s1[..., None]
         s2_r = _prior_deviation(model, norms.a2 + norms.rho)[:, None, None]

@@ -45,7 +45,7 @@ class _Smooth:
     sixth_moment: float
 
     def norms(self, q: Tensor, order: int) -> TaylorNorms:
-        # q is the second moment of the spectral measure along t
+        # q is the second moment of the spectral measure in the direction t.
         a2 = math.sqrt(self.fourth_moment) / 2 * q  # Eq. 3 and 4
         if order == 1:
             return TaylorNorms(q.sqrt(), torch.zeros_like(q), a2)

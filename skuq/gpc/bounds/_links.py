@@ -73,7 +73,7 @@ class _BinaryLink(ABC):
 
     @abstractmethod
     def _curve(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, ...]:
-        """Return the probability, its error, and derivatives with respect to mean and variance."""
+        """Return probability, bound on its error, and derivatives by mean and by variance."""
 
     @abstractmethod
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ class _BinaryLink(ABC):
         bound, point = box_minimum(along.value[:, 0], gradient, hessian, along.ball)
         start = bound - along.rest[:, 0] - tilt.clamp(min=0) * missing  # L of Eq. 17, 18
         line = self._least_on_line(start, tilt, least, most)
-        # Lemma 3 of the paper
+        # Lemma 3 of Blaas et al. (2020)
         corner = self._value(center - reach, torch.where(center >= reach, most, least))
         best = (torch.maximum(line, corner) - self.accuracy).clamp(0, 1)
         curvature = hessian.abs().sum(-1)

@@ -16,7 +16,7 @@ from skuq.gpc.bounds._softmax_link import Reach, covariance_norms, largest_norm
 from skuq.gpc.inference import _softmax_averages as softmax
 from skuq.gpc.inference._softmax_averages import ClassAverages, Split
 
-LEAST = -1.0  # lower bound on all objectives
+LEAST = -1.0  # lower bound on every objective, at any input
 
 
 class Pairs:
@@ -98,7 +98,7 @@ class ManyClassesLink:
         reach = Reach(nothing, absolute_sum(parts), nothing, parts.whitened, parts.whitened)
         error = self._size * reach.loss() + self._inexact(reach)
         values = values + self._constant
-        error = torch.minimum(error, 1.0 - values)  # values are at most 1
+        error = torch.minimum(error, 1.0 - values)  # because no exact value exceeds 1
         slopes = ((decisive @ part)[:, 0] for part in (averages.by_mean, averages.by_pair))
         return Outputs(values, error, *slopes)
 

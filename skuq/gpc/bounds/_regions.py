@@ -75,7 +75,7 @@ class Region:
 
     @property
     def _rounding(self) -> float:
-        """Relative rounding error of a distance, for any order of summation."""
+        """Bound on the relative rounding error of a distance, for any order of summation."""
         return 4 * UNIT * (2 + self.center.shape[-1])
 
     def _ball_holds(self, points: Tensor) -> Tensor:
@@ -90,7 +90,7 @@ class Region:
             return gradient.sign() * (self.upper - self.lower)
         slope = torch.where(self.upper > self.lower, gradient, 0.0)
         if self.norm == 2:
-            largest = slope.abs().amax(-1, keepdim=True)  # scale to avoid underflow
+            largest = slope.abs().amax(-1, keepdim=True)  # scale, so that no square underflows
             slope = slope / torch.where(largest > 0, largest, 1.0)
             size = torch.linalg.vector_norm(slope, 2, -1, keepdim=True)
             return slope / size.clamp(min=1.0) * self.radius[:, None]

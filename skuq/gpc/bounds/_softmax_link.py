@@ -245,7 +245,7 @@ class SoftmaxLink:
         """Compute the `Reach` over boxes, and the norms of the whitener's columns, (b, C)."""
         values, vectors = torch.linalg.eigh(self._of_differences(expansion.covariance.value))
         contrast = self._contrast(values).expand(len(values), -1, -1)
-        # Lower bounds on the eigenvalues.
+        # `sure` contains lower bounds on the exact eigenvalues.
         sure = values * (1 - 1e-9) - 1e-13 * values[:, -1:].abs()
         widths = sure.clamp(min=_LEAST).sqrt()
         whitener = (vectors / widths[:, None]).mT @ contrast
@@ -370,7 +370,7 @@ class SecondOrder(NamedTuple):
         change: Tensor,
         spectral: Tensor,
     ) -> SecondOrder:
-        """Expand over all boxes that are small enough."""
+        """Expand over all boxes with a small theta and independent classes at the centre."""
         parts = softmax.split(expansion.covariance.value, 3)
         rows = torch.nonzero((parts.whitened < _NOTHING) & (spectral < _SMALL))[:, 0]
         objective, expansion, D = objective[rows], expansion.select(rows), parts.D[rows]
@@ -427,7 +427,7 @@ class SecondOrder(NamedTuple):
         return least - loss, point, hessian.abs().sum(-1) + loss[:, None] * share
 
     def _third(self, distance: Tensor) -> Tensor:
-        """Bound the third-order remainder (Eq. 39)."""
+        """Bound the third-order remainder of the expansion (Eq. 39)."""
         low, high = self.objective.amin(-1), self.objective.amax(-1)
         radius, middle = (high - low) / 2, (high + low) / 2
         distance = distance + 32 * self.whitened * self._size()

@@ -171,7 +171,7 @@ def maximise_evidence(
             "hyperparameters.",
             ConvergenceWarning,
         )
-    n_lost = 1 + len(drawn) - len(runs)  # restarts without finite evidence
+    n_lost = 1 + len(drawn) - len(runs)  # restarts that failed at their first evaluation
     return best._replace(n_evaluations=n_lost + sum(run.n_evaluations for run in runs))
 
 

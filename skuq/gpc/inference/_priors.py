@@ -83,7 +83,7 @@ class DenseConditional:
 
     @cached_property
     def _inverse(self) -> FloatArray:
-        """Upper triangle of B^-1, zero below, in the memory order of K."""
+        """Upper triangle of B^-1, with zeros below it, in the memory order of K."""
         inverse: FloatArray = lapack.dpotri(self._factor, lower=1)[0].T
         return inverse
 

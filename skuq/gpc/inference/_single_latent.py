@@ -78,7 +78,7 @@ class Laplace(_BinaryInference):
                     break
                 alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
             else:
-                break  # no measurable improvement
+                break  # no step length improves the objective
             alpha, f, objective, at = alpha + alpha_step, f + f_step, trial, trial_at
         else:
             conditional = prior.condition(-at.second)
@@ -169,7 +169,7 @@ class _Mixing:
         self._steps: list[FloatArray] = []
 
     def next(self, sites: FloatArray, sweep: _Sweep) -> FloatArray:
-        """Propose the next sites from the history of sites and their updates."""
+        """Extrapolate the next sites from the last sites and their updates."""
         if sweep.change > min(2.0 * self._best, _NEAR):
             self._points, self._steps = [], []
         if sweep.change > 2.0 * self._best:
@@ -189,7 +189,7 @@ class _Mixing:
 
 
 class NoisyPrior(NamedTuple):
-    kernel: Kernel  # with noise
+    kernel: Kernel  # including WhiteKernels
     prior: Prior
     noise: FloatArray  # (n,), noise variance of each target
 

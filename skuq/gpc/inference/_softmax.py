@@ -107,7 +107,7 @@ def _advance(
         if trial.objective >= mode.objective:
             return trial, False
         alpha_step, f_step = 0.5 * alpha_step, 0.5 * f_step
-    return mode, True  # no measurable improvement
+    return mode, True  # no step length improves the objective
 
 
 def _conjugate_gradients(

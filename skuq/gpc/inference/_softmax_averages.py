@@ -75,7 +75,7 @@ def _own_probability(mean: Tensor, covariance: Tensor, own: int) -> Tensor:
     slope = (spread[:, 0, 1] / variance[:, 0].clamp(min=1e-300)).clamp(-1, 1)
     rest = (variance[:, 1] - slope**2 * variance[:, 0]).clamp(min=0).sqrt()
     result = torch.empty_like(width)
-    # Points of similar width use the same number of panels.
+    # Points with similar `width` use the same panels.
     octaves = (width.clamp(min=0.1).log2() + 1e-3).ceil()
     for octave in np.unique(octaves.numpy()):
         for wide in (False, True):
@@ -212,7 +212,7 @@ def difference_derivatives(objective: Tensor, mean: Tensor, variance: Tensor) ->
     # deviation or 1, whichever is larger (Eq. 38).
     result = mean.new_zeros(len(mean), 5, 5)
     for rows, B, weight in _nodes(mean, variance, 5):
-        stack = torch.stack(B)  # axes: derivative, b, class, node
+        stack = torch.stack(B)  # (order of derivative, b, class, node)
         for c in range(3):
             one, other, last = (
                 stack[k == c : (k == c) + (5 if k < 2 else 1), :, k].movedim(0, 1) for k in range(3)
@@ -235,7 +235,7 @@ def _nodes(
     smooth = math.pi * (2 / (_DIGITS * (1 / variance.clamp(min=1e-300)).sum(-1))).sqrt()
     step = smooth.clamp(min=_STEP)
     counts = ((high - low) / step).ceil() + 1
-    # Points with similar numbers of nodes share arrays.
+    # Points with similar numbers of nodes are computed together.
     by_count = torch.argsort(counts, stable=True)
     most = max([1, *counts.int().tolist()])
     for rows in torch.split(by_count, max(1, _ENTRIES // (64 * n_classes * most))):
