@@ -26,6 +26,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -427,4 +428,7 @@ def main(args: Any) -> None:
 if __name__ == "__main__":
     arguments = parser(__doc__)
     arguments.add_argument("--parts", nargs="+", default=[*PARTS], choices=PARTS)
-    main(arguments.parse_args())
+    args = arguments.parse_args()
+    if "cluster" in args.parts and find_spec("distributed") is None:
+        arguments.error("--parts cluster needs distributed, as in skuq[test]")
+    main(args)

@@ -214,6 +214,8 @@ def main() -> None:
         "--epsilon", type=float, nargs="+", default=[], help="in a region of each table, only"
     )
     args = arguments.parse_args()
+    if args.epsilon and "mnist" in args.datasets:
+        arguments.error("--epsilon is for tables: pass --datasets adult_train loan_credit")
     set_threads(args)
     tables = Table()
     for seed in range(args.seed, args.seed + args.n_seeds):

@@ -246,7 +246,7 @@ def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
-    """Return values and column labels; `known` are `classes` if `stated`, else labels in data."""
+    """Return values and column labels; `known` was passed if `stated`, else found in the data."""
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)
     if names is None:

@@ -25,7 +25,7 @@ from skuq.base import FloatArray, IntArray
 from skuq.calibration import conformal_limit
 from skuq.features import encoded, feature_encoder
 from skuq.files import stored
-from skuq.validation import as_pandas, independent_counts
+from skuq.validation import as_pandas, independent_counts, is_wide, to_dense
 
 #: Levels of the quantiles that represent a predicted distribution.
 LEVELS: FloatArray = np.array(
@@ -224,7 +224,7 @@ def _rows(inputs: Any) -> Any:
     """Convert inputs to rows of a table; None if they are not two-dimensional."""
     if hasattr(inputs, "detach"):
         inputs = inputs.detach().cpu().numpy()
-    inputs = as_pandas(inputs)
+    inputs = inputs if is_wide(inputs) else as_pandas(to_dense(inputs))
     return inputs if np.ndim(inputs) == 2 else None
 
 

@@ -352,6 +352,14 @@ def is_texts(X: Any) -> bool:
     return getattr(X, "ndim", 0) == 1 and not issparse(X) and infer_dtype(np.asarray(X)) == "string"
 
 
+_MOST_DENSE = 4096  # columns
+
+
+def is_wide(X: Any) -> bool:
+    """Whether X is a sparse matrix with so many columns that it must not become an array."""
+    return issparse(X) and X.shape[-1] > _MOST_DENSE
+
+
 def to_dense(X: Any) -> Any:
     """Convert a sparse matrix to an array; return other inputs unchanged."""
     return X.toarray() if issparse(X) else X

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MAX_GROUPS = 200  # maximum per column; more distinct values suggest names or measurements
 MOST_COUNTED = 20  # whole-number weights with a larger mean may be survey weights, not counts
 _MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
-FAR = 0.1  # a pass is inconclusive if gaps that exceed the tolerance by FAR could be missed
+FAR = 0.1  # a pass is conclusive only if gaps of tolerance + FAR would be detected
 DENSITY_BINS = 20  # bins in plots of the distribution of confidence
 
 SensitiveFeatures: TypeAlias = "ArrayLike | Mapping[str, ArrayLike] | pd.DataFrame"

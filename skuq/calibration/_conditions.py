@@ -20,7 +20,7 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CONDITIONS = 200  # for all columns together; every column gets a few, even in wide tables
+MAX_CONDITIONS = 200  # of all columns; wide tables exceed it, as each column gets some
 MAX_CUTS = 9  # maximum number of quantiles at which a numeric column is split
 MIN_VALUES = 20  # number of frequent values of a text column that get conditions in wide tables
 LEAST = 10  # minimum number of samples in a region

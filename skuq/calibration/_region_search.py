@@ -354,7 +354,7 @@ def _evidence(
     n_simulated: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute the evidence of each pair, and the sorted maxima of simulated sets, in nats."""
+    """Compute each pair's evidence, and the largest one of each set of simulated labels, sorted."""
     edge = _tolerated(samples.confidence, tolerance, sign)
     correct = np.column_stack(
         [samples.number_right, _simulated_correct(samples, edge, n_simulated, rng)]

@@ -491,7 +491,7 @@ def _check_outside(what: str, path: Path | None, folders: list[Path]) -> None:
 
 
 def _load(folder: Path) -> Commitment:
-    """Load the public folder of a commitment; the error says if the parent folder was passed."""
+    """Load a commitment from its public folder; for the parent folder, name the right one."""
     from skuq.zk import load_commitment
 
     if not (folder / "manifest.json").exists() and (folder / "public").is_dir():

@@ -212,8 +212,8 @@ def area_under_risk_coverage(
         expected_loss = np.repeat(losses / size, size.astype(np.int64))
         return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
     validation.warn_of_relative_weights(checked[2])
-    # If N less uncertain samples have summed loss E, a tie block of n samples with mean loss r adds
-    # the sum of (E + j r) / (N + j) for j = 1 .. n. Digamma functions extend it to non-integers.
+    # A tie block of n samples with mean loss r, after N samples with summed loss E, contributes the
+    # sum of (E + j r) / (N + j) for j = 1 .. n. Digamma functions extend it to fractional N and n.
     before, losses_before = np.cumsum(size) - size, np.cumsum(losses) - losses
     harmonic = digamma(before + size + 1) - digamma(before + 1)
     risk = losses + (losses_before - losses / size * before) * harmonic

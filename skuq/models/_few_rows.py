@@ -18,6 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from skuq.base import FloatArray
 
 MOST_ROWS = 32  # with more rows, scikit-learn is faster
+_DEEPEST = 30  # levels of a tree; in deeper trees, following all rows takes longer
 _KINDS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
 _JOINED: WeakKeyDictionary[Any, tuple[Any, int, Any]] = WeakKeyDictionary()
 
@@ -31,14 +32,19 @@ def for_few_rows(estimator: Any) -> Any:
     if known is not trees or n_trees != len(trees):  # fitted again, or more trees added
         joined = _joined(estimator)
         _JOINED[estimator] = trees, len(trees), joined
-    return joined
+    return estimator if joined is None else joined
 
 
 def _joined(estimator: Any) -> Any:
+    """Copy without references to the original; None if scikit-learn must predict."""
     trees, start = estimator._predictors, estimator._baseline_prediction
-    if not trees or any(tree.nodes["is_categorical"].any() for tree in chain(*trees)):
-        return estimator
+    nodes = [tree.nodes for tree in chain(*trees)]
+    if not nodes or any(each["is_categorical"].any() for each in nodes):
+        return None
+    if max(each["depth"].max() for each in nodes) > _DEEPEST:
+        return None
     joined = copy(estimator)
+    vars(joined).pop("_raw_predict", None)  # which a scorer for early stopping leaves
     joined._predictors = [[*map(_Trees, zip(*trees, strict=True), np.ravel(start))]]
     joined._baseline_prediction = np.zeros_like(start)  # because the joined trees add it
     return joined
@@ -67,7 +73,7 @@ class _Trees:
         node: Any = np.broadcast_to(self.roots, (len(X), len(self.roots)))
         for _step in range(self.depth):
             values = cells.take(self.column.take(node) + row)
-            right = values > self.limit.take(node)
+            right = ~(values <= self.limit.take(node))  # a limit may be NaN
             if some_missing:
                 right = np.where(np.isnan(values), self.missing_go_right.take(node), right)
             node = self.children.take(2 * node + right)

@@ -27,7 +27,7 @@ from skuq.files import stored
 from skuq.labels import codes_of, positions_of, proba_of_classes
 from skuq.models._few_rows import MOST_ROWS, for_few_rows
 from skuq.models._given import Inputs, is_skorch_net, look_at
-from skuq.validation import as_pandas, to_dense, warn_user, with_names
+from skuq.validation import as_pandas, is_wide, to_dense, warn_user, with_names
 from skuq.wrappers import weight_params
 
 if TYPE_CHECKING:
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 LEAST_PROBABILITY = 1e-12  # lower limit of probabilities, which keeps log-probabilities finite
 N_EXAMPLES = 64  # number of samples on which a model's outputs are inspected
-_MOST_DENSE = 4096  # sparse rows with more columns stay sparse for learners that accept them
 _ROW_SUM_TOLERANCE = 1e-3  # for sums of probabilities; sufficient in half precision
 
 
@@ -216,7 +215,7 @@ def for_learner(estimator: Any, X: Any, *, preprocesses: bool) -> Any:
     columns with the API of the table's library. An array gets the column names of the estimator;
     without names, the estimator would warn in each call.
     """
-    if issparse(X) and X.shape[-1] > _MOST_DENSE and _accepts_sparse(estimator):
+    if is_wide(X) and _accepts_sparse(estimator):
         return X
     return with_names(estimator, to_dense(X if preprocesses else as_pandas(X)))
 

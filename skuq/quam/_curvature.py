@@ -275,7 +275,7 @@ class Kronecker(Curvature):
         ):
             inputs, unit = inputs / n, 1.0
             if layer.bias is not None:
-                # Root mean square of the inputs. `inputs` contains sums over positions.
+                # Root mean square of the inputs, whose second moments are summed in `inputs`.
                 unit = float((inputs.diagonal()[:-1].mean() / n_positions).sqrt()) or 1.0
                 scale = torch.ones_like(inputs[0])
                 scale[-1] = unit

@@ -282,6 +282,11 @@ class QuadraticPoints(NamedTuple):
         for rows, targets, solution, uses in self.solved():
             cost = solution.cost[..., None].cpu() / self.problem.total_weight
             found = Trajectories(solution.outputs[:, :, None].cpu(), cost)
+            if not (found.outputs.isfinite().all() and cost.isfinite().all()):
+                raise ValueError(
+                    "The closed form has no finite solution at some inputs. Scale the inputs, such "
+                    "as with StandardScaler, or use a larger `prior_precision` of the search."
+                )
             if self.refine_steps:
                 found = self.refined(rows, solution, uses)
             yield Outputs(

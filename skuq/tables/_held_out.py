@@ -191,7 +191,7 @@ def marks_of(table: pd.DataFrame) -> Marks:
 
 
 def ids_are_groups(table: pd.DataFrame) -> bool:
-    """Whether some id (first column) occurs in several different rows."""
+    """Whether some id (first column) occurs in rows that differ in other columns."""
     ids = table.iloc[:, 0]
     several = ids.duplicated(keep=False) & ids.notna()
     return len(np.unique(_hashes(table[several]))) > ids[several].nunique()

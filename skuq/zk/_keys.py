@@ -54,7 +54,7 @@ def make_keys(
         _, found = backend.witness(zeros(circuit, shape), compiled, target, key, srs)
     if found != point:
         raise backend.ProofSystemError(
-            f"The circuit {circuit!r} does not commit to its constants in the common order."
+            f"Circuit {circuit!r} does not commit to its constants in the order of all circuits."
         )
 
 

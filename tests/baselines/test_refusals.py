@@ -69,8 +69,8 @@ REFUSED = [
     (FeatureDistanceClassifier(layer=-1), {}, "layer"),
     (FeatureDistanceClassifier(LogisticRegression(), distance="mahalanobis"), CONSTANT, "vary"),
     (DeepEnsembleClassifier(frozen(lambda: MLP(4, 3))), {}, "members", TypeError),
-    (DeepEnsembleClassifier(members=[]), {}, "both given"),
-    (DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]), {}, "both given"),
+    (DeepEnsembleClassifier(members=[]), {}, "Pass either"),
+    (DeepEnsembleClassifier(LogisticRegression(), members=[MLP(4, 3)]), {}, "Pass either"),
     (DeepEnsembleClassifier(members=[MLP(4, 3), MLP(4, 4)]), {"y": [*"abc"] * 50}, "4 logits"),
     (DeepEnsembleClassifier(members=UNLIKE), {"X": np.ones((150, 1)), "y": CODES % 2}, "member 1"),
 ]

@@ -305,7 +305,7 @@ def test_a_pool_without_unseen_categories_is_tried_whatever_error_refuses_them()
 @pytest.mark.parametrize("in_a_step", [True, False])
 @pytest.mark.parametrize("learner", [MultinomialNB(), DecisionTreeClassifier(max_depth=2), Ridge()])
 def test_sparse_rows_stay_sparse(learner, in_a_step, monkeypatch):
-    monkeypatch.setattr("skuq.models._model._MOST_DENSE", 1)
+    monkeypatch.setattr("skuq.validation._MOST_DENSE", 1)
     regression, found = isinstance(learner, Ridge), []
     quam = skuq.QUAMRegressor(noise=0.1) if regression else QUAMClassifier(search=RefitSearch())
     y = np.arange(len(TEXTS)) / 7 if regression else Y
@@ -330,7 +330,7 @@ def test_rows_may_be_sparse_or_dense_in_turn(kind, most, monkeypatch):
     learner = KNeighborsClassifier(3) if kind == "neighbours" else DecisionTreeClassifier()
     if kind == "xgboost":  # to which numbers that are not stored are missing
         learner = pytest.importorskip("xgboost").XGBClassifier(n_estimators=5, max_depth=2)
-    monkeypatch.setattr("skuq.models._model._MOST_DENSE", most)
+    monkeypatch.setattr("skuq.validation._MOST_DENSE", most)
     random = np.random.default_rng(0)
     X = random.normal(size=(60, 6)) * (random.random((60, 6)) < 0.4)
     y, found = (X.sum(axis=1) > 0).astype(int), []
@@ -349,9 +349,14 @@ def test_noise_of_sparse_rows_is_that_of_dense_ones():
     random = np.random.default_rng(0)
     X = random.normal(size=(200, 6)) * (random.random((200, 6)) < 0.4)
     y = X[:, 0] + X[:, 1] * random.normal(size=200)
-    quam = skuq.QUAMRegressor(Ridge(), random_state=0)
-    dense, sparse = (clone(quam).fit(rows, y).predict_interval(rows) for rows in (X, csr_matrix(X)))
-    np.testing.assert_allclose(sparse, dense, atol=0.01)  # Ridge has another solver for sparse rows
+    made_sparse = make_pipeline(FunctionTransformer(csr_matrix), Ridge())
+    cases = (Ridge(), X), (Ridge(), csr_matrix(X)), (made_sparse, X)
+    dense, *sparse = (
+        skuq.QUAMRegressor(model, random_state=0).fit(rows, y).predict_interval(rows)
+        for model, rows in cases
+    )
+    for found in sparse:  # Ridge has another solver for sparse rows
+        np.testing.assert_allclose(found, dense, atol=0.01)
 
 
 def test_draws_without_a_sparse_row_of_unit_norm_are_repeated():

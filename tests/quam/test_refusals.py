@@ -22,7 +22,14 @@ from torch import nn
 
 from skuq import QUAMClassifier, QUAMRegressor
 from skuq._networks import MLP
-from skuq.quam import PointwiseSearch, PoolSearch, RefitSearch, make_pool, make_token_pool
+from skuq.quam import (
+    PointwiseSearch,
+    PoolSearch,
+    QuadraticSearch,
+    RefitSearch,
+    make_pool,
+    make_token_pool,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(30, 4))
@@ -41,6 +48,10 @@ nn.init.zeros_(ZEROS.weight)
 BEFORE_ZEROS = PoolSearch(parameters=lambda name, _: name == "0.weight")
 UNSCALED = {"n_steps": 6, "c0": 1e300, "eta": 1e10}
 DIVERGING = QUAMClassifier(MODULE, search=PointwiseSearch(prior_precision=0, **UNSCALED))
+SATURATED = nn.Linear(4, 3)  # without curvature, the prior alone limits the weights
+nn.init.constant_(SATURATED.bias, 0.0)
+nn.init.orthogonal_(SATURATED.weight, gain=1e4)
+UNLIMITED = QUAMClassifier(SATURATED, search=QuadraticSearch(prior_precision=1e-30))
 CELL = pd.DataFrame({"a": ["u", "v"] * 9})
 
 
@@ -84,6 +95,7 @@ REFUSALS = {
     # pools
     "pool of pointwise": (fit(MODULE, "pointwise", X_pool=X), "pool has no effect"),
     "pool of quadratic": (fit(MODULE, "quadratic", X_pool=X), "quadratic"),
+    "no finite solution": (later(UNLIMITED), "finite solution"),
     "pool after quadratic": (later(QUADRATIC, "search_pool"), "quadratic"),
     "one input": (fit(MODULE, "pool", X_pool=X[:1]), "got 1"),
     "no input": (fit(X_pool=X[:0]), "got 0"),

@@ -227,7 +227,7 @@ def test_circuits_commit_to_all_of_their_numbers_in_the_same_order(exchange, tmp
     (tmp_path / "again").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         reuse_keys(patch, tmp_path)
-        with pytest.raises(ProofSystemError, match="in the common order"):
+        with pytest.raises(ProofSystemError, match="in the order of all circuits"):
             keys.make_keys(tmp_path / "again", circuit, shape, constants, srs, turned)
 
     def free(graph, circuit, constants):

@@ -29,7 +29,7 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Ranges (centre, radius) over a box of derivatives by moments, times a positive factor."""
+    """Ranges, over a box, of derivatives with respect to the moments, up to a positive factor."""
 
     mean: Tensor  # (b, L)
     mean_radius: Tensor  # (b, L)

@@ -280,7 +280,7 @@ class SoftmaxLink:
         return deviations
 
     def _largest(self, covariance: Tensor) -> Tensor:
-        """Return, for each normal variable, the largest change of a difference, (b, C - 1)."""
+        """Find each normal variable's largest effect on a difference of latents, (b, C - 1)."""
         deviations = self._deviations(covariance)
         padded = torch.cat([deviations, torch.zeros_like(deviations[:, :1])], 1)
         return padded.amax(1) - padded.amin(1)

@@ -25,7 +25,7 @@ from skuq.gpc.inference._priors import Conditional, LowRankPrior, Prior
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
-_GAIN = 1e-18  # Newton's method ends at this relative gain; its root is the error of the evidence
+_GAIN = 1e-18  # last relative gain of Newton's method; sqrt(_GAIN) is the error of the evidence
 _ROUNDING = 1e-12  # gains below this are rounding errors unless each step halves the gain
 _MAX_SWEEPS = 500
 _TOLERANCE = 1e-7  # EP ends if sites change by less, in units of `_scale`
@@ -45,7 +45,7 @@ class Laplace(_BinaryInference):
     """Laplace's method: Algorithms 3.1 and 5.1 for the evidence, 3.2 for the posterior."""
 
     def approximate(self, prior: Prior, state: FloatArray | None) -> Approximation:
-        """Run Newton's method (Algorithm 3.1); halve steps as long as these lower the objective."""
+        """Maximise by Newton's method (Algorithm 3.1); halve a step that would lower the value."""
 
         def evaluate(alpha: FloatArray, f: FloatArray) -> tuple[float, Derivatives]:
             at = LIKELIHOODS[self.likelihood](self.y, f)
