@@ -106,7 +106,7 @@ def test_impossible_regions_are_refused():
     twice = PEOPLE.set_axis(["age", "age", "job"], axis=1)
     for region, X, word in (
         ("age + 1", PEOPLE, "float64"),
-        ({"age": (1, 1)}, twice, "this name"),
+        ({"age": (1, 1)}, twice, "have the name"),
         ({7: (0, 1)}, ARRAY, r"no column 7.*\(4, 2\)"),
         ({0: (1, 2, 3)}, ARRAY, "list"),
         ({"job": ("nurse", "cook")}, PEOPLE, None),

@@ -349,9 +349,12 @@ IDLE = Two(lambda self, x: self.first(x), width=3)
 @pytest.mark.parametrize(
     ("network", "layer", "word"),
     [
-        (MLP(4, 3, hidden_sizes=(8, 6)), -5, "only 3"),
-        *((MLP(4, 3), name, f"`layer`='{name}'.*only 0.* 2") for name in ["nope", "", "0.weight"]),
-        (IDLE, "last", "only 0"),
+        (MLP(4, 3, hidden_sizes=(8, 6)), -5, "3 matching"),
+        *(
+            (MLP(4, 3), name, f"`layer`='{name}'.* 0 match.* 2")
+            for name in ["nope", "", "0.weight"]
+        ),
+        (IDLE, "last", "0 matching"),
         (POOLED, "first", r"5 rows.*got \(2,\)"),
     ],
 )

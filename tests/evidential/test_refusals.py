@@ -170,8 +170,8 @@ def test_networks_without_logits_of_the_classes_are_refused(plain_graph, nodes, 
 
 PLAIN = {"pcl_weight": 0}
 REFUSED = [  # settings of the probe on a graph, and its data
-    ({"layer": -4}, {}, "only 2"),
-    ({"layer": "nope"}, {}, "`layer`='nope'.*only 0"),
+    ({"layer": -4}, {}, "2 matching"),
+    ({"layer": "nope"}, {}, "`layer`='nope'.*0 matching"),
     ({"learning_rate": 1e30}, {}, r"diverged: .*`learning_rate`"),
     ({"learning_rate": 1e10, "activation": "softplus"}, {}, "diverged"),
     ({"batch_size": 0}, {}, "batch_size"),
@@ -193,7 +193,7 @@ def test_a_probe_of_nodes_refuses(gcn, nodes, y, settings, change, word):
 @pytest.mark.parametrize(
     ("settings", "change", "word"),
     [
-        ({"layer": -3}, {}, "only 1"),
+        ({"layer": -3}, {}, "1 matching"),
         ({"head": "logits", "evidence_ood": 5.0, **PLAIN}, {}, "evidence_ood=5.0.* no effect"),
         ({"evidence_id": 50.0, **PLAIN}, {}, "evidence_id=50.0.* no effect"),
         ({"evidence_id": 5.0, "evidence_ood": 5.0}, {}, "`evidence_ood`"),

@@ -214,7 +214,7 @@ def test_wrong_fields_and_outputs_are_named():
     model, X = made("bert")
     fitted = skuq.OODDetector(model, random_state=0).fit(X, Y)
     for change, message in (
-        ({"attention_mask": None}, "fields .*'attention_mask'.* of `fit`"),
+        ({"attention_mask": None}, "fields .*'attention_mask'.* in `fit`"),
         ({"input_ids": X["input_ids"] + 45}, "an id has no embedding"),
     ):
         with pytest.raises(ValueError, match=message):

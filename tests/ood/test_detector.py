@@ -280,8 +280,8 @@ REFUSED = [
     (OODDetector(LINEAR), {"y_held_out": np.arange(80) % 2}, "X_held_out"),
     (OODDetector(LINEAR), {"X_held_out": np.eye(80, 4), "y_held_out": [0, 1]}, None),
     (OODDetector(LINEAR, by_class=True), {"X_held_out": np.eye(80, 4)}, "y_held_out"),
-    (OODDetector(None, by_class=True), {"y": np.arange(80) / 7}, "classifier"),
-    (OODDetector(Ridge(), by_class=True), {"y": np.arange(80) / 7}, "classifier"),
+    (OODDetector(None, by_class=True), {"y": np.arange(80) / 7}, "needs labels"),
+    (OODDetector(Ridge(), by_class=True), {"y": np.arange(80) / 7}, "needs labels"),
 ]
 
 

@@ -280,7 +280,7 @@ NAMES = [
     (lambda: clean("2020-01-31", **{"c (month)": [1]}), r"'c \(month\)'"),
 ]
 TARGETS = [
-    (lambda: fit(target=lambda t: t["kind"]), "also a column"),
+    (lambda: fit(target=lambda t: t["kind"]), "already has a column"),
     (lambda: fit(target=lambda t: t["kind"][:7]), r"60 rows, got shape \(7,\)"),
     (lambda: fit(target=lambda t: t[["kind"]]), r"shape \(60, 1\)"),
     (lambda: fit(target=lambda t: None), r"shape \(\)"),
