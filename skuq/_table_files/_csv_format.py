@@ -114,8 +114,8 @@ def sniff(path: Path, stream: BinaryIO, given: CsvFormat) -> Sniffed:
         wide = next(row for row in reader if len(row) > len(header))
         raise uneven(path, n_above + reader.line_num, len(wide), len(header))
     mark = given.decimal or _decimal(path, rows, sep)
-    # With semicolons, assume a decimal comma. A number with a point in a later row, such as 1.234,
-    # is then read as text, and its column shows whether the point separates thousands.
+    # With semicolons, assume a decimal comma. If a later row has a number with a point, such as
+    # 1.234, its column is read as text, and other values show if the point separates thousands.
     usual = "," if sep == ";" else "."
     found = CsvFormat(sep, given.decimal or (usual if sep == "," else mark or usual), encoding)
     note = _note(path, found, mark, text) if found[:3] != given[:3] else ""
@@ -230,7 +230,7 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
         )
     if commas or points:
         return mark
-    # Otherwise use numbers with units or thousands separators, if columns of such numbers agree.
+    # Otherwise infer it from numbers with units or thousands separators, if all columns agree.
     return common_mark(pd.Series(column, dtype=object) for column in _columns(rows))
 
 

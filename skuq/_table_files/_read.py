@@ -24,7 +24,7 @@ from skuq._table_files._write import COMPRESSED, MARKED, PARQUET, plain_text, re
 from skuq.imports import import_optional
 from skuq.written_numbers import MISSING_WORDS
 
-LONGEST_LINE = 2**26  # maximum number of bytes of a line
+LONGEST_LINE = 2**26  # maximum number of bytes of a line; a longer line raises an error
 CHUNK_CELLS = 2**21  # values per chunk: 16 MiB as float64
 UNNAMED = "Unnamed: "  # prefix of the names of unnamed columns, as in pandas
 UNKNOWN = CsvFormat()
@@ -35,7 +35,7 @@ DAMAGED = (EOFError, OSError, zlib.error, lzma.LZMAError, zipfile.BadZipFile)
 
 
 class _Lines(io.RawIOBase):
-    """Stream that refuses very long lines, to which a small compressed file could expand."""
+    """Stream that raises for a very long line, since a small compressed file may expand to one."""
 
     def __init__(self, stream: BinaryIO):
         self._stream, self._length = stream, 0
@@ -92,8 +92,8 @@ class TableFile(ABC):
         These columns are read as numbers, unless `dtype` is ``str``.
     """
 
-    # `attrs` of the tables: `numbered` has the word for a row and the number of the first row. CSV
-    # files add `decimal`, the decimal mark ("" if unknown), and `assumed`, the mark used then.
+    # `attrs` of tables: `numbered` has the word for a row and the number of the first row. Tables
+    # of CSV files have `decimal`, the decimal mark ("" if unknown), and `assumed`, used if unknown.
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}
     _split = ""  # how a CSV file is split, in words
     strips = True  # whether outer blanks of cells of a CSV file are removed
@@ -111,7 +111,7 @@ class TableFile(ABC):
                 )
 
     def require(self, names: Collection[str]) -> None:
-        """Refuse a table that lacks one of these columns; suggest a similar name."""
+        """Raise an error, which suggests a similar name, if the table lacks one of the columns."""
         for name in names:
             if name not in self.columns:
                 near = difflib.get_close_matches(name, self.columns, n=1)
@@ -150,7 +150,7 @@ class TableFile(ABC):
         return self._checked(self._frames(dtype or {}, text_columns, n_rows))
 
     def values_of(self, texts: Sequence[Any]) -> list[Any]:
-        """Convert all distinct values of a column read as ``"category"`` to their usual dtype."""
+        """Convert all distinct texts of a column read as ``"category"`` to the inferred dtype."""
         return list(texts)
 
     @abstractmethod
@@ -159,7 +159,7 @@ class TableFile(ABC):
     ) -> Iterator[pd.DataFrame]: ...
 
     def _checked(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield non-empty frames; if there are none or reading fails, the error names the file."""
+        """Yield non-empty frames; raise an error with the file's name if none or unreadable."""
         start = 0
         while True:
             with _errors(self.path):
@@ -268,7 +268,7 @@ class ParquetFile(TableFile):
 def _errors(path: Path) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
-            # If a row has more values than header names, pandas drops the surplus and only warns.
+            # pandas only warns if it drops the surplus of a row that is longer than the header.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             yield
     except TableFileError:

@@ -30,7 +30,7 @@ COMPRESSED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.op
 NOT_WRITTEN = (".xlsx", ".xls", ".xlsm", ".ods", ".zip", ".zst")
 # The last four are full-width =, +, - and @, which East Asian keyboards can type.
 STARTS = "=+-@\t\r\n\uff1d\uff0b\uff0d\uff20"
-# A byte order mark may count as whitespace. The final dot excludes texts that are a sign only.
+# A byte order mark may count as whitespace. Due to the last ".", one sign alone does not match.
 _START = rf"[\s\ufeff]*[{re.escape(STARTS)}]."
 _BEGINS = r"(?:\A|[;\t|])"
 FORMULA = re.compile(f"{_BEGINS}'*{_START}", re.DOTALL)
@@ -41,7 +41,7 @@ NUMBER = re.compile(r"[-+][\d.,'\s]*\d[\d.,'\s]*([eE][-+]?\d+)?\s*%?")
 
 
 def safe_text(text: str) -> str:
-    """Prefix an apostrophe to text that a spreadsheet would evaluate as a formula."""
+    """Prefix an apostrophe to each part of a text that a spreadsheet would take for a formula."""
     first, *rest = PARTS.split(text)
     return _marked(first + "".join(map(_marked, rest)))
 
@@ -63,7 +63,7 @@ def _unmarked(text: str) -> str:
 def rewritten(
     frame: pd.DataFrame, pattern: re.Pattern[str], rewrite: Callable[[str], str]
 ) -> tuple[pd.DataFrame, int]:
-    """Apply `rewrite` to the texts in which `pattern` occurs; count the changed cells."""
+    """Apply `rewrite` to texts in which `pattern` occurs; also return how many cells changed."""
     n_changed = 0
     for position, dtype in enumerate(frame.dtypes):
         if is_numeric_dtype(dtype) or dtype.kind in "mM":
@@ -101,7 +101,7 @@ class WrittenTable(NamedTuple):
 
 
 def check_writable(path: str | PathLike[str]) -> None:
-    """Refuse names of spreadsheets and archives, and Parquet files if pyarrow is not installed."""
+    """Raise for names of spreadsheets or archives, and of Parquet files if pyarrow is missing."""
     ending = Path(path).suffix.lower()
     if ending in NOT_WRITTEN:
         raise TableFileError(

@@ -114,7 +114,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     -----
     Uncertainty is measured as a probability. The total is 1 - reported confidence, the aleatoric
     part 1 - audited accuracy of the confidence bin (NaN without reference samples). The epistemic
-    part is the total minus the aleatoric part, which the reference set does not support: positive
+    part, total minus aleatoric, is uncertainty that the reference set does not support: positive
     where confidence is artificially low, negative where confidence is too high.
 
     Weights that are whole numbers count samples. With fractional weights, such as inverse selection
@@ -225,7 +225,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         grouping = _prediction_audit.distinct(columns + sensitive)
         if not hasattr(self.estimator, "predict_proba"):
             self.estimator_ = _module_classifier(self.estimator, X, y)
-            proba, predicted = self.estimator_.predict_proba(X), None  # the most probable class
+            proba, predicted = self.estimator_.predict_proba(X), None  # no other decision
         elif is_prefit(self.estimator, after_the_fact=True):
             self.estimator_, proba = self.estimator, self._reported(X)
             predicted = decided_codes(self.estimator, X, proba, np.asarray(self.estimator.classes_))
@@ -233,7 +233,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
             found = _trained_with_proba(self.estimator, X, y, weight, groups)
             self.estimator_, proba, predicted = found
         self.classes_ = np.asarray(self.estimator_.classes_)
-        if weight is not None:  # samples of weight 0 may have unknown labels; replace these
+        if weight is not None:  # samples of weight 0 may have unknown labels; replace the labels
             y = np.where(weight > 0, y, self.classes_[0])
         options: dict[str, Any] = {"classes": self.classes_, "predicted": predicted}
         predictions = top_label_predictions(y, proba, **options)
@@ -259,7 +259,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each sample with the audited classifier, shape (n_samples,)."""
         best = self.predict_proba(X).argmax(axis=1)  # raises an error if there is no `estimator_`
-        if not hasattr(self.estimator_, "predict"):  # a client of a served model
+        if not hasattr(self.estimator_, "predict"):  # as for a served model
             return self.classes_[best]
         return np.ravel(self.estimator_.predict(_as_rows(self.estimator, X)))
 
@@ -289,7 +289,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if hasattr(self.estimator, "__sklearn_tags__"):  # `fit` rejects objects without tags
+        if hasattr(self.estimator, "__sklearn_tags__"):  # otherwise, `fit` rejects the estimator
             with suppress(AttributeError):  # raised for a wrapped client of a served model
                 tags.input_tags = get_tags(self.estimator).input_tags
         return tags
@@ -370,7 +370,7 @@ def _out_of_fold_proba(
     groups: IntArray | None,
     params: dict[str, Any],
 ) -> tuple[FloatArray, IntArray]:
-    """Predict out-of-fold probabilities and codes of decisions, ordered as the sorted labels."""
+    """Predict out-of-fold probabilities, one column per sorted label, and codes of decisions."""
     labels, codes, counts = np.unique(y, return_inverse=True, return_counts=True)
     size = np.maximum(counts, np.bincount(codes, weights=weight))
     if len(labels) == 1:

@@ -22,9 +22,9 @@ from skuq.labels import as_text, labels_of_proba, positions_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_GROUPS = 200  # maximum per column; more distinct values suggest names or measurements
+MAX_GROUPS = 200  # maximum groups of a column; more distinct values suggest names or measurements
 MOST_COUNTED = 20  # whole-number weights with a larger mean may be survey weights, not counts
-_MOST_COUNTED = 2**33  # the sum of this number of confidences fits into an int64
+_MOST_COUNTED = 2**33  # largest sum of counts: the sum of as many confidences fits into an int64
 FAR = 0.1  # a pass is conclusive only if gaps of tolerance + FAR would be detected
 DENSITY_BINS = 20  # bins in plots of the distribution of confidence
 
@@ -54,7 +54,7 @@ def named_groups(columns: Any) -> list[Grouping]:
 
 
 def distinct(groupings: list[Grouping]) -> list[Grouping]:
-    """Refuse groups with the same name, such as the groups of the values 1 and "1"."""
+    """Return `groupings`; raise if two groups have one name, as those of the values 1 and "1"."""
     seen = Counter(name for grouping in groupings for name in grouping.names)
     if twice := [name for name, times in seen.items() if times > 1]:
         raise ValueError(f"Group names must differ, got {twice[0]!r} twice; rename one.")
@@ -157,8 +157,8 @@ def warn_of_copies(predictions: TopLabelPredictions, groups: Any) -> None:
 def clustered(weight: Any, codes: IntArray) -> tuple[FloatArray, FloatArray]:
     """Return weights that make each group count as one sample, and squared weights for variances.
 
-    The squared weights of a group add up to the square of the group's weight. The variance of a
-    sum of independent samples is then an upper bound for any dependence within groups.
+    The squared weights of a group add up to the square of the group's weight. With these, the
+    variance formula for independent samples is an upper bound for any dependence within groups.
     """
     weight = validation.independent_counts(None if weight is None else weight.astype(float), codes)
     return weight, weight * np.bincount(codes, weights=weight)[codes]
@@ -258,7 +258,7 @@ class PredictionAudit(BaseEstimator):
         return not self.passed_ or not self._misses(self.settings_["tolerance"] + FAR)
 
     def _misses(self, gap: float, times: float = 1.0) -> bool:
-        """Whether `times` as many samples would miss a gap common to all bins (power below 0.8)."""
+        """Whether an audit of `times` the samples misses a gap in all bins (power below 0.8)."""
         count, mean = np.rint(times * self.sums_.effective_count), self.sums_.mean_confidence
         most: dict[Direction, float] = {"underconfident": 1 - self.confidence_}
         most["overconfident"] = self.confidence_
@@ -269,7 +269,7 @@ class PredictionAudit(BaseEstimator):
         )
 
     def _required_size(self, gap: float) -> float:
-        """Return the number of samples needed to detect `gap` (to 5 %); infinite if none does."""
+        """Return the number of samples that detects `gap`, within 5 %; infinite if too many."""
         low, high = 0.0, 1.0
         while self._misses(gap, high):
             low, high = high, 2 * high

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 UNKNOWN, PREDICTION = CsvFormat(), "prediction"
-# Pairs of labels. If only one probability is reported, it is usually that of the second label.
+# Pairs of labels. If a table has only one column of probabilities, it belongs to the second label.
 CONVENTIONS = {("0", "1"), ("-1", "1"), ("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t")}
 CONVENTIONS |= {("negative", "positive"), ("neg", "pos"), ("absent", "present")}
 
@@ -103,7 +103,7 @@ def recorded_predictions(
 
 
 def _label_in(columns: Iterable[str], label: str) -> str:
-    """Return `label` or, if only that is a column, "LABEL (true)", as `skuq quantify` names it."""
+    """Return `label`, or "LABEL (true)" if only this column, of `skuq quantify`, is in the file."""
     named, true = {*columns}, labels.true_name(label)
     return true if label not in named and true in named else label
 
@@ -111,7 +111,7 @@ def _label_in(columns: Iterable[str], label: str) -> str:
 def named_columns(
     names: Iterable[str], classes: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    """Return the probability columns, by names such as p(yes), and the labels of the columns."""
+    """Find probability columns by names such as p(yes); return their names and their labels."""
     found = classes_of_columns(map(str, names))
     if len(found) < 2 or classes is not None:
         raise ValueError(
@@ -144,7 +144,7 @@ def unknown_label(text: str, row: int, label: str, order: Sequence[str]) -> Valu
 
 
 def check_labels_known(column: Any, name: Any, start: int = 0) -> None:
-    """Refuse missing labels; `start` is the file position of the first row."""
+    """Raise if a label is missing; `start` is the position of the first row in its file."""
     missing = np.asarray(column.isna())
     if missing.any():
         raise ValueError(
@@ -204,7 +204,7 @@ def _order_of_one(name: str, known: list[str]) -> list[str]:
     first, second = known
     named = labels.label_in_name(name, second, known)
     is_usual = not named and (first.casefold(), second.casefold()) in CONVENTIONS
-    if named != second and not is_usual:  # a name may negate the first label, as in "unhappy"
+    if named != second and not is_usual:  # "unhappy" contains the first label, but negates it
         raise ValueError(
             f"Column {name!r} may be the probability of {second!r} "
             f"(`classes={f'{first},{second}'!r}`) or of {first!r} "
@@ -257,7 +257,7 @@ def _numbers(column: pd.Series, largest: float, meant: str, start: int) -> Float
 
 
 def note_on_sums(values: FloatArray, start: int = 0) -> str:
-    """Return a note if rounding made sums differ from 1; refuse sums that differ by more."""
+    """Return a note if rounding explains sums other than 1; raise if rounding does not."""
     decimals = labels.decimals_of(values)
     tolerance = labels.rounded_sum_tolerance(values.shape[1], decimals)
     totals = values.sum(axis=1)
@@ -297,7 +297,7 @@ class _Chunk(NamedTuple):
     """Parts of a chunk that an audit keeps: about ten bytes per row, and some columns."""
 
     start: int  # position of the first row in its file
-    best: NDArray[np.int32]  # most probable column
+    best: NDArray[np.int32]  # position of the most probable class
     confidence: NDArray[np.int32]
     label: pd.Categorical
     decided: pd.Categorical | None  # recorded decisions, if there is a column of decisions
@@ -380,10 +380,10 @@ def audit_files(
     label = _label_in(tables[0].columns, label)
     if proba is None:
         proba, classes = named_columns(tables[0].columns, classes)
-        classes = [*map(str.strip, classes)]  # cells are stripped, too
+        classes = [*map(str.strip, classes)]  # as cells are
     check_columns(label, proba)
     if not len(proba):
-        order_of_columns(proba, [], classes)  # raises an error, because there are no columns
+        order_of_columns(proba, [], classes)  # always raises here, where `proba` is empty
     marks = [name for name in (weight, cluster) if name is not None]
     for table in tables:
         table.require([label, *proba, *groups, *features, *marks])
@@ -443,8 +443,8 @@ def _read(
     cluster: str | None,
 ) -> list[_Chunk]:
     found = []
-    # Words such as NA are text, except in the columns that are searched. The file is then read as
-    # one chunk, so that the types of these columns follow from all rows.
+    # Words such as NA are text, except in the columns that are searched (`features`). If there are
+    # any, the file is read as one chunk, so that the types of these columns follow from all rows.
     texts = [n for n in table.columns if n in kinds or n not in (*features, cluster)]
     options: dict[str, Any] = {"text_columns": texts}
     options["dtype"] = kinds if cluster is None else {**kinds, cluster: str}
@@ -540,7 +540,7 @@ def _weights(
 def _features(tables: Sequence[TableFile], chunks: list[_Chunk], texts: list[str]) -> pd.DataFrame:
     """Return the columns to search; a column that is text in one file becomes text in all.
 
-    The files are read again for this, and if a column was read as text for other uses (`texts`).
+    For this, the files are read again; also if a searched column was read as text (in `texts`).
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype

@@ -102,7 +102,7 @@ def audit(ctx: click.Context, /, **options: Any) -> None:
         exit_with_verdict(ctx, partial(_passes, **options))
     for param in ctx.command.params:
         if ctx.get_parameter_source(str(param.name)) is ParameterSource.COMMANDLINE:
-            raise click.UsageError(  # the option would be ignored
+            raise click.UsageError(  # the subcommand would ignore this option
                 f"{param.opts[0]} precedes {ctx.invoked_subcommand!r}; write the options of a "
                 "subcommand after its name.",
                 ctx,
@@ -211,7 +211,7 @@ def _write(
 
     if report is not None:
         with warnings.catch_warnings():
-            # If the plots' font lacks the characters of a name, the tables still show the name.
+            # Ignore that the plots' font lacks characters of a name: the tables show the name.
             warnings.filterwarnings("ignore", message="Glyph .* missing from")
             page = audit_report(auditor, notes=notes)
     else:

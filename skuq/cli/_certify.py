@@ -112,8 +112,8 @@ def certify(
         gpc.fit(scaler.transform(X), known[target].to_numpy())
     except (ValueError, MemoryError) as error:
         raise InputError(f"{train}: {error}") from error
-    gpc.set_params(verbose=1)  # progress bar for the certificates only
-    # For each row: the range of the training rows, extended to contain this row.
+    gpc.set_params(verbose=1)  # show the progress of the certificates, but not of the training
+    # The domain of a row's proof is the range of the training rows, extended to contain the row.
     ends = np.minimum(X.min(axis=0), X_new), np.maximum(X.max(axis=0), X_new)
     # Radii are precise to 0.01 standard deviations: `precision` is relative to `max_radius`.
     points = scaler.transform(X_new)

@@ -59,7 +59,7 @@ def run_digits_demo(
 
 
 def altered_digits(X: FloatArray) -> FloatArray:
-    """Return altered digits, (n_pool, n_pixels), of other kinds than the OOD inputs to detect."""
+    """Return digits altered in other ways than the OOD inputs to detect, (n_pool, n_pixels)."""
     kinds = ["warped", "halves", "overlaid", "erased", "patches"]
     images = X.reshape(-1, 1, SIDE, SIDE)
     return make_pool(images, kinds=kinds, random_state=0).reshape(-1, SIDE**2)

@@ -91,10 +91,10 @@ def say(*lines: str, err: bool = False, **style: Any) -> None:
         text = shown(line, None).encode(encoding, "backslashreplace").decode(encoding)
         try:
             click.secho(text, err=err, **style)
-        except BrokenPipeError:  # the reader has seen enough, as in `skuq audit | head -1`
+        except BrokenPipeError:  # the reader has closed the pipe, as `head` in `skuq audit | head`
             raise
         except OSError as error:
-            if not err:  # otherwise, Python would fail again when it flushes stdout at exit
+            if not err:  # without this, Python would fail again when it flushes stdout at exit
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise InputError(f"Cannot write to the terminal or pipe: {one_line(error)}") from error
 
@@ -114,7 +114,7 @@ def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def option(names: str, text: str, type: Any = None, default: Any = None, **settings: Any) -> Any:
-    """Return a decorator that adds an option; `names` may also name the function's parameter."""
+    """Return a decorator for an option; `names` has its name, and its parameter's if different."""
     if default is not None:
         settings |= {"default": default, "show_default": True}
     return click.option(*names.split(), help=text, type=type, **settings)
@@ -156,7 +156,7 @@ class InputError(click.ClickException):
 
 
 def check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
-    """Refuse outputs whose folder is missing or that would overwrite an input or another output."""
+    """Raise if an output has no folder, or would overwrite an input or another output."""
     taken = {path.resolve() for path in inputs}
     for path in filter(None, outputs):
         if not path.parent.is_dir():

@@ -440,7 +440,7 @@ class VerificationFailed(click.ClickException):
 def proofs(json_path: Path | None = None) -> Iterator[Any]:
     """Yield `skuq.zk`; convert errors of files, arguments or the installation to `InputError`.
 
-    An existing result is removed first, so that nobody mistakes it for the result of this call.
+    An existing file `json_path` is removed first, so that nobody takes it for this call's result.
     """
     try:
         if json_path is not None:
@@ -491,7 +491,7 @@ def _check_outside(what: str, path: Path | None, folders: list[Path]) -> None:
 
 
 def _load(folder: Path) -> Commitment:
-    """Load a commitment from its public folder; for the parent folder, name the right one."""
+    """Load a commitment from its public folder; an error names it if `folder` is its parent."""
     from skuq.zk import load_commitment
 
     if not (folder / "manifest.json").exists() and (folder / "public").is_dir():
@@ -516,7 +516,7 @@ def _reference(
 def _features(
     path: Path, names: Sequence[str] | None, width: int | None, others: Sequence[str] = ()
 ) -> pd.DataFrame:
-    """Read the columns with these names, in this order, or else all columns but `others`."""
+    """Read the columns `names` in this order; if `names` is None, all columns but `others`."""
     table = _io.read_csv(path, needed=list(names or ()))
     table = table.drop(columns=list(others)) if names is None else table[list(names)]
     if width is not None and table.shape[1] != width:

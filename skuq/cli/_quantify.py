@@ -118,7 +118,7 @@ def quantify(
         new = tables.pop("predict", None)
         first: list[str] = []
         last: list[str] = []
-        if load is not None:  # the notes of the model were printed when it was trained
+        if load is not None:  # print no notes of the model: they were printed after its training
             model = TableModel.load(load, trust=trust)
         else:
             names = {*tables["train"].columns} - {training["target"]}

@@ -261,8 +261,8 @@ def make_node_classes(
     Returns
     -------
     GraphData
-        A graph with one split. A fifth of all nodes are test nodes. Of the others, 20 per class (or
-        half, if fewer) are for training, the rest for validation. "OS-1" leaves out the last class.
+        A graph with one split. A fifth of all nodes are test nodes. Of the other nodes, 20 per class
+        (or half of a class, if fewer) train, the rest validate. "OS-1" leaves out the last class.
 
     Examples
     --------
@@ -278,7 +278,7 @@ def make_node_classes(
     source = rng.randint(n_nodes, size=round(n_nodes * mean_degree / 2))
     target = rng.randint(n_nodes, size=len(source))
     within = rng.uniform(size=len(source)) < homophily
-    # Draw a random node of the same class from a list of nodes that is sorted by class.
+    # Draw the target of an edge within a class from a list of nodes that is sorted by class.
     by_class, count = np.argsort(labels, kind="stable"), np.bincount(labels)
     own = labels[source[within]]
     place = (rng.uniform(size=len(own)) * count[own]).astype(np.int64)

@@ -24,10 +24,10 @@ from skuq.reporting._report import MISSING, Report, cells, picture, template
 if TYPE_CHECKING:
     from skuq.audit import CalibrationAuditor
 
-# Reports state the sample size that detects twice the tolerance, or SMALLEST_AIM if that is 0.
+# Reports state how many samples detect a gap of twice the tolerance (SMALLEST_AIM if that is 0).
 SMALLEST_AIM = 0.05
 POWER = 0.8  # probability with which an audit finds a gap that is called detectable
-SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # of `BinAudit`
+SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # in `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
 REGION_SHARES, REGION_CONFIDENCE = (0.02, 0.05, 0.1, 0.2), 0.6
 MOST_LINES, MOST_PICTURES = 6, 3  # maximum numbers: groups in one plot, plots of single groups
@@ -125,7 +125,7 @@ def audit_data(auditor: CalibrationAuditor, notes: Sequence[str] = ()) -> dict[s
             for name, sums in auditor.group_sums_.items()
             if sums.count.any()
         ],
-        # A gap common to all bins, and the sample size needed to find it (None if large enough).
+        # A gap common to all bins, and how many samples find it (None: this audit finds it).
         "aim": {"gap": aim, "n_samples": None if enough else _number(auditor._required_size(aim))},
         "regions": _regions(auditor),
     }
@@ -481,8 +481,8 @@ def _facts(data: Figures) -> dict[str, Any]:
         "within_in_groups": len(_sized(in_groups, "tolerated")),
         "beyond": _sized(filled, "not significant"),
         "beyond_in_groups": len(_sized(in_groups, "not significant")),
-        # Empty bins, without those that no prediction can fill: bins below 1 / k (the largest of k
-        # probabilities is at least 1 / k), and bins without width (quantile edges may coincide).
+        # List empty bins, except those that no prediction can fill: bins below 1 / k (the largest
+        # of k probabilities is at least 1 / k), and bins of width 0 (quantile edges may coincide).
         "empty": _merged(
             row
             for row in data["bins"]
@@ -595,7 +595,7 @@ def _limits(region: Row) -> str:
 
 
 def _where_searched(data: Figures) -> str:
-    """State in which samples regions were searched; "" if in all samples or not at all."""
+    """State how many samples were searched for regions; "" if all, or if there was no search."""
     if data["regions"] is None:
         return ""
     searched, every = amount(data["regions"]["n_samples"]), amount(data["n_samples"])

@@ -161,7 +161,7 @@ def picture(figure: Any, alt: str = "") -> dict[str, str]:
 
 def cells(frame: pd.DataFrame) -> dict[str, list[Any]]:
     """Format a table: texts of ``head`` and ``rows``, and whether each column is ``numeric``."""
-    # Omit an unnamed index only if its values are the row numbers.
+    # Show the index as columns, unless it has no name and only numbers the rows from 0.
     if frame.index.name is not None or not frame.index.equals(pd.RangeIndex(len(frame))):
         names = ["" if name is None else name for name in frame.index.names]
         frame = frame.reset_index(names=names, allow_duplicates=True)

@@ -17,9 +17,9 @@ from skuq.reporting._report import Report, cells, picture
 from skuq.tables import TableModel
 from skuq.validation import as_pandas
 
-SHOWN_ROWS, SHOWN_CLASSES, SHOWN_GROUPS = 50, 10, 10  # maximum numbers
+SHOWN_ROWS, SHOWN_CLASSES, SHOWN_GROUPS = 50, 10, 10  # maximum lengths of tables in a report
 REVIEWS = ("not scored", "unusual", "out of range", "unseen", "undecided")
-FEWEST_OF_GROUP, FEWEST_FOR_AUDIT = 20, 100  # minimum numbers of held-out rows
+FEWEST_OF_GROUP, FEWEST_FOR_AUDIT = 20, 100  # held-out rows needed to show a group, and to audit
 SHARE = "{:.1%}".format
 
 
@@ -49,7 +49,7 @@ def table_report(
         )
     parts = rows["review"].str.split(SEPARATOR).explode()
     reviews = {mark: parts[parts.str.startswith(mark)].index.nunique() for mark in REVIEWS}
-    reviewed = scored[scored["review"] != ""]  # sorted below; only undecided rows come last
+    reviewed = scored[scored["review"] != ""]  # sorted below; merely undecided rows last
     undecided = reviewed["review"] == "undecided"
     keys = -reviewed["epistemic"], reviewed["conformal_p_value"], undecided
     reviewed = reviewed.iloc[np.lexsort(keys)]
@@ -152,7 +152,7 @@ def _measured(value: float, shown: Callable[[float], str]) -> str:
 
 
 def _audited(model: TableModel) -> str:
-    """Return the verdict of an audit on the held-out rows; "" if there are too few."""
+    """Audit the held-out rows and return the verdict; "" if there are too few for an audit."""
     if model.classes_ is None or model.n_effective_ < FEWEST_FOR_AUDIT:
         return ""
     from skuq.audit import CalibrationAuditor
@@ -185,7 +185,7 @@ def _by_true_class(model: TableModel, coverage: float) -> pd.DataFrame:
 
 
 def _intervals(model: TableModel, coverage: float) -> dict[str, Any]:
-    known = ~np.isnan(model.measured_intervals(coverage).lower)  # with `time`, the later half
+    known = ~np.isnan(model.measured_intervals(coverage).lower)  # with `time`, only the later half
     if not known.any():
         return {}
     lower, upper = (ends[known] for ends in model.measured_intervals(coverage))
@@ -235,7 +235,7 @@ def _first_rows(model: TableModel, reviewed: pd.DataFrame) -> pd.DataFrame:
         ends = zip(first["lower"], first["upper"], strict=True)
         shown["interval"] = [f"{_number(low)} to {_number(high)}" for low, high in ends]
         shown["interval"] = shown["interval"].str.replace(" ", "\N{NO-BREAK SPACE}")
-    # Narrow screens show only the first columns.
+    # Put the review first, because narrow screens show only the first columns.
     shown.insert(0, "review", first["review"])
     shown["reasons"] = first["reasons"]
     shown["p"] = first["conformal_p_value"].map("{:.3f}".format)

@@ -30,14 +30,13 @@ from skuq.labels import as_text
 from skuq.validation import as_pandas
 from skuq.written_numbers import FEW, OTHER, RANGE, WORDS, NumberFormat, number_format, read_column
 
-TOO_LARGE = 1e38  # largest absolute value of a number, because trees compute in single precision
-# Reasons for dropping a column.
+TOO_LARGE = 1e38  # a larger absolute value is unreadable: trees compute in single precision
 EMPTY = "Columns without values were dropped"
 NUMBERING = "Columns of row numbers were dropped, since new rows have new numbers"
 OF_NAMES = "Text columns with a different value in nearly every row, such as names, were dropped"
 NAMES = 0.9  # a text column with a larger share of distinct values counts as names or free text
 # Distinct integers count as row numbers if their range is smaller than DENSE times the number of
-# rows, or if random integers from this range would be expected to have REPEATED equal pairs.
+# rows, or if as many random integers from this range should have more than REPEATED equal pairs.
 DENSE, REPEATED = 2, 10
 KINDS_OF_NUMBER = {"integer", "floating", "mixed-integer-float", "decimal"}
 BOOLEANS = {"True": True, "False": False}
@@ -63,7 +62,7 @@ class NewValuesWarning(UserWarning):
 
 
 def as_frame(table: Any, which: str) -> pd.DataFrame:
-    """Convert a table or an array to a DataFrame with unique names; errors call it `which`."""
+    """Convert a table to a DataFrame with unique names; error messages call the table `which`."""
     if isinstance(table, np.ndarray) and table.ndim == 2:
         return pd.DataFrame(table).add_prefix("x").infer_objects()
     if not (isinstance(table, pd.DataFrame) or is_other_table(table)):
@@ -97,7 +96,7 @@ def is_other_table(table: Any) -> bool:
 
 
 def require(table: pd.DataFrame, name: str, which: str) -> None:
-    """Refuse a table that lacks a column; suggest a similar name."""
+    """Raise an error, which suggests a similar name, if a table lacks the column `name`."""
     if name not in table:
         near = difflib.get_close_matches(name, table.columns, n=1)
         raise TableError(
@@ -115,7 +114,7 @@ def place(table: pd.DataFrame, position: int) -> str:
 
 
 def decimal_mark(table: pd.DataFrame) -> str | None:
-    """Infer the decimal mark of ambiguous numbers in text from other columns of the table."""
+    """Return the decimal mark for ambiguous numbers in text, inferred from the file or columns."""
     mark: str | None = table.attrs.get("decimal")  # set by `open_table`
     if mark is not None:
         return mark or table.attrs.get("assumed", "")
@@ -250,7 +249,7 @@ class Cells(NamedTuple):
     rows: IntArray  # positions of the cells
     texts: list[str]  # contents of the cells
     held: str  # description of the contents, such as "a range" or "not a number"
-    read: bool  # whether a value replaces each of the cells, such as the midpoint of a range
+    read: bool  # whether a value replaces each cell (the midpoint of a range); else unreadable
 
 
 class Cleaned(NamedTuple):
@@ -270,7 +269,7 @@ class Cleaned(NamedTuple):
         return {row: f"{place(table, row)}: {SEPARATOR.join(found[row])}" for row in sorted(found)}
 
     def without(self, rows: Mapping[int, str]) -> pd.DataFrame:
-        """Drop these rows from the clean rows, and renumber the remaining rows."""
+        """Return the clean rows except those at the positions in `rows`, numbered from 0."""
         return self.X.drop(index=[*rows]).reset_index(drop=True) if rows else self.X
 
     def n_cells(self, *, read: bool) -> pd.Series:
@@ -314,7 +313,7 @@ class CleanColumns(BaseEstimator):
         self.booleans_: list[str] = []  # boolean columns, which are text in the result
         self.none_columns_: list[str] = []  # object columns that mark missing values by None
         self.kinds_: dict[str, str] = {}  # types to restore: integer, Python date or datetime
-        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # values, and whether ordered
+        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # categories, and if ordered
         self.notes_: list[str] = []  # how text was parsed
         self.warnings_: list[str] = []  # columns that may have been misread
         left_out: dict[str, list[str]] = {}
@@ -411,7 +410,7 @@ class CleanColumns(BaseEstimator):
         self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Restore the training types of clean rows, if ``read_text=False``; rename by `names`."""
+        """Return clean rows with the types of the training table, and renamed columns."""
         stored = {name: _of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:
@@ -528,7 +527,7 @@ def _numbers_rows(name: str, values: pd.Series) -> bool:
 
 
 def doubts(name: str, column: pd.Series, *, is_number: bool) -> list[str]:
-    """Warn of texts that differ only by case or blanks, and of numbers that may mean "missing"."""
+    """Return warnings of texts that differ by case or blanks, and of numbers for missing values."""
     if is_number:
         return _marks_warning(name, column)
     counts = column.dropna().map(as_text).value_counts()
@@ -544,11 +543,11 @@ def doubts(name: str, column: pd.Series, *, is_number: bool) -> list[str]:
 
 
 def _marks_warning(name: str, values: pd.Series) -> list[str]:
-    """Warn of a frequent number that is far from all other numbers, such as -999."""
+    """Return warnings of frequent numbers that are far from all other numbers, such as -999."""
     counts = values.dropna().value_counts()
     ends = {counts.index.min(), counts.index.max()} if len(counts) > FEWEST_OTHERS else set()
     frequent = [end for end in ends if counts[end] >= max(FEWEST_MARKED, MARKED * counts.sum())]
-    inner = counts.index.difference(frequent)  # both the smallest and the largest may be marks
+    inner = counts.index.difference(frequent)  # both ends may mark missing values
     low, high = inner.min(), inner.max()
     marks = [end for end in frequent if max(low - end, end - high) > high - low]
     others = counts.index.difference(marks)

@@ -29,10 +29,10 @@ from skuq.validation import group_codes, independent_counts, repeated_rows, whol
 
 # Names of the columns in which `with_marks` stores the group, time and weight of each row.
 MARKS = {"groups": "(groups)", "time": "(time)", "sample_weight": "(weight)"}
-FEWEST_GROUPS = 25  # about this many groups are held out, or a third of all groups if fewer
-N_PARTS = 50  # parts of the held-out rows or groups; each is calibrated on the others
+FEWEST_GROUPS = 25  # at least about this many groups are held out, or a third if that is fewer
+N_PARTS = 50  # parts of the held-out rows or groups; limits for a part come from all other parts
 TAIL = 0.025  # probability that the coverage of new rows is below its lower limit
-# A calibration row has half weight if this many rows are later (or this share of rows, if more).
+# With `time`, a row loses half its weight per HALF_LIFE later rows (or this share of all, if more).
 HALF_LIFE, HALF_LIFE_SHARE = 20, 0.1
 MAX_HELD_OUT = 2000  # rows held out for calibration, or a fifth of the table if that is less
 # Equal rows count as duplicates if there are more than OFTEN times as many equal pairs as expected
@@ -45,7 +45,7 @@ FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leaka
 # suspicious model, or at most NEARLY_NO_ERROR times the error of a constant prediction.
 SURE, NEARLY_NO_ERROR = 0.05, 0.01
 MAX_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
-MOST_GROUPS, N_TENTHS = 20, 10
+MOST_GROUPS, N_TENTHS = 20, 10  # maximum categories in `held_out_groups_`; folds by time
 FEWEST_OF_CLASS, ENOUGH_HELD = 3, 20  # minimum numbers of held-out rows: of a class, and in total
 PREDICTION, TARGET = "prediction", "(target)"
 SMALLEST = "The smallest possible p-value is {:.2g}."
@@ -68,7 +68,7 @@ class Marks(NamedTuple):
 
     @property
     def folds(self) -> IntArray | None:
-        """Groups of rows that share a fold: tenths of the rows by time, or the given groups."""
+        """Number of the group of each row, for folds: its tenth by time, or its given group."""
         if self.time is None:
             return self.groups
         return np.searchsorted(np.sort(self.time), self.time) * N_TENTHS // len(self.time)
@@ -155,7 +155,7 @@ def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, s
 def with_marks(
     table: pd.DataFrame, given: Mapping[str, Any], which: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Add columns of marks, drop rows of weight 0; also list the columns not to use as features."""
+    """Add the columns `MARKS`, drop rows of weight 0; also return columns that are no features."""
     apart: list[str] = []
     for name, values in given.items():
         column = true_values(table, values, which, f"`{name}`")
@@ -230,7 +230,7 @@ def hold_out(
     if regression:
         split = train_test_split(np.arange(len(y)), test_size=n_held, random_state=random_state)
     else:
-        # The first n_held rows of `order` contain at most half of each class with several rows.
+        # If a class has two or more rows, the first n_held of `order` have at most half of these.
         random = np.random.RandomState(random_state)
         order = proportional_order(y, random.permutation(len(y)), random)
         split = [order[n_held:], order[:n_held]]
@@ -307,7 +307,7 @@ def _named_alike(first: pd.Series, second: pd.Series) -> BoolArray:
 def leaking_columns(
     parts: Parts, losses: tuple[float, float], right: Any, numbers: Sequence[str]
 ) -> list[str]:
-    """Return columns that alone predict the target, if the model's loss is suspiciously low."""
+    """Return the columns that predict the target alone; [] unless the loss is suspiciously low."""
     loss, guessing = losses
     if len(parts.y_held) < FEWEST_TO_SUSPECT or loss > SURE * guessing:
         return []
@@ -369,7 +369,7 @@ class HeldOutMixin:
     random_state: int
 
     def measured_loss(self) -> tuple[float, float]:
-        """Return held-out log losses (nats) or squared errors of model and constant prediction."""
+        """Return held-out loss (log loss, nats; squared error) of model and constant prediction."""
         label = self.held_out_["label"]
         if self.classes_ is None:
             error = self.held_out_mean((label - self.held_out_[PREDICTION]) ** 2)
@@ -404,7 +404,7 @@ class HeldOutMixin:
         The held-out rows (with `groups`: the held-out groups) are split into 50 parts; the sets or
         intervals of each part are calibrated on the other parts. With `time`, the earlier half of
         the rows calibrates, and only the later half is measured. Coverage and size are NaN if fewer
-        than ``coverage / (1 - coverage)`` rows (or groups) calibrate: no value can be excluded.
+        than ``coverage / (1 - coverage)`` rows (or groups) calibrate: then no value is excluded.
 
         Parameters
         ----------
@@ -449,7 +449,7 @@ class HeldOutMixin:
         return (np.nan, np.nan) if np.isnan(share) else (float(lower[0]), float(upper[0]))
 
     def unmeasured_classes(self) -> pd.Series:
-        """Count the held-out rows of rare classes; list no class if there are few rows in total."""
+        """Count the held-out rows of each class with fewer than 3; empty if under 20 in total."""
         counts = self.held_out_["label"].value_counts().reindex(self.classes_, fill_value=0)
         return counts[(counts < FEWEST_OF_CLASS) & (counts.sum() >= ENOUGH_HELD)]
 
@@ -473,7 +473,7 @@ class HeldOutMixin:
         return measured
 
     def measured_intervals(self, coverage: float = 0.9) -> PredictionInterval:
-        """Return intervals of held-out rows, calibrated as in `measured_coverage`; may be NaN."""
+        """Return intervals of held-out rows as in `measured_coverage`; NaN if not measured."""
         check_coverage(coverage)
         self._require("regression", "intervals")
         limits = self._limits_of_others(coverage)
@@ -518,7 +518,7 @@ class HeldOutMixin:
         return conformal_limit(scores, coverage, self._calibration_counts())
 
     def _calibration_counts(self, rows: Any = slice(None)) -> FloatArray:
-        """Return weights for conformal limits; recent rows may weigh more (Barber et al., 2023)."""
+        """Return weights for conformal limits, with `time` larger for recent rows (Barber 2023)."""
         counts, held = self._counts[rows], self.held_out_.iloc[rows]
         if "time" not in held:
             return counts

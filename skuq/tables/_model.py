@@ -44,7 +44,7 @@ OUTPUTS = (
     *("prediction", "confidence", "total", "aleatoric", "epistemic", "std", "conformal_p_value"),
     *("prediction_set", "lower", "upper", "unseen", "out_of_range", "review", "reasons"),
 )
-TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # columns with "" if not scored
+TEXTS = ("prediction_set", "unseen", "out_of_range", "reasons")  # columns with "" in unscored rows
 
 
 @stored(
@@ -237,7 +237,6 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
                 f"The id column {id_column!r} has the same name as a column of the results; rename "
                 "the id column."
             )
-        # Keep the rows with a target.
         known = isinstance(self.estimator, str)
         regression = _training.checked_task(self.estimator, self.task, train[target])
         task = self.task if known else "regression" if regression else "classification"
@@ -338,7 +337,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     ) -> Any:
         """Predict each row of a table, with its uncertainty.
 
-        Except for the selection of rows to explain, results do not depend on other rows. A row with
+        Results of a row do not depend on other rows, except whether it gets ``reasons``. A row with
         an unreadable cell, such as a word in a numeric column, is not scored: its outputs are
         missing, and its ``reasons`` are "not scored: ...". A table with many such rows, as with a
         wrong decimal mark, is refused.
@@ -608,7 +607,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             proba = self.estimator_.predict_proba(inputs)
             codes = proba.argmax(axis=1)
             predicted = self.classes_[codes]
-            if self.name_ not in LABELS:  # a given model may predict otherwise, as by a threshold
+            if self.name_ not in LABELS:  # a given model may use a threshold, for example
                 answer = np.asarray(self.estimator_.predict(inputs))
                 codes = positions_of(answer, np.asarray(self.estimator_.classes_))
                 predicted = answer if (codes < 0).any() else self.classes_[codes]
@@ -647,7 +646,7 @@ def _reviews(found: dict[str, Any]) -> list[str]:
 
 
 def _refuse_large(cleaned: Cleaned, given: bool) -> None:
-    """Refuse columns with more than a few infinite numbers (with any, if the model is `given`)."""
+    """Raise if more than a few numbers of a column are infinite (or any, if `given` a model)."""
     for each in cleaned.cells:
         if not each.read and len(each.rows) > (0 if given else FEW * len(cleaned.X)):
             raise TableError(

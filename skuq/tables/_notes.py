@@ -17,18 +17,20 @@ from skuq.tables._columns import Cells, place
 from skuq.tables._held_out import HeldOutMixin, fewest_held_out
 from skuq.tables._training import LABELS, Comparison
 
-# In `panel_notes`, a column with at most FEW_GROUPS values contains categories, not groups.
+# A column with at most FEW_GROUPS values has categories, not groups. Of larger columns, MOST_PAIRS
+# pairs of rows are compared; a note is given if chance makes all agree with a probability below
+# COINCIDENCE. In `_notes_on_alike`, pairs must be alike FAR_MORE times as often as by chance.
 FEW_GROUPS, MOST_PAIRS, COINCIDENCE, FAR_MORE = 20, 20_000, 1e-6, 100
 IDS_ARE_GROUPS = (
     "Ids of the column {} occur in several rows that differ. Rows of the same id were kept "
     "together, as with `groups`, and coverage and p-values hold for rows of new ids."
 )
-MISTAKEN = 0.05  # probability of at least one false warning about a class
+MISTAKEN = 0.05  # maximum probability of one or more false warnings about classes
 SHOWN_CLASSES = 5
 PILED_UP = 0.25  # if this share of the targets is equal, a note states the coverage of the others
-# A column is reported if more than NEARLY_ALL of at least FEWEST_ROWS rows have a new value in it.
+# A column is reported if a share > NEARLY_ALL of the rows (FEWEST_ROWS or more) has new values.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
-UNUSUAL, N_DEVIATIONS = 0.05, 3  # rows with a p-value up to UNUSUAL are called unusual
+UNUSUAL, N_DEVIATIONS = 0.05, 3  # largest p-value of unusual rows; deviations due to chance
 # End of the name of a numeric column that was made from a date column.
 PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")
 HELD_OUT_MAY_HAVE_TRAINED = (
@@ -46,7 +48,7 @@ def _listed(counts: pd.Series) -> str:
 
 
 def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
-    """Warn if rows that agree in one column agree in other columns more often than by chance."""
+    """Warn if rows that agree in one column always agree in others, which is not by chance."""
     codes = {name: pd.factorize(X[name])[0] for name in X}
     agree = {n: float(((np.bincount(c + 1) / max(1, len(c))) ** 2).sum()) for n, c in codes.items()}
     found: dict[str, list[str]] = {}
@@ -224,7 +226,7 @@ def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = Fa
 
 
 def guessing_note(model: HeldOutMixin) -> str:
-    """Warn if the model is no better than a constant prediction, on folds and held-out rows."""
+    """Warn if the mean loss on folds and held-out rows is no lower than a constant prediction's."""
     loss, guessing = model.measured_loss()
     folds, n_held = model.comparison_, len(model.held_out_)
     if model.name_ in folds.losses:  # for regression, these losses were divided by the variance
@@ -244,7 +246,7 @@ def guessing_note(model: HeldOutMixin) -> str:
 
 
 def quality_warnings(model: HeldOutMixin, coverage: float) -> list[str]:
-    """Warn of drift, and of classes or quantities that are predicted or covered too rarely."""
+    """Return warnings of drift and of badly predicted classes, or of many equal targets."""
     found = (_piled_up_notes if model.classes_ is None else _weak_classes)(model, coverage)
     if "time" not in model.held_out_ or not model.coverage_limits(coverage)[1] < coverage:
         return found
@@ -341,7 +343,7 @@ def coverage_notes(model: HeldOutMixin, coverage: float) -> list[str]:
 
 
 def unusual_note(n_unusual: int, n_rows: int, model: HeldOutMixin) -> str:
-    """State how many of the predicted rows are unusual, and whether chance explains it."""
+    """State how many predicted rows are unusual, and whether chance explains so many."""
     were = f"{counted(n_rows, 'row')} {'was' if n_rows == 1 else 'were'} predicted."
     n_held = model.n_effective_
     if 1 / (1 + n_held) > UNUSUAL:

@@ -1,4 +1,4 @@
-"""Saving and loading of table models, in folders, and of other packages' estimators, in files.
+"""Saving and loading of table models (folders); loading of other packages' estimators (files).
 
 Without `trust`, loading a file creates only objects of listed types; skops checks all types before
 it creates the first object. No code in the file is run. A forged file can still crash the process,

@@ -26,9 +26,9 @@ TARGET = "target"  # column name of a target passed as values without a name
 TOTAL = re.compile(r"(grand |sub)?(totals?|sum|summe|gesamt)( .*)?:?", re.IGNORECASE)
 MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
 OFTEN = 10  # with this many rows per distinct integer, warn that the integers may be classes
-SKEWED = 1.0  # smallest skewness for which other scales are tried
+SKEWED = 1.0  # smallest skewness of a target for which its root and its logarithm are tried
 SMALLEST_GAIN = 0.01  # relative improvement of the interval score needed to change the scale
-# The smallest or largest target is a bound if this share and this number of the rows have it.
+# The smallest (largest) target is a bound if at least this share and number of rows have it.
 PILED_UP, FEWEST_PILED_UP = 0.01, 5
 NAMES = {1.0: "target", 0.5: "square root of the target", 0.0: "logarithm of the target"}
 _MEDIAN = int(np.flatnonzero(LEVELS == 0.5)[0])
@@ -79,7 +79,7 @@ def feature_names(
 
 
 def is_regression(column: pd.Series, task: str) -> bool:
-    """Whether the task is regression; "auto" decides so for fractions or many distinct values."""
+    """Whether the task is regression; "auto": numbers with fractions, or many distinct ones."""
     if task != "auto":
         return task == "regression"
     column = column.dropna().infer_objects()
@@ -147,7 +147,7 @@ def rows_with_target(
 
 
 def target_warnings(table: pd.DataFrame, target: str, regression: bool) -> list[str]:
-    """Warn of numbers that mark missing values, variants of classes, and a last row of totals."""
+    """Warn of numbers for missing values, of names that may be one class, and of a total row."""
     warned = doubts(target, table[target], is_number=regression)
     for name, value in table.iloc[-1].items():
         is_total = isinstance(value, str) and TOTAL.fullmatch(value.strip())
@@ -176,7 +176,7 @@ def without_lone_rows(table: pd.DataFrame, target: str) -> tuple[pd.DataFrame, l
 def target_values(
     column: pd.Series, regression: bool, which: str, known: NDArray[Any] | None = None
 ) -> NDArray[Any]:
-    """Return the checked target as floats or labels; labels must be `known`, if this is passed."""
+    """Return the checked target as floats or labels; labels must be in `known`, if passed."""
     target, column = str(column.name), column.infer_objects()
     if regression:
         return _quantities(column, target, which)
@@ -246,7 +246,7 @@ class TargetScale:
     low: float  # smallest and largest possible value; may be infinite
     high: float
     whole: bool  # whether all values are whole numbers
-    smallest: float  # range of the training targets
+    smallest: float  # smallest and largest training target
     largest: float
 
     @classmethod
@@ -274,7 +274,7 @@ class TargetScale:
     def inverse(self, z: FloatArray) -> FloatArray:
         """Transform values back to units of the target, clipped to its bounds."""
         if self.power != 1:
-            # Powers extrapolate badly: clip to the training range, extended by its width each way.
+            # Powers extrapolate badly: clip to the training range plus its width on each side.
             ends = self.transformed(np.array([self.smallest, self.largest]))
             z = np.clip(z, ends[0] - np.ptp(ends), ends[1] + np.ptp(ends))
             z = np.exp(z) if self.power == 0 else np.maximum(z, 0) ** (1 / self.power)
@@ -287,7 +287,7 @@ class TargetScale:
         return y if self.power == 0 else 2 * np.sqrt(np.maximum(y, 0))
 
     def possible(self, lower: FloatArray, upper: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Shrink intervals to possible targets: clip to the bounds, round if `whole`."""
+        """Shrink intervals to possible targets: clip ends to bounds; if `whole`, round inwards."""
         lower, upper = np.clip(lower, self.low, self.high), np.clip(upper, self.low, self.high)
         if not self.whole:
             return lower, upper
@@ -310,7 +310,7 @@ class Forecast(NamedTuple):
 
     columns: dict[str, Any]  # prediction, parts of the uncertainty, and std; (n_rows,) each
     quantiles: FloatArray  # at `LEVELS`, (n_rows, n_levels), in units of the target
-    disagreement: FloatArray  # epistemic standard deviation, on the scale of training
+    disagreement: FloatArray  # epistemic std on the training scale, or a model's epistemic part
 
 
 @stored("tables.quantities")
@@ -339,7 +339,7 @@ class Quantities:
         return cls(scale, noise)
 
     def predict(self, estimator: Any, inputs: Any, *, held_out: bool = False) -> Forecast:
-        """Predict rows; `held_out` rows, from which the noise was learnt, get out-of-bag noise."""
+        """Predict rows; if the noise was learnt from them (`held_out`), use out-of-bag noise."""
         predicted = np.asarray(estimator.predict(inputs), np.float64)
         own = None
         if hasattr(estimator, "predict_model_std"):
@@ -371,7 +371,7 @@ class Quantities:
     def _noise_quantiles(
         self, estimator: Any, inputs: Any, predicted: FloatArray, held_out: bool
     ) -> FloatArray:
-        """Return the target's quantiles if only noise is considered; (n_rows, n_levels)."""
+        """Return quantiles of the target for noise without model spread; (n_rows, n_levels)."""
         if self.noise is None:
             options: dict[str, Any] = {}
             if hasattr(estimator, "predict_model_std"):

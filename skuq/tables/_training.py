@@ -40,7 +40,7 @@ MANY_LEVELS = 20  # a text column with more values is encoded by the mean target
 # more, so without imputation each leaf would contain rows in which the value is missing.
 FEW_NUMBERS = 20
 ENOUGH_TO_STOP = 500  # minimum number of rows for early stopping of boosting
-MANY = 50_000  # with so many rows, 300 small trees would not fit the signal (`ladders`)
+MANY = 50_000  # from this number of rows on, 300 small trees underfit (benchmark `ladders`)
 LEAF = 3
 KNOWN_VALUES = ("crossed", "shuffled", "out_of_range")  # kinds of pool rows without new categories
 COVERAGE = 0.9  # nominal coverage of the intervals used to compare scales of a target
@@ -62,7 +62,7 @@ class Learner(BaseEstimator):
     numbers: Sequence[str] = ()
     regression: bool = False
     seed: int = 0
-    # Whether there are no groups; early stopping and target encoding would split groups at random.
+    # False if there are groups, which early stopping and target encoding would split at random.
     independent: bool = True
 
     def encoded(self, X: pd.DataFrame, y: NDArray[Any]) -> tuple[Encoder, FloatArray]:
@@ -307,7 +307,7 @@ class Folds:
 
 
 def checked_task(estimator: Any, task: str, column: pd.Series) -> bool:
-    """Whether the task of an estimator or learner is regression."""
+    """Whether the task is regression; raise if the estimator does not support `task`."""
     if isinstance(estimator, str):
         if estimator not in ("auto", *LABELS):
             names = ", ".join(map(repr, ("auto", *LABELS)))
@@ -422,7 +422,7 @@ def trained(
         raise TableError(f"{name} does not accept `sample_weight`; choose another model.")
     if isinstance(estimator, QUAMClassifier | QUAMRegressor):
         search = estimator.search
-        # Generate the candidate pool from raw rows; QUAM itself would do so from encoded rows.
+        # Make the pool of candidate inputs from raw rows; QUAM would make it from encoded rows.
         if search in (None, "pool", "refit") or getattr(search, "pool", None) == "auto":
             options["X_pool"] = (
                 _pool_of_stored(given, known, seed)
@@ -430,7 +430,7 @@ def trained(
                 else _pool_inputs(encoder, X, known, make_pool(X, random_state=seed), seed)
             )
     with table_errors(name, X), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="A sampler")  # `warnings_` says the same
+        warnings.filterwarnings("ignore", message="A sampler")  # also in `warnings_`
         estimator.fit(known, y, **{n: e for n, e in options.items() if n not in lacking})
     return Trained(encoder, estimator, name, comparison, scale)
 
@@ -440,8 +440,8 @@ def _pool_inputs(
 ) -> FloatArray:
     """Encode a pool like the training rows.
 
-    The target means of a training row come from other folds. A pool row gets the means of a random
-    training row of its category, because means over all rows would differ systematically.
+    The target means of a training row were computed on other folds, and differ systematically from
+    means over all rows. Therefore, a pool row gets those of a random training row of its category.
     """
     random, found, plain = (
         np.random.default_rng(seed),

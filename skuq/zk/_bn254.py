@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 P = 0x30644E72E131A029B85045B68181585D97816A916871CA8D3C208C16D87CFD47  # order of the base field
 ORDER = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001  # order of G1 and G2
-ATE_LOOP = 6 * 4965661367192848881**2  # trace of Frobenius, minus 1
+ATE_LOOP = 6 * 4965661367192848881**2  # scalar of the Miller loop: trace of Frobenius - 1
 
 Fp2 = tuple[int, int]
 G1 = tuple[int, int]
 G2 = tuple[Fp2, Fp2]
 # (X, Y, Z) is the point (X / Z², Y / Z³), or the point at infinity if Z = 0.
 Jacobian = tuple[int, int, int]
-Fp12 = list[Fp2]  # coefficients of a polynomial in w of degree 5, where w⁶ = 9 + u
+Fp12 = list[Fp2]  # six coefficients of a polynomial in w, where w⁶ = 9 + u
 
 INFINITY: Jacobian = (1, 1, 0)
 G1_GENERATOR: G1 = (1, 2)
@@ -62,7 +62,7 @@ def root_of_unity(log_order: int) -> int:
 
 
 def combination(scalars: Sequence[int], points: Sequence[G1]) -> Jacobian:
-    """Compute the sum of the products of scalars and points (Pippenger's method)."""
+    """Compute the sum of ``scalar * point`` over all pairs (Pippenger's method)."""
     width = max(2, len(points).bit_length() - 3)
     total = INFINITY
     for shift in reversed(range(0, ORDER.bit_length(), width)):
@@ -196,7 +196,7 @@ def _mul12(a: Fp12, b: Fp12) -> Fp12:
 
 
 def _slope(a: G2, b: G2) -> Fp2 | None:
-    """Compute the slope of the line through two points (the tangent if equal); None if vertical."""
+    """Return the slope of the line through `a` and `b` (tangent if equal); None if vertical."""
     if a == b and a[1] != (0, 0):
         square = _mul2(a[0], a[0])
         return _mul2((3 * square[0], 3 * square[1]), _inverse2((2 * a[1][0], 2 * a[1][1])))

@@ -1,9 +1,9 @@
 """Arithmetic circuits of the proven statements, as ONNX graphs over integers.
 
-The verifying key of a graph depends only on the public `Architecture`: the verifier can rebuild the
-graph with other weights, and obtains the same key. Only weights, salt and one-time pads are
-private; they are committed constants, which are the same in all circuits. All parts of the
-statement (inputs, labels, bin edges, thresholds) are public inputs.
+The verifying key of a graph depends only on the public `Architecture`: a verifier who rebuilds the
+graph with other weights obtains the same key. Only weights, salt and one-time pads are private; a
+graph contains them as constants to which the provider commits, and all circuits have the same
+constants. All parts of the statement (inputs, labels, bin edges, thresholds) are public inputs.
 
 Three choices ensure that the constraints determine every value, and keep the circuits small. ReLU
 is ``(h + |h|) / 2``, with the division by 2 moved to the next layer. Values are not rescaled
@@ -74,7 +74,7 @@ def _inputs(
 
 
 def zeros(circuit: str, shape: Architecture) -> list[list[int]]:
-    """Return inputs for a run whose outputs are ignored: the fixed inputs, and 0 for all others."""
+    """Return the fixed inputs, and 0 for all others, to run a circuit whose outputs are ignored."""
     known = fixed_inputs(shape)
     return [
         [int(v) for v in known.get(name, np.zeros(size, np.int64)).ravel()]
@@ -97,7 +97,7 @@ def fixed_inputs(shape: Architecture) -> dict[str, IntArray]:
 
 
 def edges(n_bins: int, max_bins: int) -> IntArray:
-    """Compute odd thresholds of equal-width bins, shape (max_bins,).
+    """Compute one odd threshold for each bin, of `n_bins` bins of equal width; shape (max_bins,).
 
     For the threshold ``edge`` of a bin, ``2 c - edge > 0`` if the confidence ``c`` is in this bin
     or in a higher one. Bins beyond `n_bins` have thresholds above any confidence.
@@ -110,11 +110,11 @@ def edges(n_bins: int, max_bins: int) -> IntArray:
 def _committed(graph: Graph, circuit: str, constants: Sequence[NDArray[Any]]) -> list[str]:
     """Add all committed numbers to a graph; return an array for each part that its circuit uses.
 
-    The proof system binds a constant to its commitment only if the constant has at least two uses;
-    the prover could choose a constant with a single use freely. Therefore, all numbers form a
-    single constant, which is concatenated with itself. The parts are slices of the result; slicing
-    adds no constraints. A public number is appended, and the row is reshaped to a column, because
-    the proof system could otherwise simplify the concatenation.
+    The proof system forces a prover to use a committed number only if the circuit uses this number
+    at least twice. Therefore, the numbers form a single constant array, which is concatenated with
+    itself. The parts are slices of the result; slicing adds no constraints. A public number is
+    appended, and the row is reshaped to a column, because the proof system could otherwise simplify
+    the concatenation.
     """
     row = np.concatenate([np.ravel(part) for part in constants])[None]
     numbers = graph.constant(row.astype(np.float32))
@@ -127,7 +127,7 @@ def _committed(graph: Graph, circuit: str, constants: Sequence[NDArray[Any]]) ->
 
 
 def _ordered_logits(graph: Graph, parts: list[str], order: str) -> tuple[str, str]:
-    """Compute ``factor * logit - class``, which is distinct for each class, and its maximum."""
+    """Compute ``factor * logit - class number``, which differs for all classes, and its maximum."""
     n, widths = graph.n, graph.shape.widths
     value, ones = graph.public("rows", n, widths[0]), graph.broadcast(graph.one, 1, n)
     for k, (layer, width) in enumerate(zip(parts, widths[:-1], strict=False)):
@@ -153,7 +153,7 @@ def _confidence(graph: Graph, ordered: str, largest: str) -> str:
     """Compute ``1 / sum exp(z - max z)`` in units of 2 ** -CONFIDENCE_BITS, shape (n, 1)."""
     shift = fixed.logit_shift(graph.shape.logit_bits, graph.shape.widths[-1])
     reach = graph.rescale_unit(graph.public("reach", 1, 1), fixed.CONFIDENCE_BITS)
-    # The proof system reduces this scale to CONFIDENCE_BITS by a single division, by 2 ** shift.
+    # The proof system then divides once, by 2 ** shift, to reduce this scale to CONFIDENCE_BITS.
     below = graph.rescale_unit(graph.op("Sub", ordered, largest), shift + fixed.CONFIDENCE_BITS)
     clipped = graph.op("Relu", graph.op("Add", below, reach))
     # This constant is public: it is part of the verifying key instead of the commitment.
@@ -172,7 +172,7 @@ def _labels(graph: Graph, ordered: str, largest: str, confidence: str, order: st
 
 
 def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
-    """For each edge, sum 1, confidence and correctness over rows; negate rows below the edge."""
+    """Sum 1, confidence and correctness over rows, for each edge; negate rows below the edge."""
     n = graph.n
     labels = graph.public("labels", n, graph.shape.widths[-1])
     counted = graph.public("counted", n, 1)
@@ -180,8 +180,8 @@ def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
     is_largest = graph.sign_of_odd(graph.op("Sub", ordered, largest))  # (n, n_classes)
     correct = graph.total(graph.op("Mul", is_largest, labels), 1)
     # `n_largest` is 1 if one class has the largest logit, and greater if several classes have this
-    # logit. It detects a cheating prover, who could choose weights that do not represent integers.
-    # Logits could then be equal in the field, and a row would count as correct for any label.
+    # logit. It detects a prover who cheats by weights that do not represent integers: these could
+    # make the logits of all classes equal in the field, so that a row is correct for any label.
     n_largest = graph.op("Add", graph.total(is_largest, 1), graph.public("others", 1, 1))
     twice = graph.op("Add", confidence, confidence)
     reaches = graph.op("Sign", graph.op("Sub", twice, limits))
@@ -193,7 +193,7 @@ def _sums(graph: Graph, ordered: str, largest: str, confidence: str) -> str:
 
 
 def _pad(graph: Graph, pads: str, chunks: str) -> str:
-    """Sum the one-time pads of the chunks that an input selects, shape (1, 3 * n_bins)."""
+    """Sum the one-time pads that the public input `chunks` selects, shape (1, 3 * n_bins)."""
     used = graph.public(chunks, 1, graph.shape.n_pads)
     limbs = graph.reshape(graph.op("MatMul", used, pads), fixed.PAD_LIMBS, 3 * graph.shape.n_bins)
     return graph.op("MatMul", graph.public("units", 1, fixed.PAD_LIMBS), limbs)
@@ -229,9 +229,9 @@ def _verdict(graph: Graph, pads: str) -> str:
 
 
 def _per_bin(graph: Graph, cumulative: str, n_bins: int) -> str:
-    """Compute twice the sum over each bin, as differences of neighbouring signed cumulative sums.
+    """Compute twice the sum over each bin: its signed sum at the lower edge minus at the upper.
 
-    At the upper edge of the last bin, all rows count negatively; the sum is minus the first sum.
+    At the upper edge of the last bin, all rows count negatively: that sum is minus the first sum.
     """
     first = graph.columns(cumulative, 0, 1)
     none = graph.op("Neg", first)

@@ -25,13 +25,13 @@ from skuq.zk._private_commitment import KINDS, LEDGER
 from skuq.zk._public_commitment import Commitment, Encoding, load_commitment
 from skuq.zk._reference_string import check_string, commitment_point
 
-SALT_BITS = 24  # integers of this size are exact in single precision
-REVEALED_BITS = 254  # number of bits that a proof reveals: one value of a polynomial
-# Blocks of columns are added until a proof of an audit covers this number of data rows. This saves
-# time, because all blocks share the proof's tables, its quotient and its opening.
+SALT_BITS = 24  # bits of a random salt number; such integers are exact in single precision
+REVEALED_BITS = 254  # bits about the committed numbers that a proof reveals: one polynomial value
+# An audit's circuit gets more blocks of columns until one proof covers MANY_ROWS data rows. This
+# is faster than more proofs, because all blocks share a proof's tables, quotient and opening.
 MANY_ROWS = 16
-AUDIT_COLUMNS = fixed.MAX_COLUMNS  # number with which audits prove the most rows per second
-SINGLE = 2  # data rows in an attestation's circuit; a layout for one row would need more cells
+AUDIT_COLUMNS = fixed.MAX_COLUMNS  # columns per block; proves the most data rows per second
+SINGLE = 2  # data rows in a circuit that proves one prediction; 1 would need more cells
 
 
 def commit(
@@ -160,7 +160,7 @@ def commit(
         }
         write_json(private / LEDGER, dict.fromkeys(KINDS, 0))
         shutil.move(string, public)
-        for path in private.iterdir():  # files, too, because a copied folder may be open to all
+        for path in private.iterdir():  # protect the files in a copy of the folder, too
             path.chmod(0o600)
         write_json(public / COMMITMENT, record)
         files.write_manifest(public)
@@ -208,7 +208,7 @@ def fit_shape(
     verdict_samples: int,
     max_memory: float,
 ) -> Architecture:
-    """Choose the smallest circuits in which one block of columns has room for a prediction."""
+    """Choose the fewest circuit rows with which a block of columns holds `SINGLE` data rows."""
     widths = (network.weights[0].shape[0], *(w.shape[1] for w in network.weights))
     largest = fixed.largest_value(network, encoding.limits())
     n_salts = -(-(REVEALED_BITS * n_proofs + 256) // SALT_BITS)
@@ -241,13 +241,13 @@ def fit_shape(
 def _with_pads(
     shape: Architecture, blocks: int, verdict_samples: int
 ) -> tuple[Architecture, dict[str, int]]:
-    """Add a pad for each chunk of the `verdict_samples` rows; also return the rows per proof."""
+    """Add a pad for each chunk of `verdict_samples` rows; also return data rows per proof."""
     fitting = _rows_per_proof(shape, blocks)
     while verdict_samples and min(fitting.values()) > 0:
         needed = -(-verdict_samples // fitting.get("padded_bins", fitting["bins"]))
         if needed <= shape.n_pads:
             break
-        shape = shape._replace(n_pads=needed)  # pads need room, so that fewer data rows may fit
+        shape = shape._replace(n_pads=needed)  # pads occupy cells, so fewer data rows may fit
         fits = shape.n_committed <= _room(shape)
         fitting = _rows_per_proof(shape, blocks) if fits else {"padded_bins": 0}
     return shape, fitting
@@ -272,7 +272,7 @@ def _rows_per_proof(shape: Architecture, most_blocks: int) -> dict[str, int]:
 
 
 def _fitting(rows: Callable[[int], int], room: int) -> int:
-    """Find the most data rows for which a circuit has at most `room` rows; 0 if fewer than 2."""
+    """Return the largest n >= 2 with ``rows(n) <= room``, or 0; n is a number of data rows."""
     few, more = rows(4), rows(8)
     n = max(SINGLE, 4 + 4 * (room - few) // (more - few))
     while n >= SINGLE and rows(n) > room:

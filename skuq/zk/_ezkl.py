@@ -75,8 +75,8 @@ def options(circuit: str, shape: Architecture) -> dict[str, Any]:
         "input_visibility": "public",
         "output_visibility": "public",
         "param_visibility": "polycommit",
-        # Integer inputs are not multiplied by this scale. Intermediate values are divided only if
-        # their scale is finer than this scale.
+        # This scale does not change integer inputs. Its only effect is that the proof system
+        # divides intermediate values of a finer scale until they have this scale.
         "input_scale": CONFIDENCE_BITS,
         "param_scale": 0,
         "scale_rebase_multiplier": 1,
@@ -118,8 +118,8 @@ def describe(model: Path, settings: Path, circuit: str, shape: Architecture) -> 
 def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
     """Count the cells that the description of a circuit includes but its keys do not.
 
-    These are the digits of the committed numbers, which `compile_circuit` omits, and one copy of
-    all numbers per part, which the proof system counts but does not make.
+    These cells are the digits of the committed numbers, which `compile_circuit` omits, and, for
+    each part, one copy of all numbers, which the proof system counts but does not lay out.
     """
     columns = shape.columns_of(circuit)
     of_a_number = 2 * digits + 4 + columns * -(-digits // columns)
@@ -159,12 +159,12 @@ def setup(circuit: Path, verifying: Path, proving: Path, srs: Path) -> None:
 
 
 def check_copy_constraints(proving: Path, circuit: str, shape: Architecture) -> None:
-    """Check that the proving key binds every secret number that its circuit uses.
+    """Raise unless the proving key binds every committed number that its circuit uses.
 
-    Otherwise, a prover could use any other numbers. The key states which cells must be equal, in
-    the form of a permutation: the entry of cell j is the name of the next cell in its cycle. Cells
-    of the first column, the committed column, are named w^0, w^1, ... for a root of unity w. The
-    entry of a cell that is bound to no other cell is its own name.
+    A prover could replace unbound numbers by others. The key has a permutation of all cells, whose
+    cycles are sets of cells that must be equal: the entry of a cell is the name of the next cell in
+    its cycle. Cells of the first column, which is the committed one, are named w^0, w^1, ... for a
+    root of unity w. The entry of a cell that is bound to no other cell is its own name.
     """
     size = 1 << shape.log_rows
     root = root_of_unity(shape.log_rows)
@@ -206,7 +206,7 @@ def prove(
     timeout: float,
     threads: int | None = None,
 ) -> bytes:
-    """Prove a witness; raise `ProofSystemError` after `timeout` seconds."""
+    """Create the proof for a witness file; raise `ProofSystemError` after `timeout` seconds."""
     target = witness_path.with_suffix(".proof.json")
     paths = {"witness": witness_path, "model": circuit, "pk_path": proving, "srs_path": srs}
     arguments = {name: str(path) for name, path in paths.items()}
@@ -231,8 +231,8 @@ def reads_whole(length: int, settings: Path, verifying: Path, srs: Path, work: P
     """
     shapes = json.loads(settings.read_text(encoding="utf-8"))["model_instance_shapes"]
     instances = [0] * sum(math.prod(shape) for shape in shapes)
-    # Pass one byte less: if the proof system reads the last byte, it reports that the proof is too
-    # short.
+    # Pass a proof of ``length - 1`` bytes: if the proof system tries to read one byte more, it
+    # reports that the proof is too short.
     reason = _verdict(bytes(length - 1), instances, settings, verifying, srs, work)
     if not any(known in reason for known in (*TOO_SHORT, READ_TO_THE_END)):
         raise ProofSystemError(f"The proof system reported an unknown error: {reason}")
@@ -286,7 +286,7 @@ def memory_of_a_proof(proving: Path) -> float:
 
 
 def _ezkl() -> Any:
-    """Import the proof system; look-up tables, which it never checks, go to a private folder."""
+    """Import the proof system; let it keep look-up tables, which it trusts, in a private folder."""
     os.environ[OWN_FOLDER] = _tables()
     return import_optional("ezkl", extra="zk")
 
@@ -353,7 +353,7 @@ def _run(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence native code, whose output bypasses Python's streams; one thread at a time."""
+    """Discard output of native code, which bypasses Python's streams; one thread at a time."""
     with _SILENCE, ExitStack() as at_the_end:
         with suppress(OSError):
             null = os.open(os.devnull, os.O_WRONLY)

@@ -26,9 +26,9 @@ FORMAT = 6  # version of the format of all files
 MANIFEST = "manifest.json"  # file in every folder
 COMMITMENT, REFERENCE_STRING = "commitment.json", "srs"  # files of a commitment
 STATEMENT, CHUNKS = "statement.json", "chunks"  # files of an audit
-VERDICT, VERDICTS = "verdict.json", "verdicts"  # verdicts on all samples, and on regions
+VERDICT, VERDICTS = "verdict.json", "verdicts"  # verdict on all samples; folder for regions
 REPORTED = "reported.json"  # predictions at level "predictions"
-# Forms of texts, see `check_form`: of a SHA-256 or a curve point, and of software versions.
+# Patterns for `check_form`: of a SHA-256 or curve point, and of the software versions.
 DIGEST = re.compile("[0-9a-f]{64}")
 VERSIONS = dict.fromkeys(("skuq", "ezkl"), re.compile("[0-9A-Za-z.+!_-]{1,40}"))
 # Files and subfolders of each kind of folder, except the manifest. Files of chunks are numbered.
@@ -107,7 +107,7 @@ def write_json(path: Path, value: Any, limit: int = MAX_JSON) -> None:
 
 
 def check_unlinked(path: str | Path) -> None:
-    """Reject symbolic links, also in a folder: writing to a link would change a file elsewhere."""
+    """Raise if a path is or contains a symbolic link; writing to it would change another file."""
     for entry in _entries(path):
         if os.path.islink(entry):
             raise OSError(f"{entry} is a symbolic link, but a file or folder is needed; remove it.")
@@ -231,7 +231,7 @@ class PrivateCopy:
                 continue
             if name not in files:
                 raise VerificationError(f"The file {name} is not in the manifest.")
-            if canonical(files[name]) != canonical(present[name]):  # `!=` alone accepts 1.0 as 1
+            if canonical(files[name]) != canonical(present[name]):  # `!=` would accept 1.0 for 1
                 raise VerificationError(f"The file {name} was changed: the manifest differs.")
 
     def _copied(self, source: Path) -> dict[str, dict[str, Any] | None]:
@@ -285,8 +285,8 @@ def decoded(text: str) -> bytes:
 def check_form(value: Any, form: Any, where: str, name: str = "") -> None:
     """Raise unless JSON of another party, or its entry `name`, has the required form.
 
-    A form is a type or a union of types, a pattern for a whole text, a list with the form of all
-    elements, a tuple with the form of each element, or a dict with the forms of all entries.
+    A form is a type or a union of types, a pattern for a whole text, a list with one form for all
+    elements, a tuple with one form per element, or a dict with one form per entry.
     """
     if isinstance(form, dict):
         found = value if isinstance(value, dict) else {}

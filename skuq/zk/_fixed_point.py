@@ -22,7 +22,7 @@ MAX_COLUMNS = 3  # per block
 # Maximum number of blocks. When all rows of a block are used, the layout continues in the next.
 MAX_BLOCKS = 4
 LOG_ROWS = range(13, 19)  # possible base-2 logarithms of the number of rows of the circuits
-MAX_BINS = 1000  # otherwise, a provider could make a verifier build a very large circuit
+MAX_BINS = 1000  # with more bins, a provider could make a verifier build a very large circuit
 CONTEXT_BITS = 248  # number of bits used from the SHA-256 that binds a proof to its statement
 PAD_LIMBS, PAD_BITS = 3, 20  # each number of a pad has PAD_LIMBS digits of PAD_BITS bits
 N_ALPHAS = 3  # thresholds of a verdict: alpha - max_error, alpha, alpha + max_error
@@ -30,8 +30,8 @@ N_ALPHAS = 3  # thresholds of a verdict: alpha - max_error, alpha, alpha + max_e
 CONFIDENCE_BITS = 14  # confidences are multiples of 2 ** -14
 ONE = 1 << CONFIDENCE_BITS
 LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 before exp
-REACH = 12 << LOGIT_BITS  # differences of logits are clipped at minus this value
-WEIGHT_BITS = range(6, 13)  # precisions of weights and inputs
+REACH = 12 << LOGIT_BITS  # a logit is raised to the largest logit minus REACH if it is smaller
+WEIGHT_BITS = range(6, 13)  # possible numbers of binary digits after the point: weights, inputs
 # Maximum number of binary digits of a logit that are rounded off before exp. With more digits, as a
 # network of many layers would need, the quotient would be ambiguous in the finite field of the
 # proofs. With still more digits, the unit would be too small for single precision.
@@ -110,7 +110,7 @@ class IntegerNetwork(NamedTuple):
 
     @property
     def logit_bits(self) -> int:
-        """Number of binary digits of logits after the point; ``h + |h|``, twice a ReLU, adds 1."""
+        """Number of binary digits of logits after the point; each 2 ReLU(h) = h + |h| adds 1."""
         return self.input_bits + len(self.weights) * (self.weight_bits + 1) - 1
 
     @property
@@ -151,7 +151,7 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 
 
 def digit_base(log_rows: int) -> int:
-    """Return the base in which circuits write numbers; one column can list all its digits."""
+    """Return the base in which circuits write numbers; digits from 0 to base - 1 fit a column."""
     return (1 << log_rows) - 16
 
 

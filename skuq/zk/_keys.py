@@ -21,7 +21,7 @@ from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import commitment_point, sample_constants
 
 OUTPUT_BITS = 128  # maximum number of bits of an output
-# Form of a proof file, see `check_form`. Every integer has only one text, of at most 100 digits.
+# Form of a proof file, see `check_form`. An integer has up to 100 digits, without leading zeros.
 PROOF = {"part": str, "outputs": [re.compile("0|-?[1-9][0-9]{0,99}")], "proof": str}
 
 
@@ -35,8 +35,8 @@ def make_keys(
 ) -> None:
     """Write a circuit, its settings and both keys to a folder.
 
-    Proofs of different circuits are about the same weights only if each circuit uses the committed
-    numbers, in the same order. This function checks that it does.
+    Proofs of different circuits are about the same weights only if every circuit uses the committed
+    numbers in the same order. This function raises an error if this circuit does not.
     """
     ends = ("onnx", "settings", "circuit")
     model, settings, compiled = (folder / f"{circuit}.{end}" for end in ends)
@@ -61,7 +61,7 @@ def make_keys(
 def verifying_key(
     commitment: Commitment, circuit: str, keys: Path | None, work: Path
 ) -> tuple[Path, Path]:
-    """Provide settings and verifying key of a circuit in `work`, from the public architecture only.
+    """Write a circuit's settings and verifying key to `work`, from the public architecture alone.
 
     The provider's key is never used, since it could belong to a different circuit. `keys` is the
     folder in which the verifier keeps keys for later calls, or None.

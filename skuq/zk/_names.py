@@ -17,7 +17,7 @@ from skuq.base import IntArray
 from skuq.imports import shown
 from skuq.zk._files import MAX_MESSAGE, VerificationError
 
-MAX_NAME = 200  # maximum number of characters
+MAX_NAME = 200  # maximum number of characters in the name of a class or column
 # Characters that `str.isprintable` accepts although they are invisible: those with the property
 # Default_Ignorable_Code_Point of Unicode, and the blank of Braille.
 INVISIBLE = {0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2800, 0x3164, 0xFFA0}
@@ -58,7 +58,7 @@ def columns_of(X: ArrayLike) -> tuple[str, ...] | None:
 
 
 def check_texts(texts: Sequence[str], what: str) -> None:
-    """Check that names are visible, of one script each, and different beyond case and spaces."""
+    """Raise if a name is invisible, mixes scripts, or equals another up to case and spaces."""
     seen: dict[str, str] = {}
     for text in texts:
         fault = _fault(text)

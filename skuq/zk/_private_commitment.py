@@ -1,6 +1,6 @@
 """Private side of a commitment: weights, keys, and a ledger of the proofs and pads used.
 
-Each proof reveals something about the weights, and a pad that is used twice reveals sums.
+Each proof reveals something about the weights, and a pad that is used twice no longer hides sums.
 Therefore, the provider must never reset the ledger by restoring the private folder from a backup.
 """
 
@@ -32,7 +32,7 @@ KINDS: dict[Kind, tuple[str, str]] = {
     "attestations": ("attestations", "n_attestations"),
     "pads": ("pads", "verdict_samples"),
 }
-LONGEST_WAIT = 10.0  # seconds until another process must have released the lock
+LONGEST_WAIT = 10.0  # seconds to wait for a lock of another process before an error is raised
 
 
 class Prover:
@@ -148,7 +148,7 @@ class Ledger:
         self._check_budget(kind, self._counts()[kind], n)
 
     def check(self, kind: Kind, seen: int) -> None:
-        """Raise if `seen`, the number of an existing proof, exceeds the number recorded here."""
+        """Raise if `seen`, the serial number of an existing proof, exceeds the recorded count."""
         if seen > self._counts()[kind]:
             raise RuntimeError(
                 "The ledger is older than an existing proof, so more proofs could disclose the "

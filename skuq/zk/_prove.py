@@ -165,8 +165,8 @@ def reported_predictions(
 class _AuditRun:
     """State of one audit; parts that are already proven are not proven again.
 
-    The state is a subfolder of the private folder; its name is the hash of the statement. The
-    auditor's folder is never used as input: a statement planted there could cause reuse of pads.
+    The state is a subfolder of the private folder; its name is the hash of the statement. Nothing
+    is read from the auditor's folder: a statement that was planted there could reuse pads.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class _AuditRun:
                 )
 
     def begin(self, n_chunks: int, verdicts: Sequence[str] = ()) -> None:
-        """Write the statement; at level "verdict", it reserves a pad for each chunk.
+        """Write the statement; at level "verdict", first reserve a pad for each chunk.
 
         If the audit needs more proofs than are left, this raises an error before any proof or pad
         is used up.

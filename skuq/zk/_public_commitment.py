@@ -19,7 +19,7 @@ from skuq.zk._fixed_point import LOG_ROWS, WEIGHT_BITS, Architecture
 from skuq.zk._names import check_classes, check_columns, columns_of
 from skuq.zk._reference_string import CEREMONY, check_ends, needed_string
 
-LARGEST_INTEGER = 2.0**62  # largest encoded input; encoded inputs have 64 bits
+LARGEST_INTEGER = 2.0**62  # largest absolute value of an encoded input, which has 64 bits
 MAX_PROOFS = 2 ** max(LOG_ROWS)  # the salt for more proofs would not fit into a circuit
 SIZES = ("rows_per_proof", "columns")  # entries that map each circuit to a number
 FORM = {  # form of commitment.json, see `check_form`
@@ -206,7 +206,7 @@ class Encoding(NamedTuple):
         return sum(column.width for column in self.columns)
 
     def limits(self) -> IntArray:
-        """Maximum absolute value of each integer, shape (width,)."""
+        """Return the maximum absolute value of each integer of an encoded row, shape (width,)."""
         largest = [1 if c.levels else math.ceil(c.limit * 2**self.bits) for c in self.columns]
         return np.repeat(np.array(largest, np.int64), [c.width for c in self.columns])
 
@@ -263,7 +263,7 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Number of integers: 1; or, for categories, indicators of all levels and of the rest."""
+        """Number of integers per value: 1, or for categories one indicator per level and 1 more."""
         return self.levels + 1 if self.levels else 1
 
 

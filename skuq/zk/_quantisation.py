@@ -70,7 +70,7 @@ def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
     """Fit centre, scale and limit of each feature to calibration data, rounded to few digits.
 
     Scales have three digits. Centres have three digits too, unless they are large compared with
-    the scale, as for timestamps; such a centre has the precision of the scale.
+    the scale, as for timestamps; such a centre is rounded at the last digit of the scale.
     """
     values = np.asarray(X, np.float64)
     columns = []

@@ -45,7 +45,7 @@ MONTGOMERY = pow(2, -256, P)  # coordinates are stored multiplied by 2 ** 256
 
 
 def size_of(log_rows: int) -> int:
-    """Compute the size in bytes of a string: a number, powers, Lagrange points, two G2 points."""
+    """Return the size in bytes of a string with a number, powers, Lagrange and two G2 points."""
     return 4 + 2 * G1_BYTES * 2**log_rows + 2 * G2_BYTES
 
 
@@ -75,7 +75,7 @@ def trust_in(found: str, log_rows: int, srs: str | Path | None, allow_test_strin
 
 
 def check_ends(path: Path, log_rows: int) -> None:
-    """Check size, generators and G2 points; if they were invalid, any proof might verify."""
+    """Check a string's size, generators and G2 points; with wrong ones, false proofs may verify."""
     data = _read(path, log_rows)
     points = _g1_points(data, first=0, count=1)
     generator, tau = _g2_points(data)
@@ -154,8 +154,8 @@ def commitment_point(shape: Architecture, constants: Sequence[NDArray[Any]], srs
 def sample_constants(shape: Architecture) -> list[NDArray[np.int64]]:
     """Return fixed constants with which any circuit can be evaluated at inputs of 0.
 
-    The constants are distinct, so that any other order has a different commitment. Biases are the
-    smallest constants, and negative in hidden layers, so that all values in circuits stay small.
+    The constants are distinct, so that in any other order they have a different commitment. Biases
+    are the smallest constants; in hidden layers they are negative, so that ReLU returns 0 there.
     """
     last_bias = 2 * len(shape.widths) - 3
     biases = list(range(last_bias, 0, -2))

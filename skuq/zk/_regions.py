@@ -14,7 +14,7 @@ from skuq.zk._files import FORMAT, VerificationError, check_format, read_form, w
 
 KIND = "skuq audit regions"
 MAX_REGIONS = 64
-ROUNDING = 1e-9  # upper limit of rounding errors of squared gaps
+ROUNDING = 1e-9  # least decrease of the gaps' variance by a split; less may be a rounding error
 MOST_DIGITS = 17  # maximum number of digits of a threshold; 17 digits identify every double
 Tree = Sequence[Any] | None  # [column, threshold, tree below, tree above], or None for a leaf
 

@@ -24,7 +24,7 @@ class RegionAudit(NamedTuple):
     n_samples: int  # number of reference samples in the region
     passed: bool
     robust: bool
-    could_fail: bool  # whether the region has enough samples to fail for some labels
+    could_fail: bool  # False if the region has so few samples that it passes with any labels
     sums: BinSums | None  # None at level "verdict"
     result: AuditResult | None  # findings per bin, at the confidence level of a single verdict
 
@@ -83,7 +83,7 @@ class VerifiedAudit(NamedTuple):
     regions: list[RegionAudit] | None = None
 
     def as_record(self) -> dict[str, Any]:
-        """Convert the result to JSON, for an auditor to sign; equal audits give equal records."""
+        """Return a JSON object for an auditor to sign; equal audits have equal objects."""
         record = self._asdict()
         record["reference_string_is"] = REFERENCE_STRINGS[self.reference_string]
         for name in ("sums", "result", "regions"):
@@ -124,7 +124,7 @@ class Attestation(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """Verdict on all samples or on a region, with the last five fields of `RegionAudit`."""
+    """Verdict on all samples or on one region; `RegionAudit` ends with the same five fields."""
 
     passed: bool  # verdict at the tolerance
     robust: bool  # whether tolerances smaller and larger by `max_error` give the same verdict
@@ -182,7 +182,7 @@ def audited(
     absent: list[Any],
     trust: Trust,
 ) -> VerifiedAudit:
-    """Combine verdicts with notes. The notes contain no text of the provider but checked names."""
+    """Combine verdicts with notes, in which the only text of the provider are checked names."""
     together, regions = judgements[0], None
     if statement.regions is not None:
         rules = Regions(statement.regions).rules(committed.encoding.names)

@@ -26,7 +26,7 @@ from skuq.zk._regions import Regions, rows_of_chunks, valid_tree
 Level = Literal["verdict", "bins", "predictions"]
 LEVELS: tuple[Level, ...] = ("verdict", "bins", "predictions")  # levels of disclosure
 ATTESTATION = "attestation"  # level of a single prediction
-VERDICT_PART = "verdict"  # verdict on all samples; names of verdicts on regions append a number
+VERDICT_PART = "verdict"  # name of the verdict on all samples; for a region, a number follows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ FORMS = {  # forms of the entries of statements, see `check_form`
 
 
 def read_statement(record: Any, committed: Commitment, level: str, where: str) -> Statement:
-    """Check that `record` has exactly the entries of its level, with possible values."""
+    """Convert a record to a statement; raise unless it has the entries of `level`, all possible."""
     if isinstance(record, dict):  # checked first: the other entries depend on the level
         check_asked("level", record.get("level", level), level)
     check_record(record, {entry.name: FORMS[entry.name] for entry in fields(KINDS[level])}, where)
@@ -252,7 +252,7 @@ def n_outputs(circuit: str, shape: Architecture) -> int:
 def bins_inputs(
     shape: Architecture, circuit: str, rows: IntArray, codes: IntArray, n_bins: int
 ) -> dict[str, Any]:
-    """Return the inputs for a chunk of rows; uncounted copies of its last row fill the circuit."""
+    """Return the inputs for a chunk of rows, filled up with uncounted copies of the last row."""
     n = shape.rows_of(circuit)
     filled = np.minimum(np.arange(n), len(rows) - 1)
     return {
@@ -340,9 +340,9 @@ def chance_allowance(n_bins: int, confidence_level: float | None) -> int:
 def too_few_to_fail(n_samples: int, n_classes: int, statement: AuditStatement) -> str:
     """Explain why a verdict might pass whatever the labels are; return "" if it could fail.
 
-    The sums are secret, so this function assumes the worst case. Each possible bin contains the
-    largest number of samples with which it passes even if all of its predictions are correct, and
-    even if all are wrong. With one more sample in total, one of the bins can fail.
+    The sums are secret, so this function assumes the worst case: every bin that predictions can
+    reach has as many samples as possible while it passes both if all its predictions are correct
+    and if all are wrong. With one more sample in total, at least one bin can fail.
     """
     n_bins = statement.n_bins
     lower, upper = np.arange(n_bins) / n_bins, np.arange(1, n_bins + 1) / n_bins

@@ -71,7 +71,7 @@ def verify(
     allow_test_string : bool, default=False
         Accept any reference string, although whoever generated it could forge proofs.
     keys : str or Path, default=None
-        The auditor's folder, in which verifying keys are kept. Default: a temporary folder.
+        The auditor's folder of verifying keys, kept for later calls. Default: a temporary folder.
 
     Returns
     -------
