@@ -230,7 +230,7 @@ def _decimal(path: Path, rows: list[list[str]], sep: str) -> str:
         )
     if commas or points:
         return mark
-    # Otherwise infer it from numbers with units or thousands separators, if all columns agree.
+    # Otherwise infer the mark from numbers with units or thousands separators, if columns agree.
     return common_mark(pd.Series(column, dtype=object) for column in _columns(rows))
 
 

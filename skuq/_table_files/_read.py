@@ -95,7 +95,7 @@ class TableFile(ABC):
     # `attrs` of tables: `numbered` has the word for a row and the number of the first row. Tables
     # of CSV files have `decimal`, the decimal mark ("" if unknown), and `assumed`, used if unknown.
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}
-    _split = ""  # how a CSV file is split, in words
+    _split = ""  # how a CSV file is split, in words for errors
     strips = True  # whether outer blanks of cells of a CSV file are removed
 
     def __init__(
@@ -159,7 +159,7 @@ class TableFile(ABC):
     ) -> Iterator[pd.DataFrame]: ...
 
     def _checked(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield non-empty frames; raise an error with the file's name if none or unreadable."""
+        """Yield non-empty frames; errors, also if there is no such frame, name the file."""
         start = 0
         while True:
             with _errors(self.path):
@@ -268,7 +268,7 @@ class ParquetFile(TableFile):
 def _errors(path: Path) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
-            # pandas only warns if it drops the surplus of a row that is longer than the header.
+            # Raise where pandas only warns: it drops surplus values of rows longer than the header.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             yield
     except TableFileError:

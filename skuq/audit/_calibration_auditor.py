@@ -225,7 +225,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
         grouping = _prediction_audit.distinct(columns + sensitive)
         if not hasattr(self.estimator, "predict_proba"):
             self.estimator_ = _module_classifier(self.estimator, X, y)
-            proba, predicted = self.estimator_.predict_proba(X), None  # no other decision
+            proba, predicted = self.estimator_.predict_proba(X), None  # None: most probable class
         elif is_prefit(self.estimator, after_the_fact=True):
             self.estimator_, proba = self.estimator, self._reported(X)
             predicted = decided_codes(self.estimator, X, proba, np.asarray(self.estimator.classes_))
@@ -259,7 +259,7 @@ class CalibrationAuditor(ClassifierMixin, UncertaintyMixin, PredictionAudit):
     def predict(self, X: Any) -> NDArray[Any]:
         """Predict the class of each sample with the audited classifier, shape (n_samples,)."""
         best = self.predict_proba(X).argmax(axis=1)  # raises an error if there is no `estimator_`
-        if not hasattr(self.estimator_, "predict"):  # as for a served model
+        if not hasattr(self.estimator_, "predict"):  # such as the client of a served model
             return self.classes_[best]
         return np.ravel(self.estimator_.predict(_as_rows(self.estimator, X)))
 

@@ -269,7 +269,7 @@ class PredictionAudit(BaseEstimator):
         )
 
     def _required_size(self, gap: float) -> float:
-        """Return the number of samples that detects `gap`, within 5 %; infinite if too many."""
+        """Return how many samples detect `gap`, within 5 %; infinite if over 4096 times as many."""
         low, high = 0.0, 1.0
         while self._misses(gap, high):
             low, high = high, 2 * high

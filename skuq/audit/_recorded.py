@@ -103,7 +103,7 @@ def recorded_predictions(
 
 
 def _label_in(columns: Iterable[str], label: str) -> str:
-    """Return `label`, or "LABEL (true)" if only this column, of `skuq quantify`, is in the file."""
+    """Return `label`, or "LABEL (true)", as `skuq quantify` names it, if only that is a column."""
     named, true = {*columns}, labels.true_name(label)
     return true if label not in named and true in named else label
 
@@ -380,7 +380,7 @@ def audit_files(
     label = _label_in(tables[0].columns, label)
     if proba is None:
         proba, classes = named_columns(tables[0].columns, classes)
-        classes = [*map(str.strip, classes)]  # as cells are
+        classes = [*map(str.strip, classes)]  # table cells are stripped as well
     check_columns(label, proba)
     if not len(proba):
         order_of_columns(proba, [], classes)  # always raises here, where `proba` is empty

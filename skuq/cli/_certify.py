@@ -14,8 +14,8 @@ from skuq.imports import shown
 if TYPE_CHECKING:
     import pandas as pd
 
-EXACT_ROWS = 2000  # largest training table used without inducing points by default
-INDUCING = 200  # default number of inducing points for larger tables
+EXACT_ROWS = 2000  # a training table with more rows is used with inducing points by default
+INDUCING = 200  # default number of inducing points for such tables
 
 
 @click.command()

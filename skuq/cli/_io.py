@@ -114,7 +114,7 @@ def say_bins(rows: Iterable[Mapping[str, Any]]) -> None:
 
 
 def option(names: str, text: str, type: Any = None, default: Any = None, **settings: Any) -> Any:
-    """Return a decorator for an option; `names` has its name, and its parameter's if different."""
+    """Return a decorator that adds an option; `names` may include the name of its parameter."""
     if default is not None:
         settings |= {"default": default, "show_default": True}
     return click.option(*names.split(), help=text, type=type, **settings)

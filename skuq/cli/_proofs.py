@@ -135,7 +135,7 @@ def commit(model: Path, data: Path, out: Path, trust: bool, **settings: Any) -> 
         table = _features(data, names, getattr(estimator, "n_features_in_", None))
         try:
             made = zk.commit(estimator, table, out, **settings, verbose=1)
-        except TypeError as error:  # a layer that circuits do not support
+        except TypeError as error:  # raised for a layer that circuits do not support
             raise InputError(_io.one_line(error)) from error
     n_proofs = made.record["n_proofs"]
     bins, predictions = (made.shape.rows_of(level) for level in ("bins", "predictions"))

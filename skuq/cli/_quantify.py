@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FOLDER = click.Path(path_type=Path)
 TASKS = ("auto", "classification", "regression")
 LEARNERS = ("auto", "hgb", "logistic", "network", "forest")
-QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default method
+QUAM = ("quam", "quamclassifier", "quamregressor")  # names of the default --method
 
 # Options of training, which cannot be combined with --load.
 OF_TRAINING = [

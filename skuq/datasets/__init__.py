@@ -261,7 +261,7 @@ def make_node_classes(
     Returns
     -------
     GraphData
-        A graph with one split. A fifth of all nodes are test nodes. Of the other nodes, 20 per class
+        A graph with one split. A fifth of all nodes are test nodes. Of the others, 20 per class
         (or half of a class, if fewer) train, the rest validate. "OS-1" leaves out the last class.
 
     Examples

@@ -49,7 +49,7 @@ def table_report(
         )
     parts = rows["review"].str.split(SEPARATOR).explode()
     reviews = {mark: parts[parts.str.startswith(mark)].index.nunique() for mark in REVIEWS}
-    reviewed = scored[scored["review"] != ""]  # sorted below; merely undecided rows last
+    reviewed = scored[scored["review"] != ""]  # sorted below: rows that are only undecided go last
     undecided = reviewed["review"] == "undecided"
     keys = -reviewed["epistemic"], reviewed["conformal_p_value"], undecided
     reviewed = reviewed.iloc[np.lexsort(keys)]

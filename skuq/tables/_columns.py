@@ -301,7 +301,7 @@ class CleanColumns(BaseEstimator):
     def __init__(self, read_text: bool = True, names: dict[str, str] | None = None) -> None:
         # Whether to parse dates and numbers in text, and to drop uninformative columns.
         self.read_text = read_text
-        self.names = names  # maps column names to the names after `inverse_transform`
+        self.names = names  # maps column names to those that `inverse_transform` returns
 
     def fit(self, X: pd.DataFrame, y: Any = None) -> CleanColumns:
         """Learn the names and types of the columns."""
@@ -313,9 +313,9 @@ class CleanColumns(BaseEstimator):
         self.booleans_: list[str] = []  # boolean columns, which are text in the result
         self.none_columns_: list[str] = []  # object columns that mark missing values by None
         self.kinds_: dict[str, str] = {}  # types to restore: integer, Python date or datetime
-        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # categories, and if ordered
-        self.notes_: list[str] = []  # how text was parsed
-        self.warnings_: list[str] = []  # columns that may have been misread
+        self.categories_: dict[str, tuple[list[Any], bool]] = {}  # categories; True if ordered
+        self.notes_: list[str] = []  # sentences on how text was parsed
+        self.warnings_: list[str] = []  # sentences on columns that may have been misread
         left_out: dict[str, list[str]] = {}
         kept = []
         for name in X.columns:
@@ -527,7 +527,7 @@ def _numbers_rows(name: str, values: pd.Series) -> bool:
 
 
 def doubts(name: str, column: pd.Series, *, is_number: bool) -> list[str]:
-    """Return warnings of texts that differ by case or blanks, and of numbers for missing values."""
+    """Return warnings of texts that differ by case or blanks, or numbers like -999 for "missing"."""
     if is_number:
         return _marks_warning(name, column)
     counts = column.dropna().map(as_text).value_counts()

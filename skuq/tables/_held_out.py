@@ -32,7 +32,7 @@ MARKS = {"groups": "(groups)", "time": "(time)", "sample_weight": "(weight)"}
 FEWEST_GROUPS = 25  # at least about this many groups are held out, or a third if that is fewer
 N_PARTS = 50  # parts of the held-out rows or groups; limits for a part come from all other parts
 TAIL = 0.025  # probability that the coverage of new rows is below its lower limit
-# With `time`, a row loses half its weight per HALF_LIFE later rows (or this share of all, if more).
+# With `time`, a row's weight halves per HALF_LIFE later rows (HALF_LIFE_SHARE of all, if more).
 HALF_LIFE, HALF_LIFE_SHARE = 20, 0.1
 MAX_HELD_OUT = 2000  # rows held out for calibration, or a fifth of the table if that is less
 # Equal rows count as duplicates if there are more than OFTEN times as many equal pairs as expected
@@ -45,7 +45,7 @@ FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leaka
 # suspicious model, or at most NEARLY_NO_ERROR times the error of a constant prediction.
 SURE, NEARLY_NO_ERROR = 0.05, 0.01
 MAX_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
-MOST_GROUPS, N_TENTHS = 20, 10  # maximum categories in `held_out_groups_`; folds by time
+MOST_GROUPS, N_TENTHS = 20, 10  # maximum categories of each of `held_out_groups_`; parts by time
 FEWEST_OF_CLASS, ENOUGH_HELD = 3, 20  # minimum numbers of held-out rows: of a class, and in total
 PREDICTION, TARGET = "prediction", "(target)"
 SMALLEST = "The smallest possible p-value is {:.2g}."
@@ -68,7 +68,7 @@ class Marks(NamedTuple):
 
     @property
     def folds(self) -> IntArray | None:
-        """Number of the group of each row, for folds: its tenth by time, or its given group."""
+        """Number of each row's group in cross-validation: its tenth by time, or the given group."""
         if self.time is None:
             return self.groups
         return np.searchsorted(np.sort(self.time), self.time) * N_TENTHS // len(self.time)
@@ -155,7 +155,7 @@ def latest(time: NDArray[Any], random_state: int) -> tuple[IntArray, IntArray, s
 def with_marks(
     table: pd.DataFrame, given: Mapping[str, Any], which: str
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Add the columns `MARKS`, drop rows of weight 0; also return columns that are no features."""
+    """Add the columns `MARKS`, drop rows of weight 0; also return columns that are not features."""
     apart: list[str] = []
     for name, values in given.items():
         column = true_values(table, values, which, f"`{name}`")
@@ -393,7 +393,7 @@ class HeldOutMixin:
         return float(self._counts.sum())
 
     def held_out_mean(self, values: Any) -> float:
-        """Return the weighted mean over the held-out rows with a value."""
+        """Return the weighted mean of `values` over the held-out rows, without missing values."""
         known = np.asarray(values, np.float64)
         rows = ~np.isnan(known)
         return float(np.average(known[rows], weights=self._counts[rows])) if rows.any() else np.nan

@@ -607,7 +607,7 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
             proba = self.estimator_.predict_proba(inputs)
             codes = proba.argmax(axis=1)
             predicted = self.classes_[codes]
-            if self.name_ not in LABELS:  # a given model may use a threshold, for example
+            if self.name_ not in LABELS:  # a given model may not choose the likeliest class
                 answer = np.asarray(self.estimator_.predict(inputs))
                 codes = positions_of(answer, np.asarray(self.estimator_.classes_))
                 predicted = answer if (codes < 0).any() else self.classes_[codes]

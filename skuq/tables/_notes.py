@@ -17,9 +17,9 @@ from skuq.tables._columns import Cells, place
 from skuq.tables._held_out import HeldOutMixin, fewest_held_out
 from skuq.tables._training import LABELS, Comparison
 
-# A column with at most FEW_GROUPS values has categories, not groups. Of larger columns, MOST_PAIRS
-# pairs of rows are compared; a note is given if chance makes all agree with a probability below
-# COINCIDENCE. In `_notes_on_alike`, pairs must be alike FAR_MORE times as often as by chance.
+# A column with at most FEW_GROUPS values has categories, not groups. For other columns, up to
+# MOST_PAIRS pairs of rows are compared; a note is given if chance makes all pairs agree with a
+# probability below COINCIDENCE, or if there are FAR_MORE times as many alike rows as by chance.
 FEW_GROUPS, MOST_PAIRS, COINCIDENCE, FAR_MORE = 20, 20_000, 1e-6, 100
 IDS_ARE_GROUPS = (
     "Ids of the column {} occur in several rows that differ. Rows of the same id were kept "
@@ -28,9 +28,9 @@ IDS_ARE_GROUPS = (
 MISTAKEN = 0.05  # maximum probability of one or more false warnings about classes
 SHOWN_CLASSES = 5
 PILED_UP = 0.25  # if this share of the targets is equal, a note states the coverage of the others
-# A column is reported if a share > NEARLY_ALL of the rows (FEWEST_ROWS or more) has new values.
+# A column is reported if its values are new in more than NEARLY_ALL of FEWEST_ROWS or more rows.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
-UNUSUAL, N_DEVIATIONS = 0.05, 3  # largest p-value of unusual rows; deviations due to chance
+UNUSUAL, N_DEVIATIONS = 0.05, 3  # largest p-value of an unusual row; stds that chance explains
 # End of the name of a numeric column that was made from a date column.
 PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")
 HELD_OUT_MAY_HAVE_TRAINED = (
@@ -48,7 +48,7 @@ def _listed(counts: pd.Series) -> str:
 
 
 def panel_notes(X: pd.DataFrame, dates: set[str], time: Any) -> list[str]:
-    """Warn if rows that agree in one column always agree in others, which is not by chance."""
+    """Warn if rows that agree in one column always agree in others, more than by chance."""
     codes = {name: pd.factorize(X[name])[0] for name in X}
     agree = {n: float(((np.bincount(c + 1) / max(1, len(c))) ** 2).sum()) for n, c in codes.items()}
     found: dict[str, list[str]] = {}
@@ -226,7 +226,7 @@ def new_value_notes(counts: pd.Series, n_rows: int, *, measured_later: bool = Fa
 
 
 def guessing_note(model: HeldOutMixin) -> str:
-    """Warn if the mean loss on folds and held-out rows is no lower than a constant prediction's."""
+    """Warn if the loss on folds and held-out rows is not below that of a constant prediction."""
     loss, guessing = model.measured_loss()
     folds, n_held = model.comparison_, len(model.held_out_)
     if model.name_ in folds.losses:  # for regression, these losses were divided by the variance

@@ -2,8 +2,8 @@
 
 Without `trust`, loading a file creates only objects of listed types; skops checks all types before
 it creates the first object. No code in the file is run. A forged file can still crash the process,
-fill its memory, or read files that a table names. Therefore open models only from people whose
-programs you would run.
+fill its memory, or read files whose names are cells of your table. Therefore open models only from
+people whose programs you would run.
 """
 
 import io

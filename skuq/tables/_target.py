@@ -26,9 +26,9 @@ TARGET = "target"  # column name of a target passed as values without a name
 TOTAL = re.compile(r"(grand |sub)?(totals?|sum|summe|gesamt)( .*)?:?", re.IGNORECASE)
 MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" means classification
 OFTEN = 10  # with this many rows per distinct integer, warn that the integers may be classes
-SKEWED = 1.0  # smallest skewness of a target for which its root and its logarithm are tried
+SKEWED = 1.0  # smallest skewness for which the target's square root and logarithm are tried
 SMALLEST_GAIN = 0.01  # relative improvement of the interval score needed to change the scale
-# The smallest (largest) target is a bound if at least this share and number of rows have it.
+# The smallest (largest) target bounds all predictions if this share and number of rows have it.
 PILED_UP, FEWEST_PILED_UP = 0.01, 5
 NAMES = {1.0: "target", 0.5: "square root of the target", 0.0: "logarithm of the target"}
 _MEDIAN = int(np.flatnonzero(LEVELS == 0.5)[0])
@@ -79,7 +79,7 @@ def feature_names(
 
 
 def is_regression(column: pd.Series, task: str) -> bool:
-    """Whether the task is regression; "auto": numbers with fractions, or many distinct ones."""
+    """Whether the task is regression; with "auto", if numbers have fractions or many values."""
     if task != "auto":
         return task == "regression"
     column = column.dropna().infer_objects()
@@ -147,7 +147,7 @@ def rows_with_target(
 
 
 def target_warnings(table: pd.DataFrame, target: str, regression: bool) -> list[str]:
-    """Warn of numbers for missing values, of names that may be one class, and of a total row."""
+    """Warn of numbers that may mean "missing", names that may be one class, and a total row."""
     warned = doubts(target, table[target], is_number=regression)
     for name, value in table.iloc[-1].items():
         is_total = isinstance(value, str) and TOTAL.fullmatch(value.strip())

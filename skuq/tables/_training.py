@@ -129,7 +129,7 @@ class Encoder:
     mean: FloatArray  # mean and scale standardise the numbers and the indicators
     scale: FloatArray
     categories: dict[str, list[str]]  # of the text columns
-    # Text columns, each with a table of inputs: one row per category, the last for unseen ones.
+    # Each text column, and its table of inputs: a row per category, and a last row for unseen ones.
     tables: list[tuple[str, NDArray[Any]]]
 
     def transform(self, X: pd.DataFrame) -> FloatArray:
@@ -430,7 +430,7 @@ def trained(
                 else _pool_inputs(encoder, X, known, make_pool(X, random_state=seed), seed)
             )
     with table_errors(name, X), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="A sampler")  # also in `warnings_`
+        warnings.filterwarnings("ignore", message="A sampler")  # in `TableModel.warnings_` instead
         estimator.fit(known, y, **{n: e for n, e in options.items() if n not in lacking})
     return Trained(encoder, estimator, name, comparison, scale)
 

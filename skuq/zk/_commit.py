@@ -30,7 +30,7 @@ REVEALED_BITS = 254  # bits about the committed numbers that a proof reveals: on
 # An audit's circuit gets more blocks of columns until one proof covers MANY_ROWS data rows. This
 # is faster than more proofs, because all blocks share a proof's tables, quotient and opening.
 MANY_ROWS = 16
-AUDIT_COLUMNS = fixed.MAX_COLUMNS  # columns per block; proves the most data rows per second
+AUDIT_COLUMNS = fixed.MAX_COLUMNS  # columns per block with which audits are fastest
 SINGLE = 2  # data rows in a circuit that proves one prediction; 1 would need more cells
 
 
@@ -132,7 +132,7 @@ def commit(
     try:
         public.mkdir(parents=True, exist_ok=True)
         private.mkdir(mode=0o700)
-        string = private / REFERENCE_STRING  # moved to the public folder after its use
+        string = private / REFERENCE_STRING  # moved to the public folder below
         if srs is None:
             backend.make_reference_string(string, shape.log_rows)
         else:
@@ -160,7 +160,7 @@ def commit(
         }
         write_json(private / LEDGER, dict.fromkeys(KINDS, 0))
         shutil.move(string, public)
-        for path in private.iterdir():  # protect the files in a copy of the folder, too
+        for path in private.iterdir():  # a copy of the folder may be open to others
             path.chmod(0o600)
         write_json(public / COMMITMENT, record)
         files.write_manifest(public)

@@ -173,7 +173,7 @@ def check_copy_constraints(proving: Path, circuit: str, shape: Architecture) -> 
         return _field_bytes(pow(root, row, FIELD) << 256)  # in Montgomery form, as in keys
 
     with proving.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as key:
-        # Find the list by the entry of the last row. ezkl does not bind it: the entry is its name.
+        # Find the list by its last entry: ezkl does not bind the last row, whose entry is its name.
         start = key.find(name(size - 1)) - 32 * (size - 1)
         found = key[start - 4 : start + 32 * shape.n_committed] if start >= 4 else b""
     rows = [row for positions, _ in shape.parts_of(circuit) for row in positions]

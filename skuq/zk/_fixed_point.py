@@ -31,7 +31,7 @@ CONFIDENCE_BITS = 14  # confidences are multiples of 2 ** -14
 ONE = 1 << CONFIDENCE_BITS
 LOGIT_BITS = 9  # differences of logits are rounded to multiples of 2 ** -9 before exp
 REACH = 12 << LOGIT_BITS  # a logit is raised to the largest logit minus REACH if it is smaller
-WEIGHT_BITS = range(6, 13)  # possible numbers of binary digits after the point: weights, inputs
+WEIGHT_BITS = range(6, 13)  # possible binary digits after the point of weights and inputs
 # Maximum number of binary digits of a logit that are rounded off before exp. With more digits, as a
 # network of many layers would need, the quotient would be ambiguous in the finite field of the
 # proofs. With still more digits, the unit would be too small for single precision.
@@ -49,7 +49,7 @@ EXP_BASE = float(np.float32(np.exp(2.0 ** (CONFIDENCE_BITS - LOGIT_BITS))))
 class Architecture(NamedTuple):
     """Public architecture, which determines the verifying keys."""
 
-    widths: tuple[int, ...]  # numbers: integers per input row, units of each hidden layer, classes
+    widths: tuple[int, ...]  # integers per input row, units per hidden layer, number of classes
     logit_bits: int  # number of binary digits of the logits after the point
     digits: int  # number of digits into which the circuits split a number
     n_salts: int  # number of random numbers that are committed together with the weights
@@ -151,7 +151,7 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 
 
 def digit_base(log_rows: int) -> int:
-    """Return the base in which circuits write numbers; digits from 0 to base - 1 fit a column."""
+    """Return the base in which circuits write numbers; one column lists 0 to base - 1."""
     return (1 << log_rows) - 16
 
 

@@ -263,7 +263,7 @@ class Column(NamedTuple):
 
     @property
     def width(self) -> int:
-        """Number of integers per value: 1, or for categories one indicator per level and 1 more."""
+        """Number of integers per value: 1, or an indicator per category and one for all others."""
         return self.levels + 1 if self.levels else 1
 
 

@@ -89,7 +89,7 @@ def fit_encoding(network: DenseNetwork, X: ArrayLike, bits: int) -> Encoding:
 
 
 def integer_network(network: DenseNetwork, encoding: Encoding, weight_bits: int) -> IntegerNetwork:
-    """Round the weights of a network to integers, for encoded inputs."""
+    """Convert a network to integer weights, which apply to inputs encoded as integers."""
     # Indicators are encoded as the integer 1, not 2 ** bits.
     each = [
         (0.0, 1.0, 2.0**encoding.bits) if column.levels else (column.center, column.scale, 1.0)

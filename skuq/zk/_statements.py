@@ -59,7 +59,7 @@ class Statement:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditStatement(Statement):
-    """Settings and reference data of an audit; the complete statement at level "bins"."""
+    """Settings and reference data of an audit; other levels than "bins" add entries."""
 
     alpha: float
     n_bins: int
