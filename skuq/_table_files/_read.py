@@ -92,8 +92,8 @@ class TableFile(ABC):
         These columns are read as numbers, unless `dtype` is ``str``.
     """
 
-    # `attrs` of tables: `numbered` has the word for a row and the number of the first row. Tables
-    # of CSV files have `decimal`, the decimal mark ("" if unknown), and `assumed`, used if unknown.
+    # `attrs` of tables: `numbered` has the word for a row and the number of the first row. Those of
+    # CSV files have `decimal`, the decimal mark ("" if unknown), and `assumed`, the mark to use.
     _attrs: dict[str, Any] = {"numbered": ("row", 1)}
     _split = ""  # how a CSV file is split, in words for errors
     strips = True  # whether outer blanks of cells of a CSV file are removed
@@ -268,7 +268,7 @@ class ParquetFile(TableFile):
 def _errors(path: Path) -> Iterator[None]:
     try:
         with warnings.catch_warnings():
-            # Raise where pandas only warns: it drops surplus values of rows longer than the header.
+            # Raise an error where pandas only warns that it drops the surplus values of a row.
             warnings.simplefilter("error", pd.errors.ParserWarning)
             yield
     except TableFileError:

@@ -204,7 +204,7 @@ def _order_of_one(name: str, known: list[str]) -> list[str]:
     first, second = known
     named = labels.label_in_name(name, second, known)
     is_usual = not named and (first.casefold(), second.casefold()) in CONVENTIONS
-    if named != second and not is_usual:  # "unhappy" contains the first label, but negates it
+    if named != second and not is_usual:  # a name may negate a label, as "unhappy" does
         raise ValueError(
             f"Column {name!r} may be the probability of {second!r} "
             f"(`classes={f'{first},{second}'!r}`) or of {first!r} "
@@ -540,7 +540,7 @@ def _weights(
 def _features(tables: Sequence[TableFile], chunks: list[_Chunk], texts: list[str]) -> pd.DataFrame:
     """Return the columns to search; a column that is text in one file becomes text in all.
 
-    For this, the files are read again; also if a searched column was read as text (in `texts`).
+    The files are read again to do so, and if a searched column was first read as text (`texts`).
     """
     import pandas as pd
     from pandas.api.types import is_bool_dtype, is_numeric_dtype

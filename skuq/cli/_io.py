@@ -156,7 +156,7 @@ class InputError(click.ClickException):
 
 
 def check_outputs(outputs: list[Path | None], inputs: list[Path]) -> None:
-    """Raise if an output has no folder, or would overwrite an input or another output."""
+    """Raise if an output would be in a missing folder, or overwrite an input or another output."""
     taken = {path.resolve() for path in inputs}
     for path in filter(None, outputs):
         if not path.parent.is_dir():

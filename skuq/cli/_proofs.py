@@ -491,7 +491,7 @@ def _check_outside(what: str, path: Path | None, folders: list[Path]) -> None:
 
 
 def _load(folder: Path) -> Commitment:
-    """Load a commitment from its public folder; an error names it if `folder` is its parent."""
+    """Load a commitment from its public folder; an error names that if `folder` is its parent."""
     from skuq.zk import load_commitment
 
     if not (folder / "manifest.json").exists() and (folder / "public").is_dir():

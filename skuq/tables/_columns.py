@@ -249,7 +249,7 @@ class Cells(NamedTuple):
     rows: IntArray  # positions of the cells
     texts: list[str]  # contents of the cells
     held: str  # description of the contents, such as "a range" or "not a number"
-    read: bool  # whether a value replaces each cell (the midpoint of a range); else unreadable
+    read: bool  # whether a value, such as the midpoint of a range, was found for each cell
 
 
 class Cleaned(NamedTuple):
@@ -410,7 +410,7 @@ class CleanColumns(BaseEstimator):
         self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return clean rows with the types of the training table, and renamed columns."""
+        """Return clean rows with the training types, if ``read_text=False``, and renamed columns."""
         stored = {name: _of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:
@@ -527,7 +527,7 @@ def _numbers_rows(name: str, values: pd.Series) -> bool:
 
 
 def doubts(name: str, column: pd.Series, *, is_number: bool) -> list[str]:
-    """Return warnings of texts that differ by case or blanks, or numbers like -999 for "missing"."""
+    """Warn of texts that differ only by case or blanks, and of numbers that may mean "missing"."""
     if is_number:
         return _marks_warning(name, column)
     counts = column.dropna().map(as_text).value_counts()

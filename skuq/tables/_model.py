@@ -337,10 +337,10 @@ class TableModel(StorageMixin, HeldOutMixin, base.UncertaintyMixin, BaseEstimato
     ) -> Any:
         """Predict each row of a table, with its uncertainty.
 
-        Results of a row do not depend on other rows, except whether it gets ``reasons``. A row with
-        an unreadable cell, such as a word in a numeric column, is not scored: its outputs are
-        missing, and its ``reasons`` are "not scored: ...". A table with many such rows, as with a
-        wrong decimal mark, is refused.
+        A row's results do not depend on other rows, except that only the most unusual rows get
+        ``reasons``. A row with an unreadable cell, such as a word in a numeric column, is not
+        scored: its outputs are missing, and its ``reasons`` are "not scored: ...". A table with
+        many such rows, as with a wrong decimal mark, is refused.
 
         Parameters
         ----------

@@ -30,7 +30,7 @@ SHOWN_CLASSES = 5
 PILED_UP = 0.25  # if this share of the targets is equal, a note states the coverage of the others
 # A column is reported if its values are new in more than NEARLY_ALL of FEWEST_ROWS or more rows.
 NEARLY_ALL, FEWEST_ROWS = 0.9, 10
-UNUSUAL, N_DEVIATIONS = 0.05, 3  # largest p-value of an unusual row; stds that chance explains
+UNUSUAL, N_DEVIATIONS = 0.05, 3  # p-value limit of unusual rows; standard deviations due to chance
 # End of the name of a numeric column that was made from a date column.
 PART = re.compile(r" \((?:days since [\d-]+|month|weekday|hour)\)$")
 HELD_OUT_MAY_HAVE_TRAINED = (

@@ -28,7 +28,7 @@ MAX_CLASSES = 20  # maximum number of distinct integers for which task="auto" me
 OFTEN = 10  # with this many rows per distinct integer, warn that the integers may be classes
 SKEWED = 1.0  # smallest skewness for which the target's square root and logarithm are tried
 SMALLEST_GAIN = 0.01  # relative improvement of the interval score needed to change the scale
-# The smallest (largest) target bounds all predictions if this share and number of rows have it.
+# The least (largest) target bounds predictions if at least this share and number of rows have it.
 PILED_UP, FEWEST_PILED_UP = 0.01, 5
 NAMES = {1.0: "target", 0.5: "square root of the target", 0.0: "logarithm of the target"}
 _MEDIAN = int(np.flatnonzero(LEVELS == 0.5)[0])

@@ -160,7 +160,7 @@ def commit(
         }
         write_json(private / LEDGER, dict.fromkeys(KINDS, 0))
         shutil.move(string, public)
-        for path in private.iterdir():  # a copy of the folder may be open to others
+        for path in private.iterdir():  # also files, since a copied folder may be open to others
             path.chmod(0o600)
         write_json(public / COMMITMENT, record)
         files.write_manifest(public)
@@ -241,7 +241,7 @@ def fit_shape(
 def _with_pads(
     shape: Architecture, blocks: int, verdict_samples: int
 ) -> tuple[Architecture, dict[str, int]]:
-    """Add a pad for each chunk of `verdict_samples` rows; also return data rows per proof."""
+    """Add one pad per chunk of the `verdict_samples` rows; also return data rows per proof."""
     fitting = _rows_per_proof(shape, blocks)
     while verdict_samples and min(fitting.values()) > 0:
         needed = -(-verdict_samples // fitting.get("padded_bins", fitting["bins"]))

@@ -151,7 +151,7 @@ def largest_value(network: IntegerNetwork, limits: IntArray) -> int:
 
 
 def digit_base(log_rows: int) -> int:
-    """Return the base in which circuits write numbers; one column lists 0 to base - 1."""
+    """Return the base in which circuits write numbers; one column lists digits 0 to base - 1."""
     return (1 << log_rows) - 16
 
 

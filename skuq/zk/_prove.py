@@ -166,7 +166,7 @@ class _AuditRun:
     """State of one audit; parts that are already proven are not proven again.
 
     The state is a subfolder of the private folder; its name is the hash of the statement. Nothing
-    is read from the auditor's folder: a statement that was planted there could reuse pads.
+    in the auditor's folder is used: a statement that somebody planted there could reuse pads.
     """
 
     def __init__(

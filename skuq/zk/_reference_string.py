@@ -45,7 +45,7 @@ MONTGOMERY = pow(2, -256, P)  # coordinates are stored multiplied by 2 ** 256
 
 
 def size_of(log_rows: int) -> int:
-    """Return the size in bytes of a string with a number, powers, Lagrange and two G2 points."""
+    """Return the bytes of a reference string: a number, powers, Lagrange points, two G2 points."""
     return 4 + 2 * G1_BYTES * 2**log_rows + 2 * G2_BYTES
 
 
