@@ -258,7 +258,7 @@ class PredictionAudit(BaseEstimator):
         return not self.passed_ or not self._misses(self.settings_["tolerance"] + FAR)
 
     def _misses(self, gap: float, times: float = 1.0) -> bool:
-        """Whether an audit of `times` as many samples would miss a gap of all bins (power < 0.8)."""
+        """Whether an audit of `times` as many samples misses a gap of all bins (power < 0.8)."""
         count, mean = np.rint(times * self.sums_.effective_count), self.sums_.mean_confidence
         most: dict[Direction, float] = {"underconfident": 1 - self.confidence_}
         most["overconfident"] = self.confidence_
@@ -269,7 +269,7 @@ class PredictionAudit(BaseEstimator):
         )
 
     def _required_size(self, gap: float) -> float:
-        """Return how many samples detect `gap`, within 5 %; infinite beyond 4096 times the audit's."""
+        """Return how many samples detect `gap`, within 5 %; infinite if 4096 times as many fail."""
         low, high = 0.0, 1.0
         while self._misses(gap, high):
             low, high = high, 2 * high

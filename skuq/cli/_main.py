@@ -17,7 +17,7 @@ from skuq.cli._io import NEW_FOLDER, option, require_plots, say
 from skuq.imports import shown
 
 PASSED, NO_VERDICT, FAILED, INCONCLUSIVE = 0, 2, 10, 12
-GUESSING = 11  # the model is not better than a constant prediction
+GUESSING = 11  # exit code if the model is not better than a constant prediction
 
 COMMANDS = {  # module and short help of each command; the function has the command's name
     "audit": ("_audit", "Audit reported confidence against true labels."),

@@ -26,7 +26,7 @@ __all__ = [
 SIDE = 8  # side length of scikit-learn's digits, in pixels
 PHOTO_SIDE = 64  # side length of a patch of a photograph before downsampling to SIDE
 
-# Uncertainty region in `make_gaussian_classes`: lower and upper bound of each feature.
+# Uncertainty region in `make_gaussian_classes`: for each feature, its lower and upper bound.
 GAUSSIAN_REGION = {0: (2.0, 2.75), 1: (0.0, 1.5)}
 _JOBS, _HOMES = ("office", "workshop", "care", "self-employed"), ("owned", "rented", "shared")
 

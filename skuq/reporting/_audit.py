@@ -30,7 +30,7 @@ POWER = 0.8  # probability with which an audit finds a gap that is called detect
 SHIFTS = ("detectable_underconfident_shift", "detectable_overconfident_shift")  # in `BinAudit`
 # Detectable gaps are stated for regions with these shares of the samples and this confidence.
 REGION_SHARES, REGION_CONFIDENCE = (0.02, 0.05, 0.1, 0.2), 0.6
-MOST_LINES, MOST_PICTURES = 6, 3  # maximum numbers: groups in one plot, plots of single groups
+MOST_LINES, MOST_PICTURES = 6, 3  # maximum number of groups in one plot, or of plots of a group
 MOST_BINS = 3  # maximum number of findings in bins that are described in full
 MOST_GROUPS = 5  # maximum number of findings in groups that are described in full
 PICTURES = ("diagram", "group_diagrams", "density", "group_density")

@@ -410,7 +410,7 @@ class CleanColumns(BaseEstimator):
         self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return clean rows with the training types, if ``read_text=False``, and renamed columns."""
+        """Return clean rows with the training types (for ``read_text=False``), renamed by `names`."""
         stored = {name: _of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:
@@ -520,7 +520,7 @@ def _numbers_rows(name: str, values: pd.Series) -> bool:
     """Whether a column numbers the rows of this table, or of a table from which they were drawn."""
     if len(values) <= ALL_DIFFERENT or not values.is_unique or not (values % 1 == 0).all():
         return False
-    # A column without a name is a stored index, which may have gaps of any size.
+    # A column without a name is taken for a stored index, which may have gaps of any size.
     width = values.max() - values.min()
     is_dense = width < max(DENSE * len(values), len(values) ** 2 / (2 * REPEATED))
     return name.startswith(UNNAMED) or bool(is_dense)

@@ -46,7 +46,7 @@ FEWEST_TO_SUSPECT = 100  # minimum number of held-out rows for a check for leaka
 SURE, NEARLY_NO_ERROR = 0.05, 0.01
 MAX_TO_SUSPECT = 10_000  # maximum number of training rows for a model of a single column
 MOST_GROUPS, N_TENTHS = 20, 10  # maximum categories of each of `held_out_groups_`; parts by time
-FEWEST_OF_CLASS, ENOUGH_HELD = 3, 20  # minimum numbers of held-out rows: of a class, and in total
+FEWEST_OF_CLASS, ENOUGH_HELD = 3, 20  # held-out rows needed to measure a class, and to report one
 PREDICTION, TARGET = "prediction", "(target)"
 SMALLEST = "The smallest possible p-value is {:.2g}."
 # A whole number. It may end in ".0", because pandas stores integers as floats if some are missing.
@@ -74,7 +74,7 @@ class Marks(NamedTuple):
         return np.searchsorted(np.sort(self.time), self.time) * N_TENTHS // len(self.time)
 
     def of_results(self) -> dict[str, Any]:
-        """Return columns to add to the held-out results: group, rank by time, and weight."""
+        """Return columns for the held-out results: group, rank by time, and independent rows."""
         time = None if self.time is None else np.searchsorted(np.sort(self.time), self.time)
         found: dict[str, Any] = {"group": self.groups, "time": time, "counts": None}
         if self.groups is not None or self.weight is not None:

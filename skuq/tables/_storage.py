@@ -41,9 +41,9 @@ TRUSTED = (
     "sklearn.pipeline.Pipeline.transform",
     "sklearn.tree._tree.Tree",
 )
-# Largest ratio of bytes in memory to bytes in the file, for models of more than SMALL_MODEL bytes.
+# A model may take up to SMALL_MODEL bytes of memory, or LARGEST_EXPANSION times its size on disk.
 LARGEST_EXPANSION, SMALL_MODEL = 100, 2**28
-# Largest JSON text in a file, in bytes. Its objects need about twenty times as much memory.
+# Largest accepted `schema.json`, in bytes. Its objects need about twenty times as much memory.
 LARGEST_SCHEMA = 2**26
 
 

@@ -41,7 +41,7 @@ BUNDLES = {
 MAX_JSON, MAX_BYTES = 1 << 20, 64 << 20  # maximum bytes of most files, and of those in `LARGE`
 LARGE = (REFERENCE_STRING, REPORTED)
 MAX_CHUNKS = 8000  # maximum per audit; with more chunks, the manifest would be too large
-MAX_FILES, MAX_FOLDER = 2 * MAX_CHUNKS, 1 << 30  # maximum entries and bytes of a folder
+MAX_FILES, MAX_FOLDER = 2 * MAX_CHUNKS, 1 << 30  # maximum numbers of entries and bytes in a folder
 MAX_MESSAGE = 500  # maximum characters of an error message, which may quote another party's text
 
 

@@ -20,7 +20,7 @@ from skuq.zk._fixed_point import MAX_BLOCKS, Architecture
 from skuq.zk._public_commitment import Commitment
 from skuq.zk._reference_string import commitment_point, sample_constants
 
-OUTPUT_BITS = 128  # maximum number of bits of an output
+OUTPUT_BITS = 128  # maximum number of bits of a circuit's output; larger outputs are rejected
 # Form of a proof file, see `check_form`. An integer has up to 100 digits, without leading zeros.
 PROOF = {"part": str, "outputs": [re.compile("0|-?[1-9][0-9]{0,99}")], "proof": str}
 
