@@ -410,7 +410,7 @@ class CleanColumns(BaseEstimator):
         self.others_ = {each.column: sorted({*each.texts}) for each in cells if not each.read}
 
     def inverse_transform(self, X: pd.DataFrame) -> pd.DataFrame:
-        """Return clean rows with the training types (for ``read_text=False``), renamed by `names`."""
+        """Return clean rows with the training types (``read_text=False``), renamed by `names`."""
         stored = {name: _of_kind(X[name], kind) for name, kind in self.kinds_.items()}
         stored |= {name: X[name].map(lambda v: BOOLEANS.get(v, v)) for name in self.booleans_}
         for name in self.none_columns_:
