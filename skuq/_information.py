@@ -54,7 +54,7 @@ def centred(logits: Any) -> Any:
 
 
 def has_conventional_offset(logits: Any) -> bool:
-    """Whether a convention fixes the offset of logits: log-probabilities, or logits (0, z)."""
+    """Return whether one logit (as in (0, z)) or the logsumexp (log-probabilities) is constant."""
     xp = array_namespace(logits)
     total = logsumexp(logits)[:, None]
     spread = xp.concatenate([logits, total], 1).std(0)

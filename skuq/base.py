@@ -324,7 +324,7 @@ def _has_method(estimator: Any) -> bool:
 
 
 def _of_original_target(model: Any, X: Any, transformer: Any) -> Uncertainty:
-    """Predict uncertainty inside a `TransformedTargetRegressor` in the original target's unit."""
+    """Predict the uncertainty of a model of transformed targets in the original target's unit."""
     unit = getattr(model, "_unit_of_uncertainty", None)
     name, kind = type(model).__name__, type(transformer).__name__
     is_identity = kind == "FunctionTransformer" and transformer.inverse_func is None
@@ -343,7 +343,7 @@ def _of_original_target(model: Any, X: Any, transformer: Any) -> Uncertainty:
 
 
 def leads_to_method(estimator: Any) -> bool:
-    """Whether an estimator (fitted or not) or an estimator inside it has `predict_uncertainty`."""
+    """Return whether an estimator, fitted or not, has or wraps a method `predict_uncertainty`."""
     while not _has_method(estimator):
         inside = unwrap(estimator, fitted=False)
         if inside is not None:

@@ -121,7 +121,7 @@ def _is_available(device: str) -> bool:
 
 
 def available_memory() -> int:
-    """Return how many bytes machine, container and process limits still let this process use."""
+    """Return how many more bytes this process may use on this machine and within its limits."""
     found = [psutil.virtual_memory().available]
     group = Path("/sys/fs/cgroup")  # limit of a Linux container, which psutil ignores
     try:

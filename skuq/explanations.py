@@ -25,18 +25,18 @@ from skuq.files import stored
 from skuq.labels import as_text
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
-Statistic = Callable[[Any], FloatArray]  # of rows or texts, (n_rows,)
+Statistic = Callable[[Any], FloatArray]  # function of rows or texts that returns a number for each
 
 MISSING_TEXT = "(missing)"  # category for missing text
 SEPARATOR = "; "
 N_COLUMNS = 3  # number of columns or words that are named
 N_TYPICAL = 20  # number of training inputs whose columns or words are inserted into an input
-MOST_COLUMNS = 100  # largest width of a table whose columns `UnusualParts` names
-ALL_DIFFERENT = 50  # if more texts than this are all different, they are names, not categories
+MOST_COLUMNS = 100  # `UnusualParts` does not support tables with more columns
+ALL_DIFFERENT = 50  # if a column has more texts, all different, they are names, not categories
 ROUNDING = 1e-6  # relative tolerance for numbers at the ends of a range
 FAR = 0.5  # numbers outside a range by more than this fraction of its width are unsupported
 CELLS_AT_ONCE = 2**22  # largest number of cells in changed rows that are evaluated together
-SMALLEST_SHARE = 0.05  # of the epistemic uncertainty; smaller contributions are not reported
+SMALLEST_SHARE = 0.05  # contributions below this share of epistemic uncertainty are not reported
 
 
 def as_table(X: Any) -> pd.DataFrame:
@@ -61,7 +61,7 @@ def number_columns(table: pd.DataFrame) -> list[str]:
 
 
 class ValueMarks(NamedTuple):
-    """Which values of a table differ from those of training rows, (n_rows, n_columns) each."""
+    """Masks of values that differ from those of training rows, (n_rows, n_columns) each."""
 
     unseen: BoolArray  # categories, and missing numbers in columns that were complete in training
     out_of_range: BoolArray  # numbers below the minimum or above the maximum of training
@@ -146,7 +146,7 @@ def explain_rows(
     X = X.astype(np.result_type(X, typical))  # a dtype for the values of X and of typical rows
     n_at_once = max(1, CELLS_AT_ONCE // max(1, X.size * len(typical)))
     for start in range(0, len(inputs), n_at_once):
-        # Change many columns at once: a few rows take nearly as long to evaluate as many.
+        # Evaluate changes of many columns together: few rows would take nearly as long as many.
         batches, shares = [X], []
         for positions in inputs[start : start + n_at_once]:
             values, counts = typical[:, positions], np.ones(len(typical), dtype=np.int64)
@@ -190,7 +190,7 @@ def words_of(texts: NDArray[Any]) -> NDArray[Any]:
 def explain_texts(
     X: NDArray[Any], typical: NDArray[Any], epistemic: Statistic
 ) -> tuple[FloatArray, FloatArray]:
-    """Do what `explain_rows` does for words of texts; return (n_texts,) and (n_texts, n_words)."""
+    """Do for words what `explain_rows` does for columns; shapes (n_texts,), (n_texts, n_words)."""
     own, words = epistemic(X), words_of(X)
     others = [split for text in typical if (split := str(text).split())]
     contribution = np.zeros(words.shape)
@@ -420,7 +420,7 @@ class UnusualParts:
         return cls(typical, values, shown)
 
     def describe(self, X: Any, statistic: Statistic) -> list[str]:
-        """For each input, list up to three words, or columns with values, separated by "; "."""
+        """List for each input up to three words, or columns with values, separated by "; "."""
         if isinstance(self.values, TrainingValues):
             rows, table = as_pandas(X), as_table(X)
             marks = self.values.marks(table).unsupported

@@ -24,9 +24,9 @@ from skuq.files import stored
 from skuq.validation import with_names
 from skuq.wrappers import unwrap
 
-SAMPLES_PER_FEATURE = 5  # minimum for estimating a covariance without shrinkage
+SAMPLES_PER_FEATURE = 5  # with fewer samples per feature, a covariance is shrunk
 BATCH_SIZE = 8192  # number of rows whose features are in memory at once
-MANY_ROWS = 20_000  # with this many rows, nearest rows are searched for in cells
+MANY_ROWS = 20_000  # from this number of rows on, neighbours are searched for in cells only
 _N_CELLS = 12  # number of cells in which the neighbours of a row are searched
 _SMALLEST_VARIANCE = 1e-6  # shrink a covariance if smallest / largest variance is below this
 _MAX_CATEGORIES = 100  # maximum per column; rarer categories share one indicator
@@ -54,7 +54,7 @@ def feature_encoder(X: Any) -> Any:
         parts = [("numbers", scaled, numbers), ("texts", indicators, texts)]
         return TableEncoder(ColumnTransformer(parts).fit(table))
     rows = X.reshape(len(X), -1)
-    # Medians need several copies of rows: use a random sample, if all columns of it have values.
+    # Medians copy the rows several times: use a random sample, if all of its columns have values.
     some = rows[np.random.default_rng(0).permutation(len(rows))[: BATCH_SIZE // 4]]
     lacking = rows.dtype.kind == "f" and np.isnan(some).all(axis=0).any()
     return imputer.fit(rows if lacking else some)
@@ -194,7 +194,7 @@ def nearest_others(rows: NDArray[Any], n_neighbors: int) -> IntArray:
         for each in (cells.ravel(), cells[:, 0])
     )
     distance = np.full((n_rows, n_neighbors), np.inf, np.float32)
-    found = np.repeat(np.arange(n_rows)[:, None], n_neighbors, axis=1)  # the row itself if no other
+    found = np.repeat(np.arange(n_rows)[:, None], n_neighbors, axis=1)  # default: the row itself
     for row, members in zip(searching, inside, strict=True):
         row, members = row // _N_CELLS, members[:: 1 + len(members) // (8 * n_cells)]
         if not len(members):

@@ -60,7 +60,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.exists() and not target.is_file():  # such as a device
         raise OSError(f"{path} exists and is not a regular file.")
     for left in target.parent.glob(f".{glob.escape(target.name)}.{12 * '?'}.partial"):
-        with suppress(OSError):  # left by a process that was killed more than a day ago
+        with suppress(OSError):  # delete leftovers of processes killed more than a day ago
             if left.is_file() and time.time() - left.stat().st_mtime > DAY:
                 left.unlink()
     partial = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.partial")
@@ -289,7 +289,7 @@ def _linear(weight: NDArray[Any], bias: NDArray[Any] | None) -> Any:
 
     tensors = {"weight": _tensor(weight)} | ({} if bias is None else {"bias": _tensor(bias)})
     n_out, n_in = weight.shape
-    with torch.random.fork_rng(devices=[]):  # the random initial weights are discarded
+    with torch.random.fork_rng(devices=[]):  # keeps the state of torch's generator
         layer = torch.nn.Linear(n_in, n_out, bias is not None, dtype=tensors["weight"].dtype)
     layer.load_state_dict(tensors)
     return layer.requires_grad_(False)
@@ -348,7 +348,7 @@ def _check(name: str, values: Mapping[str, Any], fields: Mapping[str, Any]) -> N
 
 
 def _is_of(value: Any, hint: Any) -> bool:
-    """Whether a value and all its items match a type hint."""
+    """Return whether a value and all its items match a type hint."""
     origin, of = get_origin(hint), get_args(hint)
     if hint is Any:
         return True

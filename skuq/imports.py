@@ -30,7 +30,7 @@ def shown(value: object, length: int | None = 300) -> str:
 
 
 def import_optional(module: str, extra: str | None) -> ModuleType:
-    """Import a module; an error names the `extra` to install (None: a core dependency)."""
+    """Import a module; if that fails, the error says to install `extra`, or the package if None."""
     package = module.partition(".")[0]
     try:
         return import_module(module)
@@ -51,7 +51,7 @@ def lazy_names(
     *,
     load: Callable[[str], Any] = import_module,
 ) -> Callable[[str], Any]:
-    """Make a ``__getattr__`` that imports the names in `modules` (by module) on first use.
+    """Make a ``__getattr__`` that imports names on first use; `modules` lists them by module.
 
     Type checkers also need the imports of these names under ``if TYPE_CHECKING``.
     """
@@ -107,7 +107,7 @@ class PluginWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Plugin:
-    """Registered estimator. Without `estimator` and `error`, it has not been loaded."""
+    """Registered estimator; if `estimator` and `error` are None, it has not been loaded."""
 
     name: str
     distribution: str

@@ -172,7 +172,7 @@ def positions_of(labels: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.int6
 
 
 def _can_be_ordered(one: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Whether NumPy compares values of two dtypes exactly."""
+    """Return whether NumPy compares values of these two dtypes exactly."""
     kinds = {one.kind, other.kind}
     if kinds == {"i", "u"}:  # int64 and uint64 are compared as floats, with 53 bits
         return np.promote_types(one, other).kind != "f"
@@ -186,13 +186,13 @@ def labels_in_mask(X: Any, y: NDArray[Any]) -> NDArray[Any]:
     return y[mask] if mask.dtype == bool and mask.shape == y.shape else y
 
 
-# Tolerance far above the rounding error of a float32 softmax over thousands of classes.
+# Tolerated deviation of row sums from 1, far above that of a float32 softmax over 1000s of classes.
 ROW_SUM_TOLERANCE = 1e-4
 # Largest rounding error of a row sum, in units of the spacing of floats below 1: 1/2 for rounding
 # the probabilities, 1/2 for rounding their sum, and 1 for a softmax computed in the same precision.
 _ROUNDING_OF_ROWS = 2
 _MOST_DECIMALS = 6  # the effect of rounding to more decimals is within ROW_SUM_TOLERANCE
-_LARGEST_ROUNDING = 0.05  # with a larger deviation of a row sum from 1, a class may be missing
+_LARGEST_ROUNDING = 0.05  # maximum tolerance of row sums; beyond it, a class may be missing
 
 
 class LabelledProbabilities(NamedTuple):
@@ -246,7 +246,7 @@ def proba_of_classes(proba: Any, classes: NDArray[Any]) -> NDArray[Any]:
 
 
 def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any, NDArray[Any]]:
-    """Return values and column labels; `known` was passed if `stated`, else found in the data."""
+    """Return values and column labels; `stated` says whether the user passed the `known` labels."""
     names = column_names(proba)
     order, columns = _order_by_name(names, known, stated=stated)
     if names is None:
@@ -261,7 +261,7 @@ def _read_by_name(proba: Any, known: NDArray[Any], *, stated: bool) -> tuple[Any
 def _order_by_name(
     names: list[Any] | None, known: NDArray[Any], *, stated: bool
 ) -> tuple[NDArray[Any], IntArray | None]:
-    """Find the labels of the columns, and their positions in the input if the order differs."""
+    """Find the order of labels for the output, and the columns to select (None: as they are)."""
     if names is None:
         return known, None
     if len(set(names)) != len(names):
@@ -313,7 +313,7 @@ def rounded_sum_tolerance(n_classes: int, decimals: int | None) -> float:
     if decimals is None or decimals < 2:  # with one decimal, wrong sums differ from 1 by >= 0.1
         return ROW_SUM_TOLERANCE
     rounding = min(n_classes * 0.5 * 10.0**-decimals, _LARGEST_ROUNDING)
-    # The factor covers the rounding error of the sum itself.
+    # The factor 1 + 1e-6 covers the rounding error of the sum itself.
     return max(ROW_SUM_TOLERANCE, rounding * (1 + 1e-6))
 
 

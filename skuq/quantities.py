@@ -105,14 +105,14 @@ def predicted_quantiles(estimator: Any, X: Any, levels: ArrayLike) -> FloatArray
 
 
 def predicted_gaussian(estimator: Any, X: Any) -> tuple[FloatArray, FloatArray]:
-    """Predict means and standard deviations with any estimator with `predict(X, return_std)`."""
+    """Predict means and standard deviations if `predict` of the estimator has `return_std`."""
     model, inputs = _walk_to("predict(X, return_std=True)", estimator, X)
     mean, std = model.predict(inputs, return_std=True)
     return mean, std
 
 
 def _walk_to(call: str, estimator: Any, X: Any) -> tuple[Any, Any]:
-    """Unwrap to the estimator whose method accepts `call`, such as ``predict(X, return_std)``."""
+    """Unwrap to the estimator that supports a `call` such as ``predict(X, return_std=True)``."""
     method = call.partition("(")[0]
 
     def has(inside: Any) -> bool:

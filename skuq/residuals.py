@@ -31,13 +31,13 @@ from skuq.validation import as_pandas, independent_counts, is_wide, to_dense
 LEVELS: FloatArray = np.array(
     [0.005, 0.01, 0.025, *(np.arange(1, 20) / 20), 0.975, 0.99, 0.995], dtype=np.float64
 )
-MAX_ROWS = 10_000  # number of residuals that a forest stores
+MAX_ROWS = 10_000  # maximum number of residuals that a forest stores, drawn at random from more
 N_TREES = 100
 _LEAF = 10  # minimum number of rows per leaf
 _MOST_FEATURES = 50  # maximum number of features per split
-_AT_ONCE = 1000  # batch size
+_AT_ONCE = 1000  # maximum number of rows that are predicted together
 _ROUNDING = 1e-8  # exceeds the relative rounding error of cumulative shares in a batch
-_LEAST = 1e-6  # smallest variance, divided by the mean square of the residuals
+_LEAST = 1e-6  # predicted variances are at least this fraction of the mean squared residual
 # Results that all predictions of a forest need; see `ResidualForest.computed_once`.
 _COMPUTED: WeakKeyDictionary[Any, dict[Any, Any]] = WeakKeyDictionary()
 
@@ -109,7 +109,7 @@ class ResidualForest:
         return found
 
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
-        """Predict quantiles for training rows from out-of-bag trees and rows of other groups."""
+        """Predict quantiles for training rows by trees not trained on them, from other groups."""
         found = np.empty((len(self.residuals), len(levels)))
         share = self.computed_once("shares", self._share_of_leaves)
         for part in gen_batches(len(found), _AT_ONCE):
@@ -130,7 +130,7 @@ class ResidualForest:
         return known[name]
 
     def _share_of_leaves(self) -> csr_array:
-        """Divide each row's weight by the total weight of its leaves, (n_leaves, n_rows)."""
+        """Compute the share of each row in the total weight of each leaf, (n_leaves, n_rows)."""
         n_leaves = sum(tree.tree_.node_count for tree in self.forest.estimators_)
         rows = csr_array(_indicators(self.leaves, n_leaves).T * self.weight)
         total = rows.sum(axis=1)
@@ -250,7 +250,7 @@ def widened(
 
 
 def interpolated(quantiles: FloatArray, levels: FloatArray, new_levels: FloatArray) -> FloatArray:
-    """Interpolate quantiles, (n_rows, n_levels), linearly; new levels are clipped to `levels`."""
+    """Interpolate quantiles, (n_rows, n_levels), linearly; beyond `levels`, use the outer ones."""
     new_levels = np.clip(new_levels, levels[0], levels[-1])
     upper = np.clip(np.searchsorted(levels, new_levels), 1, len(levels) - 1)
     share = (new_levels - levels[upper - 1]) / (levels[upper] - levels[upper - 1])
@@ -274,7 +274,7 @@ def interval_scores(y: FloatArray, lower: FloatArray, upper: FloatArray) -> Floa
     Comparison of Some Conformal Quantile Regression Methods", Stat 9, 2020, CQR-r).
     """
     width = np.maximum(upper - lower, np.finfo(float).tiny)
-    with np.errstate(over="ignore"):  # outside of an interval of width 0
+    with np.errstate(over="ignore"):  # for targets outside an interval of width 0
         scores: FloatArray = np.maximum(lower - y, y - upper) / width
     return np.minimum(scores, np.finfo(float).max)
 

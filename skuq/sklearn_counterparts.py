@@ -124,7 +124,7 @@ def cross_val_predict_proba(
     cv: Any,
     params: Mapping[str, NDArray[Any]] | None = None,
 ) -> tuple[FloatArray, NDArray[np.int64]]:
-    """Predict out-of-fold probabilities, columns in the order of `labels`, and class codes.
+    """Predict out-of-fold probabilities, with columns as in `labels`, and predicted class codes.
 
     scikit-learn's ``cross_val_predict(method="predict_proba")`` encodes the labels, and thus loses
     class weights keyed by label. `cv` lists (train, test) rows; `params` has one value per row.
@@ -190,7 +190,7 @@ def fold_splits(
 
 
 def target_encoder(regression: bool, seed: int) -> TargetEncoder:
-    """Create an encoder of categories by target means (in `fit_transform`, of other folds)."""
+    """Create an encoder of categories by target means; `fit_transform` uses other folds' means."""
     kind = "continuous" if regression else "auto"
     if TargetEncoder().shuffle is True:  # before scikit-learn 1.9
         return TargetEncoder(target_type=kind, random_state=seed)

@@ -46,7 +46,7 @@ def check_n_bins(n_bins: Any) -> None:
 
 
 def validate_data(owner: Any, X: Any, *labels: Any, **options: Any) -> Any:
-    """Reject repeated columns, dates and missing labels; then call scikit-learn's function."""
+    """Reject repeated columns, dates and missing labels; then call sklearn's `validate_data`."""
     columns = [] if isinstance(X, np.ndarray) else list(getattr(X, "columns", ()))
     if twice := [name for name in columns if columns.count(name) > 1]:
         raise ValueError(f"`X` has more than one column named {twice[0]!r}; rename or drop one.")
@@ -181,7 +181,7 @@ def checked_labels(values: ArrayLike, name: str) -> NDArray[Any]:
 
 def check_targets_are_classes(y: NDArray[Any]) -> None:
     """Raise ValueError for missing labels, and for targets that are not classes."""
-    # Check this first: scikit-learn's function would warn of a cast, and its error omits the name.
+    # Check this first: scikit-learn's check would also warn of a cast, and its error omits "y".
     if pd.isna(y).any():
         raise ValueError("Input y contains NaN. Drop the rows without a label.")
     check_classification_targets(y)
@@ -346,17 +346,17 @@ def as_table_of(X: Any, frame: pd.DataFrame) -> Any:
 
 
 def is_texts(X: Any) -> bool:
-    """Whether inputs are one string per sample: a list, an array or a Series of strings."""
+    """Return whether inputs are a list, an array or a Series with one string per sample."""
     if isinstance(X, list | tuple):
         return infer_dtype(X) == "string"
     return getattr(X, "ndim", 0) == 1 and not issparse(X) and infer_dtype(np.asarray(X)) == "string"
 
 
-_MOST_DENSE = 4096  # columns
+_MOST_DENSE = 4096  # sparse matrices with more columns are not converted to arrays
 
 
 def is_wide(X: Any) -> bool:
-    """Whether X is a sparse matrix with so many columns that it must not become an array."""
+    """Return whether X is a sparse matrix with too many columns to be converted to an array."""
     return issparse(X) and X.shape[-1] > _MOST_DENSE
 
 
@@ -365,8 +365,8 @@ def to_dense(X: Any) -> Any:
     return X.toarray() if issparse(X) else X
 
 
-# A weight of w means that the sample counts w times. If the mean of weights is outside this range,
-# they are probably meant as proportions.
+# A weight of w means that the sample counts w times. If the mean weight is outside this range, the
+# weights are probably meant as proportions.
 FEWEST_SAMPLES, MOST_SAMPLES = 0.1, 10.0
 LARGEST_SUM = 2.0**53  # up to this sum of weights, float64 represents all integers exactly
 
@@ -450,8 +450,8 @@ def independent_counts(
 ) -> FloatArray:
     """Compute the number of independent samples that each sample counts as, (n_samples,).
 
-    The samples of a group count as one, with their mean weight. The sum is the effective number of
-    groups, ``sum(w)**2 / sum(w**2)`` (Kish).
+    Samples of a group count together as one sample with their mean weight. All counts add up to the
+    effective number of groups, ``sum(w)**2 / sum(w**2)`` (Kish).
     """
     assert weight is not None or codes is not None
     weight = np.ones(len(codes)) if weight is None else weight  # type: ignore[arg-type]

@@ -40,13 +40,13 @@ class Unwrapped(NamedTuple):
     """Estimator inside a wrapper, after removing one level."""
 
     estimator: Any
-    transform: Callable[[Any], Any] | None = None  # of the estimator's input; None: unchanged
+    transform: Callable[[Any], Any] | None = None  # applied to X first; None if X stays as it is
 
 
 def unwrap(estimator: Any, *, fitted: bool = True) -> Unwrapped | None:
     """Remove one level of a wrapper that delegates to a single model; None for other estimators.
 
-    With `fitted` false, returns the estimator that was passed as a parameter, without a
+    If `fitted` is False, return the estimator that was passed as a parameter to the wrapper, and no
     transformation; the wrapper need not be fitted.
     """
     if is_module(estimator):
@@ -124,7 +124,7 @@ def _fitted_inside(estimator: Any) -> Unwrapped | None:
 
 
 def has_threshold(estimator: Any) -> bool:
-    """Whether this is a meta-estimator that chooses between two classes by a threshold."""
+    """Return whether this is a meta-estimator that selects one of two classes by a threshold."""
     return is_instance_of(estimator, *FIXED) or is_instance_of(estimator, *TUNED)
 
 
@@ -153,18 +153,18 @@ def transform_of(steps: list[tuple[str, Any]]) -> Callable[[Any], Any] | None:
 
 
 def is_target_transformer(estimator: Any) -> bool:
-    """Whether this is a `TransformedTargetRegressor`."""
+    """Return whether an estimator is a `TransformedTargetRegressor`."""
     return is_instance_of(estimator, "sklearn.compose", "TransformedTargetRegressor")
 
 
 def is_search(estimator: Any) -> bool:
-    """Whether this is a search such as `GridSearchCV` (not `LogisticRegressionCV`)."""
+    """Return whether an estimator is a search, as `GridSearchCV` (not `LogisticRegressionCV`)."""
     has_all = all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
     return has_all and not is_instance_of(estimator, *TUNED)  # TUNED tunes only a threshold
 
 
 def is_fitted(estimator: Any) -> bool:
-    """Whether an estimator is fitted; a torch module always counts as fitted."""
+    """Return whether an estimator is fitted; a torch module always counts as fitted."""
     try:
         inside = unwrap(estimator)
     except NotFittedError:
@@ -192,7 +192,7 @@ def is_fitted(estimator: Any) -> bool:
 
 
 def is_prefit(estimator: Any, *, after_the_fact: bool = False) -> bool:
-    """Whether a model is used as it is; any other model is cloned and trained.
+    """Return whether a model is used as it is; any other model is cloned and trained.
 
     A `FrozenEstimator` and a `torch.nn.Module` are used as they are. Methods that work on fitted
     models by definition pass `after_the_fact`; all fitted estimators are then used as they are.
@@ -218,23 +218,23 @@ def module_inside(module: Any) -> Any:
 
 
 def is_peft_model(module: Any) -> bool:
-    """Whether this is a module with adapters of the library PEFT."""
+    """Return whether a module has adapters of the library PEFT."""
     return callable(getattr(module, "get_base_model", None))
 
 
 def is_module(estimator: Any) -> bool:
-    """Whether this is a `torch.nn.Module`, without importing torch."""
+    """Return whether an object is a `torch.nn.Module`, without importing torch."""
     return is_instance_of(estimator, "torch.nn", "Module")
 
 
 def is_instance_of(estimator: Any, module: str, name: str) -> bool:
-    """Whether this is an instance of a class, without importing the library."""
+    """Return whether an object is an instance of class `name` of `module`, without importing it."""
     library = sys.modules.get(module)
     return library is not None and isinstance(estimator, getattr(library, name))
 
 
 def weight_params(estimator: Any, sample_weight: Any) -> dict[str, Any]:
-    """Return weights as an argument of `fit`; without metadata routing, prefixed by step names."""
+    """Return weights as an argument of `fit`, named with step prefixes without metadata routing."""
     routes = get_config()["enable_metadata_routing"]
     return {f"{'' if routes else _path_to_learner(estimator)}sample_weight": sample_weight}
 

@@ -133,8 +133,8 @@ class NumberFormat:
 def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat | None:
     """Detect the number format of a column of text; None if too few texts are numbers.
 
-    `decimal`, the decimal mark of the file, decides ambiguous numbers such as 1,234; it is "" if
-    the file is ambiguous too. None means no file, and "." is used. Texts of digits only are codes.
+    `decimal` is the mark of the file, with which ambiguous numbers such as 1,234 are read; "" if it
+    is unknown; None if there is no file, which means ".". Columns of digits only contain codes.
     """
     values = column.dropna()
     if not may_be_read(values):
@@ -167,7 +167,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
 
 
 def common_mark(columns: Iterable[pd.Series]) -> str:
-    """Find the decimal mark that columns of text require; "" if there is none, or several."""
+    """Find the decimal mark that columns of text require; "" if they require none, or both."""
     marks = set()
     for column in columns:
         texts = texts_of(column.dropna())[0]
@@ -179,7 +179,7 @@ def common_mark(columns: Iterable[pd.Series]) -> str:
 
 
 def may_be_read(values: pd.Series) -> bool:
-    """Whether at least half of the sampled cells contain a digit or a word for missing values."""
+    """Return whether at least half of `SOME` cells have a digit or a word for missing values."""
     if values.empty:
         return False
     some = [as_text(values.iat[k]) for k in np.linspace(0, len(values) - 1, SOME, dtype=int)]
@@ -188,7 +188,7 @@ def may_be_read(values: pd.Series) -> bool:
 
 
 def _unit(parts: Sequence[Parts | None], counts: IntArray) -> tuple[str, str]:
-    """Find the most frequent unit: texts around the number; "" if few numbers have a unit."""
+    """Find the most frequent unit, as texts before and after numbers; "" if few have a unit."""
     found: dict[tuple[str, str], int] = {}
     total = 0
     for each, count in zip(parts, counts, strict=True):

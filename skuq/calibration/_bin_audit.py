@@ -51,11 +51,11 @@ class BinAudit(NamedTuple):
     threshold, threshold_overconfident : float
         Smallest evidence for a finding of underconfidence, and of overconfidence, in nats.
     detectable_underconfidence, detectable_overconfidence : ndarray, float64
-        Smallest distance of the accuracy above (below, for overconfidence) the confidence that is
-        detected with probability 0.8 in this bin alone; NaN if no such distance exists.
+        Smallest true distance between accuracy and confidence that a test of this bin alone
+        detects, in the direction of the name, with probability 0.8; NaN if none exists.
     detectable_underconfident_shift, detectable_overconfident_shift : float
-        Smallest distance that is detected with probability 0.8 if accuracy and confidence differ
-        by it in every bin (accuracies stay within [0, 1]); NaN if no such distance exists.
+        Smallest distance that the test detects with probability 0.8 if accuracy and confidence
+        have this distance in every bin (accuracies are clipped to [0, 1]); NaN if none exists.
     """
 
     lower: FloatArray
@@ -154,7 +154,7 @@ def audit_bins(
     """
     # Labels are assumed independent, given the inputs. Limits and findings then hold even if some
     # predictions of a bin are more often correct than others (Hoeffding 1956, Theorem 5). Where the
-    # number of correct predictions is within one of its expectation, they are approximate.
+    # number of correct predictions is within one of its expectation, both are approximate.
     level = (1 - confidence_level) / n_families
     filled = sums.count > 0
     tail = level / (2 * max(1, int(filled.sum())))
@@ -195,7 +195,7 @@ def audit_bins(
 
 
 def _within(sums: BinSums, tolerance: float) -> BoolArray:
-    """Compare ``|gap|`` with the tolerance exactly (step 3); 0.1 means 1/10, not its float."""
+    """Compare ``|gap|`` with the tolerance exactly (step 3): as 1/10, for example, if it is 0.1."""
     tolerated = Fraction(str(float(tolerance))) * sums.scale
     rows = zip(sums.deviation.tolist(), sums.count.tolist(), strict=True)
     return np.array([abs(deviation) <= tolerated * count for deviation, count in rows])  # Line 21

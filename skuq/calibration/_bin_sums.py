@@ -33,7 +33,7 @@ class TopLabelPredictions(NamedTuple):
     correct: BoolArray  # (n_samples,), whether the most probable class is the true class
 
     def at(self, rows: NDArray[Any]) -> TopLabelPredictions:
-        """Return the predictions of `rows`: positions, or a mask of booleans."""
+        """Return the predictions at `rows`, an array of positions or a boolean mask."""
         return TopLabelPredictions(self.confidence[rows], self.correct[rows])
 
 
@@ -319,7 +319,7 @@ def merged_sums(parts: Iterable[BinSums]) -> BinSums:
 
 
 def whole_sums(sums: BinSums) -> BinSums:
-    """Rescale weighted sums to the effective number of predictions; the means of bins stay."""
+    """Rescale weighted sums to effective numbers of predictions, without changing bins' means."""
     if sums.count.dtype.kind != "f":
         return sums
     count, size = sums.effective_count, np.where(sums.count > 0, sums.count, 1.0)

@@ -20,15 +20,15 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CONDITIONS = 200  # of all columns; wide tables exceed it, as each column gets some
+MAX_CONDITIONS = 200  # divided among columns; wide tables have more, because columns have minimums
 MAX_CUTS = 9  # maximum number of quantiles at which a numeric column is split
-MIN_VALUES = 20  # number of frequent values of a text column that get conditions in wide tables
+MIN_VALUES = 20  # a text column gets conditions for this many values even in the widest tables
 LEAST = 10  # minimum number of samples in a region
 MAX_INTEGER = 2**53  # float64 represents all integers up to this number
 MAX_COLUMNS = 1000  # tables with more columns are rejected
-MAX_SAMPLES = 250_000  # of a larger table, a random subset of the samples is searched
-MAX_CELLS = 10_000_000  # rows times columns of the searched subset; limits memory
-# Interval limits are rounded to the fewest significant digits that still separate two values.
+MAX_SAMPLES = 250_000  # of a table of more samples, a random subset of this size is searched
+MAX_CELLS = 10_000_000  # maximum of rows times columns of this subset, which limits memory
+# Interval limits are rounded to the fewest of these digits that still separate neighbouring values.
 DIGITS = range(6, 17)
 # Names that pandas' `infer_dtype` returns for columns of numbers.
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")
@@ -42,7 +42,7 @@ class Conditions(NamedTuple):
     rules: list[tuple[Any, Any]]
     masks: BoolArray  # (n_conditions, n_rows), whether each sample in `rows` meets each condition
     rows: IntArray  # (n_rows,), positions of the searched samples in the table
-    # By column: number of distinct values without a condition, and number of their samples.
+    # By column: number of distinct values without a condition, and of samples with these values.
     left_out: dict[str, tuple[int, int]] = {}
 
     def without(self, removed: BoolArray) -> Conditions:
@@ -59,8 +59,8 @@ def conditions_of(X: Any, seed: int = SEED) -> Conditions:
     Each numeric column is split at quantiles (fewer in wide tables). One condition each is added
     for every value of a numeric column with few values, for every frequent string or boolean (at
     most max(20, 200 / n_columns) per column), and for missing values. Arrays of more than two
-    dimensions are flattened to tables. Of more than 250,000 samples or 10 million table cells, a
-    random subset of the samples is used, drawn with `seed`.
+    dimensions are flattened to tables. If the table has more than 250,000 samples or 10 million
+    cells, only a random subset of the samples is used, which is drawn with `seed`.
     """
     table: Any = X.tocsr() if issparse(X) else _table(X)
     if table is None or table.shape[1] > MAX_COLUMNS:
@@ -74,7 +74,7 @@ def conditions_of(X: Any, seed: int = SEED) -> Conditions:
     part = part if len(part) == len(rows) else part.iloc[rows]
     budget = MAX_CONDITIONS // max(1, table.shape[1])
     cuts, most = int(np.clip(budget // 2, 1, MAX_CUTS)), max(MIN_VALUES, budget)
-    shared = part.columns.duplicated(keep=False)  # rules name such columns by position
+    shared = part.columns.duplicated(keep=False)  # duplicate names; rules use positions instead
     left_out: dict[str, tuple[int, int]] = {}
     made = []
     for k, name in enumerate(part.columns):

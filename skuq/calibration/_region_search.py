@@ -19,14 +19,14 @@ from skuq.imports import shown
 from skuq.validation import whole_groups
 
 MAX_SIMULATIONS = 500
-WORK = 5 * 10**6  # maximum of samples times simulations, reached at 10,000 samples
+WORK = 5 * 10**6  # maximum of samples times simulations: above 10,000 samples, simulate less often
 MOST_PAIRED = 400  # with more conditions on the inputs, no two of them are combined to a region
 MOST_FINDINGS = 5  # maximum number of regions in the result
 TOLERANCE_PRECISION = 5e-3  # width at which the bisection of a tolerance stops
 FIRST_GUESS = 0.1  # initial tolerance of regions
 N_SIMULATED = 5  # number of reference sets for which thresholds are simulated
-# Of regions learned by trees: share of the search's permitted error probability, maximum number of
-# training samples, and maximum number of regions that are tested.
+# For regions that trees learn: their share of the search's permitted error probability, the maximum
+# number of training samples, and the maximum number of learned regions that are tested.
 LEARNED, MAX_LEARNED, N_LEARNED = 1 / 3, 5_000, 20
 TREES = {"n_estimators": 40, "max_depth": 4, "subsample": 0.5, "max_features": 0.5}
 CONFIDENCE = object()  # stands for the reported confidence in place of a column name
@@ -187,7 +187,7 @@ def _learned(samples: _Samples, tolerance: float, seed: int) -> tuple[list[_Cand
 def _leaves(
     tree: Any, negation: list[int | None], node: int = 0, path: tuple[int, ...] = ()
 ) -> set[tuple[int, ...]]:
-    """Return the sorted conditions on each leaf's path; omit unmet ones without a `negation`."""
+    """Return the conditions on the path to each leaf; an unmet condition becomes its `negation`."""
     if tree.children_left[node] < 0:
         return {path}
     met = int(tree.feature[node])
@@ -236,7 +236,7 @@ def _thresholds(
     tolerance: float,
     confidence_level: float,
 ) -> list[float]:
-    """Simulate evidence thresholds for both directions, if all samples are tested as well."""
+    """Simulate evidence thresholds for both directions in audits that also test all samples."""
     samples = _samples(conditions, predictions)
     pairs, rng = _pairs(samples), np.random.default_rng(_scan.SEED)
     n_simulated = min(MAX_SIMULATIONS, WORK // len(samples.correct))
@@ -335,7 +335,7 @@ def _samples(
 
 
 def _pairs(samples: _Samples) -> IntArray:
-    """Return pairs of conditions (equal: one condition) that enough samples meet, (n_pairs, 2)."""
+    """Return pairs of conditions (k, k: condition k alone) met by enough samples, (n_pairs, 2)."""
     masks = samples.masks.astype(np.float32)
     enough = np.tril(masks @ masks.T >= LEAST)
     # Skip regions of confidence alone, because the scan over bins tests these.
@@ -354,7 +354,7 @@ def _evidence(
     n_simulated: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute each pair's evidence, and the largest one of each set of simulated labels, sorted."""
+    """Return each pair's evidence, and, sorted, the largest evidence of a pair per simulation."""
     edge = _tolerated(samples.confidence, tolerance, sign)
     correct = np.column_stack(
         [samples.number_right, _simulated_correct(samples, edge, n_simulated, rng)]
@@ -415,9 +415,9 @@ def _raise_to_largest(
     expected: FloatArray,
     sign: int,
 ) -> None:
-    """Raise `largest` in place to the evidence of more regions; `right` is (n_regions, n_sets)."""
-    # KL(a || e) is at most (a - e)**2 / (e (1 - e)). Computing the divergence takes longer, so it
-    # is computed only where this bound exceeds the largest evidence so far.
+    """Raise each entry of `largest`, (n_sets,), in place to the largest evidence of the regions."""
+    # KL(a || e) is at most (a - e)**2 / (e (1 - e)). It takes longer to compute than this bound, so
+    # do so only where the bound exceeds the largest evidence. `right` is (n_regions, n_sets).
     share = expected / size
     width = sign * np.sqrt(np.maximum(expected * (1 - share), 1e-12))
     most = (right - expected[:, None].astype(np.float32)) / width[:, None].astype(np.float32)

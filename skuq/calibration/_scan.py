@@ -29,7 +29,7 @@ DIRECTIONS: dict[int, Direction] = {1: "underconfident", -1: "overconfident"}  #
 TINY = np.finfo(float).tiny  # replaces 0 in logarithms, so that 0 log(0) becomes 0
 # The seed is fixed, so that the verdict of an audit depends only on its sums.
 SEED = 20250
-ROUNDING = 1e-9  # relative rounding error of evidence, at most
+ROUNDING = 1e-9  # bound on the relative rounding error of evidence
 PRECISION = 40  # number of bisection steps in the search for a gap
 MAX_DOUBLINGS = 20  # maximum number of doublings in the search for the number of samples
 
@@ -39,7 +39,7 @@ class Finding(NamedTuple):
     last: int  # last bin of the run
     direction: str  # "underconfident" (accuracy above the reported confidence) or "overconfident"
     evidence: float  # log likelihood ratio against the closest tolerated accuracy, in nats
-    # Probability that some run has at least this evidence for a model just within the tolerance.
+    # Probability that, for a model just within the tolerance, some run has at least this evidence.
     p_value: float
 
 
@@ -76,7 +76,7 @@ def scan_bins(sums: BinSums, *, tolerance: float, level: float = 0.05) -> Scan:
         totals = _totals(sums.correct, sums.count, edge)
         right, size, tolerated = (total[last + 1] - total[first] for total in totals)
         evidence = run_evidence(right, size, tolerated / np.maximum(size, 1), sign)
-        # Equal evidence may differ by rounding, so values within this tolerance count as equal.
+        # Rounding may change evidence, so relative differences up to `ROUNDING` count as equality.
         below = np.searchsorted(largest, evidence * (1 - ROUNDING), side="left")
         p = p_values(evidence, N_SIMULATIONS - below, N_SIMULATIONS, n_compared, sign)
         alone = np.minimum(alone, p[:n_bins])
@@ -116,7 +116,7 @@ def n_runs(n_bins: int) -> int:
 
 
 def _totals(correct: IntArray, count: IntArray, edge: FloatArray) -> list[NDArray[Any]]:
-    """Accumulate numbers of correct, all and tolerated correct predictions, (..., n_bins + 1)."""
+    """Return cumulative numbers of correct, all, and tolerated correct predictions over bins."""
     return [
         np.concatenate([np.zeros_like(values[..., :1]), values.cumsum(axis=-1)], axis=-1)
         for values in (correct, count, count * edge)
@@ -126,7 +126,7 @@ def _totals(correct: IntArray, count: IntArray, edge: FloatArray) -> list[NDArra
 def _evidence(
     correct: IntArray, count: IntArray, edge: FloatArray, sign: int
 ) -> Iterator[FloatArray]:
-    """Yield, for each length of a run, the evidence of these runs, (..., n_bins - length + 1)."""
+    """Yield, for each length, the evidence of all runs of that length, (..., number of runs)."""
     totals = _totals(correct, count, edge)
     for length in range(1, min(MAX_LENGTH, edge.shape[-1]) + 1):
         k, n, expected = (total[..., length:] - total[..., :-length] for total in totals)
@@ -170,7 +170,7 @@ def largest_evidence(correct: IntArray, count: IntArray, edge: FloatArray, sign:
 def simulated_evidence(
     count: IntArray, edge: FloatArray, sign: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Simulate models of accuracy `edge`; return sorted largest evidence, (N_SIMULATIONS,)."""
+    """Simulate models of accuracy `edge`; return the largest evidence of each model, sorted."""
     correct = rng.binomial(count, edge, size=(N_SIMULATIONS, len(count)))
     # Computations by bin are faster in Fortran order, in which the values of a bin are contiguous.
     return np.sort(largest_evidence(np.asfortranarray(correct), count, edge, sign))
@@ -257,10 +257,10 @@ def detectable_shift(
     power: float = 0.8,
     direction: Direction = "underconfident",
 ) -> float:
-    """Return the smallest gap that, if all bins have it, a run detects with probability `power`.
+    """Return the smallest gap that, if all bins have it, is detected with probability `power`.
 
-    The scan tests all runs, so it may detect a smaller gap. The result is NaN if no run would
-    detect any gap. Accuracies of confidence plus gap are clipped to [0, 1].
+    The detection is by the one run that needs the smallest gap; a scan of all runs may detect a
+    smaller one. NaN if no run detects any gap. Confidence plus gap is clipped to [0, 1].
     """
     _check_power(power)
     confidence = np.nan_to_num(_as_underconfident(confidence, direction))
@@ -297,7 +297,7 @@ def _ends_of_runs(n_bins: int) -> tuple[IntArray, IntArray]:
 
 
 def _bins_of_runs(count: IntArray, confidence: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return counts (0 after the end of a run) and confidences by run, (n_runs, longest run)."""
+    """Return the bins' counts (padded with 0) and confidences per run, (n_runs, longest run)."""
     first, last = _ends_of_runs(len(count))
     bins = first[:, None] + np.arange(min(MAX_LENGTH, len(count)))
     inside = bins <= last[:, None]

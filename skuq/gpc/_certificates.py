@@ -20,8 +20,8 @@ from skuq.gpc.inference._posterior import TIE, UNSURE, most_probable
 
 _STEPS = 40  # number of steps of the attack "pgd"
 _DECAY = 0.9  # factor by which the step length decreases after each step
-_REGRESSION_TIE = 1e-9  # margins closer to 0 than this, divided by the tolerance, are undecided
-_ROUNDING = 4 * UNIT  # bound on the relative rounding error of one product and one sum
+_REGRESSION_TIE = 1e-9  # a region is undecided if |margin| / tolerance may be below this
+_ROUNDING = 4 * UNIT  # bound on the relative rounding error of ``shift + scale * value``
 
 
 class Bounds(NamedTuple):
@@ -37,8 +37,8 @@ class Bounds(NamedTuple):
     max_lower, max_upper : ndarray of shape (n, k) or (n,), float64
         Bounds on the largest value in the region (Eq. 4).
     argmin, argmax : ndarray of shape (n, k, n_features) or (n, n_features), float64
-        Points of the region at which the prediction is `min_upper` and `max_lower`, up to its
-        numerical error: a rounding error, or 1e-5 for the likelihood "softmax".
+        Points of the region at which the prediction equals `min_upper` or `max_lower`, up to a
+        rounding error, or, for the likelihood "softmax", up to an error of 1e-5.
     n_regions : ndarray of shape (n,), int64
         Number of boxes (parts of the region) for which the search computed a bound.
     converged : ndarray of shape (n,), bool
@@ -86,7 +86,7 @@ class Certificate(NamedTuple):
     margin_lower, margin_upper : ndarray of shape (n,), float64
         Bounds on the smallest margin in the region, refined only until `status` was certain. The
         margin is the probability of the predicted class (or of `y`) minus the largest of the other
-        probabilities; with `delta` or `tolerance`, it is the allowed minus the actual change.
+        probabilities; with `delta` or `tolerance`, the allowed change minus the actual change.
     counterexample : ndarray of shape (n, n_features), float64
         Point of the region at which the prediction differs, if "unsafe"; otherwise NaN.
     n_regions : ndarray of shape (n,), int64
@@ -172,13 +172,13 @@ def probability_bounds(
         rows = np.concatenate([units[classes], -units[classes]])
     objectives = np.broadcast_to(rows, (n, *rows.shape))
     found = model.minima(regions, objectives, limits.per_point(len(rows)))
-    whole = rows[most].clip(min=0).sum(axis=1)  # 1 for two classes, because q is 1 - (1 - q); or 0
+    whole = rows[most].clip(min=0).sum(axis=1)  # 1 if max q is 1 - min(1 - q); 0 if it is -min(-q)
     bounds = _ranges(found, least, most, whole)
     return Bounds._make([*(end.clip(0, 1) for end in bounds[:4]), *bounds[4:]])
 
 
 def _ranges(found: Minima, least: Any, most: Any, whole: Any) -> Bounds:
-    """Bound the range of q, from minima of q (columns `least`) and of ``whole - q`` (`most`)."""
+    """Bound ranges of q by minima of q (columns `least`) and of ``whole - q`` (columns `most`)."""
     both = np.union1d(least, most)
     return Bounds(
         found.lower[:, least],
@@ -222,7 +222,7 @@ def stability(
 ) -> Certificate:
     """Decide for each region whether the mean stays within a tolerance of the mean at the center.
 
-    Margins are returned in units of `tolerances`, (n,).
+    Margins in the result are divided by `tolerances` (n,).
     """
     objectives = model.of_mean(tolerances)
     return _invariance(model, regions, objectives, 0.0, 1.0, _REGRESSION_TIE, limits)
@@ -237,7 +237,7 @@ def _invariance(
     tie: float,
     limits: Limits,
 ) -> Certificate:
-    """Decide for each region whether no objective falls more than `change` below its center value.
+    """Decide for each region whether objectives stay above their value at the center - `change`.
 
     Objective i of the first half and objective i of the second half add up to `total`.
     """
@@ -252,7 +252,7 @@ def _invariance(
 def _safety_of_many(
     model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> Certificate:
-    """Decide as `safety` does: prove by bounds on the margin, refute by points of an attack."""
+    """Decide as `safety`: bounds on the margin prove safety, points of margin <= 0 disprove it."""
     found = model.minima_of_class(regions, labels, "margin", limits, 2 * UNSURE)
     lower = found.lower[:, 0]
     center = regions.center.numpy()
@@ -285,7 +285,7 @@ def _predicted_margins(
 def _bounds_of_many(
     model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], limits: Limits
 ) -> Bounds:
-    """Bound probabilities of more than three classes, whose gaps may stay above `limits.tol`."""
+    """Bound probabilities of more than three classes; bounds may not converge to within `tol`."""
     share = limits._replace(max_time=limits.max_time / (2 * len(classes)), progress=None)
     low, least, argmin, n_low = _extremes_of_many(model, regions, classes, "smallest", share)
     high, most, argmax, n_high = _extremes_of_many(model, regions, classes, "largest", share)
@@ -300,7 +300,7 @@ def _bounds_of_many(
 def _extremes_of_many(
     model: ProbabilityModel, regions: Region, classes: NDArray[np.intp], kind: str, limits: Limits
 ) -> list[NDArray[Any]]:
-    """Return, as arrays (n, k, ...): bounds on extremes, values at points, points, box counts."""
+    """Return proven bounds, attained values, their points, and numbers of boxes, (n, k, ...)."""
     columns = []
     for own in classes:
         found = model.minima_of_class(regions, np.full(len(regions), own), kind, limits)
@@ -368,12 +368,12 @@ def gradient_attack(
     n_restarts: int = 0,
     rng: np.random.RandomState | None = None,
 ) -> Attack:
-    # The attack minimises the probability of the label, or its margin for more than three classes.
+    # The attack minimises the label's probability, or, for more than three classes, its margin.
     # "fgsm" is GPFGS (Grosse et al., "The limitations of model uncertainty in adversarial
     # settings", 2018).
     regions = regions.to(model.device)
     value, gradient = model.attackable(regions.center, labels)
-    if method == "fgsm":  # returns the end of the step even if it did not lower the probability
+    if method == "fgsm":  # the end of the step is returned even if its probability is not lower
         best = regions.project(regions.center - regions.steepest(gradient))
     else:
         start, n = regions.center, len(regions.center)
@@ -400,14 +400,14 @@ def gradient_attack(
 def feature_effects(
     model: ProbabilityModel, regions: Region, labels: NDArray[np.intp], limits: Limits
 ) -> tuple[FloatArray, FloatArray]:
-    """Compute effects of features: ranges of a probability above minus below a point (Eq. 23)."""
+    """Compute effects of features: min + max of a probability above a point, minus those below."""
     features, n = regions.free.tolist(), len(regions)
     share = limits._replace(max_time=limits.max_time / len(features), progress=None)
     units = np.eye(model.n_classes)[labels]
     objectives = np.concatenate([np.stack([units, -units], axis=1)] * 2)
     local, error = (np.zeros(tuple(regions.center.shape)) for _ in range(2))
     for feature in features:
-        # Regions are line segments along the feature: upwards from all centers, then downwards.
+        # Eq. 23. Regions are line segments from the centers, first all upwards, then all downwards.
         center, lower, upper = (torch.cat([regions.center] * 2) for _ in range(3))
         upper[:n, feature] = regions.upper[:, feature]
         lower[n:, feature] = regions.lower[:, feature]
@@ -431,7 +431,7 @@ class Bisection:
         self.trial, self.open = self._ceiling.copy(), np.arange(len(points))
 
     def learn(self, found: Certificate) -> None:
-        """Update the bounds on all radii with the certificates of `trial`; set the next `trial`."""
+        """Update bounds on radii by certificates for the radii `trial`; choose the next `trial`."""
         safe, unsafe = self.open[found.status == "safe"], self.open[found.status == "unsafe"]
         self._lower[safe] = self.trial[safe]
         # These points are safe at a radius above an undecided radius, so larger radii can be tried.

@@ -32,8 +32,8 @@ from skuq.validation import refuse_ineffective, validate_data, warn_user
 
 _BATCH = 64  # maximum number of points per batch
 _NOTED_JITTER = 1e-6  # warn if the jitter, divided by the mean of the diagonal, is larger
-_DISPARITY = 100.0  # warn if the largest standard deviation is this multiple of the median
-_SAME = 1e-12  # smaller relative differences between inputs are rounding errors
+_DISPARITY = 100.0  # warn if a feature's standard deviation is above this multiple of the median
+_SAME = 1e-12  # if the norm of deviations / largest input is smaller, all inputs count as equal
 _LARGEST = 1e100  # larger numbers are rejected, because products of their squares may overflow
 _ORDERS = {"linf": np.inf, "l2": 2, "l1": 1}
 
@@ -68,7 +68,7 @@ class Neighbourhood:
         return _ORDERS[self.norm]
 
     def around(self, X: FloatArray, names: NDArray[Any] | None = None) -> Region:
-        """Build the regions around points; `names` are the column names, for `features`."""
+        """Build the regions around points; `names` of columns are for `features` that are names."""
         has_region = self.region is not None
         if (self.radius is not None) == has_region or (has_region and self.norm != "linf"):
             raise ValueError(
@@ -230,7 +230,7 @@ class RobustGaussianProcess(ABC):
         spread = np.sqrt(np.average((X - np.average(X, 0, weight)) ** 2, 0, weight))
         self._deviations = np.where(np.ptp(X, axis=0) > 0, spread, 0.0)  # 0 for constant features
         length, size = float(np.sqrt((self._deviations**2).sum())), float(np.abs(X).max())
-        # Norm of the vector of standard deviations, or, if it is 0, the largest input, or 1.
+        # Norm of the standard deviations; if it is 0, the largest |input|; if both are 0, 1.
         self._length = length if length > _SAME * size else size or 1.0
 
     def _prior(
@@ -419,7 +419,7 @@ def check_sizes(values: FloatArray, *scales: Any) -> None:
 
 
 def exact_fit_bytes(n: int, n_matrices: int, kernel: Any) -> int:
-    """Estimate the peak memory of an exact fit; measured values were within 25 % of it."""
+    """Estimate the peak memory of an exact fit; measurements differed from it by at most 25 %."""
     return 8 * n**2 * (6 * max(1, _n_leaves(kernel)) + n_matrices)
 
 

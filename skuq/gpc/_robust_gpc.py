@@ -83,8 +83,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
     n_iter_ : int
         Number of evaluations of the marginal likelihood.
     jitter_ : float
-        Relative increase of the diagonal of the covariance matrix, without which its Cholesky
-        decomposition failed; 0 if it did not fail.
+        Number that was added to the diagonal of the covariance matrix to make its Cholesky
+        decomposition possible, divided by the mean of the diagonal; 0 if none was needed.
     classes_, n_features_in_, feature_names_in_
         As in scikit-learn.
 
@@ -169,7 +169,7 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
-        """Predict class probabilities (n_samples, n_classes): posterior means, Eq. 1."""
+        """Average class probabilities over the posterior (Eq. 1); shape (n_samples, n_classes)."""
         moments = self._moments(X)  # raises NotFittedError before `likelihood_` is read
         return class_probabilities(self.likelihood_, *moments)
 
@@ -238,8 +238,8 @@ class RobustGPC(RobustGaussianProcess, ClassifierMixin, UncertaintyMixin, BaseEs
         -----
         For more than three classes, `min_lower` and `max_upper` are proven, but do not converge to
         the extremes (Eq. 36 of the proofs page of the user guide). `min_upper` is a predicted
-        probability plus its error of 0.0125, and `max_lower` one minus this error, or a proven
-        bound that is closer to the extreme.
+        probability plus 0.0125, `max_lower` a predicted probability minus 0.0125, where 0.0125
+        is the tolerated error of predictions; proven bounds replace them if closer to the extreme.
         """
         regions, limits = self._asked(self._points(X), radius, tol, **around)
         bound = partial(_certificates.probability_bounds, classes=self._class_indices(class_))

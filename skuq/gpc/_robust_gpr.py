@@ -22,7 +22,7 @@ from skuq.validation import training_weights, validate_data
 
 _CLOSE = 0.01  # default `tol` of bounds, as a fraction of the standard deviation of the target
 _MARGIN = 1e-3  # `tol` of certificates, as a fraction of `tolerance`
-_MAX_REGIONS = 10_000  # default maximum number of boxes
+_MAX_REGIONS = 10_000  # default of `max_regions`, the maximum number of boxes per search
 
 
 @dataclass(repr=False, eq=False)

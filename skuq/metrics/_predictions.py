@@ -209,7 +209,7 @@ def negative_log_likelihood(
     -------
     float
         In nats, >= 0; 0 is best. As in `sklearn.metrics.log_loss`, probabilities below the machine
-        epsilon of their dtype are replaced by it (for half precision: by that of float32).
+        epsilon of their dtype (for half precision: of float32) are replaced by this epsilon.
 
     Examples
     --------

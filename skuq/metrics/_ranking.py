@@ -208,12 +208,12 @@ def area_under_risk_coverage(
     checked = losses_and_uncertainty(y_true, y_pred, uncertainty, sample_weight, loss=loss)
     _, size, losses = _tie_blocks(*checked)
     if sample_weight is None:
-        # One loss per sample, in ascending order of uncertainty: the mean loss of its tie block.
+        # Give each sample the mean loss of its tie block; samples are sorted by uncertainty.
         expected_loss = np.repeat(losses / size, size.astype(np.int64))
         return float((np.cumsum(expected_loss) / np.arange(1, len(expected_loss) + 1)).mean())
     validation.warn_of_relative_weights(checked[2])
-    # A tie block of n samples with mean loss r, after N samples with summed loss E, contributes the
-    # sum of (E + j r) / (N + j) for j = 1 .. n. Digamma functions extend it to fractional N and n.
+    # Let n samples tie, with mean loss r, after N less uncertain samples of total loss E. They add
+    # the sum over j = 1 .. n of (E + j r) / (N + j). Digamma functions allow fractional N and n.
     before, losses_before = np.cumsum(size) - size, np.cumsum(losses) - losses
     harmonic = digamma(before + size + 1) - digamma(before + 1)
     risk = losses + (losses_before - losses / size * before) * harmonic

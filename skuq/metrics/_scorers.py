@@ -173,7 +173,7 @@ def _by_quantiles(
 def certified_accuracy(
     radius: float, *, norm: str = "linf", max_regions: int = 100, **region: Any
 ) -> Scorer:
-    """Make a scorer that returns the fraction of samples proven correct in a ball around them.
+    """Make a scorer for the fraction of samples proven to be classified correctly in a whole ball.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ class ReliabilityDisplay(Display):
         ax: Axes | None = None,
         **bins: Any,
     ) -> Self:
-        """Draw the reliability diagram of given probabilities, with a title.
+        """Draw the reliability diagram of predicted probabilities, with a title.
 
         `y_true`, `proba`, `classes`, `n_bins` and `strategy` are as in
         `skuq.metrics.calibration_table`.

@@ -182,7 +182,7 @@ class CertifiedRangeDisplay(Display):
         if attack is not None:
             settings["attack"] = estimator.attack(points, y=labels, method=attack, **region).proba
         name = name or f"probability of class {class_}"
-        if len(estimator.classes_) == 2:  # with more, the most probable class may have less
+        if len(estimator.classes_) == 2:  # with more, the largest probability may be below 0.5
             settings["allowed"] = (0.5, np.inf)
         return cls.from_predictions(radii, *ends, name=name, **settings)
 
@@ -210,7 +210,7 @@ class CertifiedRangeDisplay(Display):
             self.ax_.step(self.radii, self.attack, "--", color=COLOURS[1], label="attack", **line)
         end = self.radii[-1]
         if self.unsafe_radius < np.inf:
-            if self.unsafe_radius == end:  # hatch beyond it: larger regions are unsafe, too
+            if self.unsafe_radius == end:  # hatch a strip beyond it: larger regions are unsafe
                 end += _STRIP * (end - self.radii[0])
             label = f"counterexample from {_rounded(self.unsafe_radius, ROUND_CEILING)}"
             self.ax_.axvspan(self.unsafe_radius, end, zorder=1.5, label=label, **_HATCH)

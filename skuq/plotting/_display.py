@@ -21,8 +21,8 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 
 MIN_WIDTH = 0.005  # minimum width of a bar, even if the bin is narrower
 LONGEST_NAME = 32  # longer names from the user are shortened to this number of characters
-LONGEST_LABEL = 48  # number of characters that fit along an axis
-LARGEST = 1e300  # larger values would overflow the limits of an axis
+LONGEST_LABEL = 48  # longer labels of an axis are shortened to this number of characters
+LARGEST = 1e300  # larger values are rejected, because the limits of an axis would overflow
 BESIDE = 1.3  # maximum width of a legend, as a multiple of the width of the axes
 LOW, BETWEEN = 0.2, 0.04  # height of the lower axes and of the gap, relative to the upper axes
 
@@ -85,7 +85,7 @@ def equal_groups(values: FloatArray, n_groups: int) -> IntArray:
 def points_with_limits(
     ax: Axes, x: FloatArray, y: FloatArray, ends: Any, label: str, significant: BoolArray
 ) -> None:
-    """Draw points with vertical confidence intervals `ends`, and highlight significant ones."""
+    """Draw points with vertical confidence intervals `ends`; highlight significant points."""
     # Clip at 0: rounding can make lengths negative, and matplotlib refuses negative lengths.
     reach = np.maximum([y - ends[0], ends[1] - y], 0)
     style: dict[str, Any] = {"markersize": 6, "capsize": 3, "linewidth": 1.5, "linestyle": "none"}

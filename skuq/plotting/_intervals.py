@@ -22,7 +22,7 @@ FAR = 4.0
 MOST = 0.95
 WIDTH_DIGITS = 9  # number of decimals of relative widths; further decimals are rounding errors
 POINTS = 5.0  # width of a character along an axis, in points
-MISSED = 0.05  # probability that any limits miss the true coverage, or any bar leaves the band
+MISSED = 0.05  # probability with which limits may miss a group's coverage, or a bar leave the band
 
 
 class IntervalsByWidthDisplay(Display):
@@ -434,7 +434,7 @@ def _reach(half: FloatArray, distance: FloatArray) -> float:
 
 
 def _share_of_bins(low: FloatArray, high: FloatArray, n_bins: int) -> FloatArray:
-    """Compute the share of samples per bin; ranges are spread in proportion to their overlap."""
+    """Compute the share of samples per bin; a range of PIT is divided among bins by overlap."""
     exact = low == high
     where = np.minimum((low[exact] * n_bins).astype(np.int64), n_bins - 1)
     count = np.bincount(where, minlength=n_bins).astype(np.float64)

@@ -155,6 +155,6 @@ def _applicable(estimator: Any, is_table: bool) -> Iterator[Callable[..., None]]
 
 
 def _has_credal_interval(estimator: Any) -> bool:
-    """Whether `predict_proba_bounds` bounds values at inputs, not over regions as in RobustGPC."""
+    """Return whether `predict_proba_bounds` bounds probabilities at inputs, not over regions."""
     method = getattr(estimator, "predict_proba_bounds", None)
     return method is not None and [*signature(method).parameters] == ["X"]

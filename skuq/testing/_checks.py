@@ -45,7 +45,7 @@ class Data(NamedTuple):
         return self.rows(range(self.n_few))
 
     def rows(self, numbers: ArrayLike) -> Any:
-        """Return copies of prediction rows, because a faulty estimator may change its inputs."""
+        """Return copies of rows of `X_predict`, because a faulty estimator may change its input."""
         return deepcopy(_safe_indexing(self.X_predict, np.asarray(numbers)))
 
 
@@ -163,7 +163,7 @@ def require_equal_params(actual: dict[str, Any], expected: dict[str, Any], what:
 
 
 def equal(a: Any, b: Any) -> bool:
-    """Whether two values are equal; NaN equals NaN, and types without `__eq__` count as equal."""
+    """Compare two values; NaN equals NaN, and objects of a type without `__eq__` count as equal."""
     if a is b or type(a) is not type(b):
         return a is b
     if hasattr(a, "get_params"):
@@ -197,7 +197,7 @@ class Stream(NamedTuple):
 
 def global_streams() -> Iterator[Stream]:
     yield Stream("random", random.getstate, random.setstate, random.random)
-    legacy = np.random  # the check is about this global state
+    legacy = np.random  # NumPy's global generator, which the check tests
     yield Stream("numpy.random", legacy.get_state, legacy.set_state, legacy.random_sample)
     torch = sys.modules.get("torch")  # if it was not imported, its generator was not used
     if torch is not None:

@@ -19,15 +19,15 @@ from skuq.gpc.bounds._links import Link, Slopes
 from skuq.gpc.bounds._regions import Region
 
 _ENTRIES = 6_000_000  # maximum number of entries in a temporary array
-_BATCH = 64  # maximum boxes per batch, enough for efficient matrix products
-_PER_ROUND = 32  # boxes per problem and round, few enough to approximate best-first search
-_NARROW = 1e-13  # boxes are not split if their width divided by their coordinates is at most this
+_BATCH = 64  # maximum number of boxes that are bounded together; more would not be faster
+_PER_ROUND = 32  # maximum boxes per problem and round; with 1, the search would be best-first
+_NARROW = 1e-13  # a box is not split if width / |coordinate| is at most this in every feature
 _STEPS = 6  # number of gradient descent steps before the first bound
 
 
 @dataclass(frozen=True)
 class Problems:
-    """Problems: each minimises a weighted sum of outputs, such as probabilities, over a region."""
+    """Problems, each to minimise a weighted sum of outputs, such as probabilities, in a region."""
 
     owner: Tensor  # (q,), index of the point around which the region of the problem lies
     objective: Tensor  # (q, n_outputs), weights of the outputs
@@ -48,7 +48,7 @@ class Solutions(NamedTuple):
     upper: Tensor  # (q,), upper bound on the minimum
     point: Tensor  # (q, f), point at which the objective is at most `upper`
     n_regions: Tensor  # (q,), number of boxes for which a bound was computed
-    converged: Tensor  # (q,), whether the bounds are within `tol`, or decide about the threshold
+    converged: Tensor  # (q,), whether bounds differ by at most `tol`, or exclude the threshold
 
 
 class _Pool(NamedTuple):
@@ -136,7 +136,7 @@ class Search:
         return points[owner]
 
     def _lower(self) -> Tensor:
-        """Return the smallest bound of each problem over its boxes, including discarded boxes."""
+        """Return each problem's smallest lower bound over all its boxes, also discarded boxes."""
         return self.floor.scatter_reduce(0, self.pool.problem, self.pool.bound, "amin")
 
     def _round(self, deadline: float) -> None:
@@ -249,10 +249,10 @@ class Search:
 
     def _split(self, boxes: _Pool, slope: Tensor, radius: Tensor, influence: Tensor) -> _Pool:
         """Fix features in which the objective is monotone; bisect one of the other features."""
-        # `slope` and `radius` (b, f) are centre and half-width of the derivative's range over the
-        # box, times a common factor. `influence` (b, f) is the contribution of each feature to the
-        # slack of the bound. The feature with the largest influence is bisected, unless fixing
-        # features removes most of the slack.
+        # `slope` and `radius` (b, f) are centre and half-width of the range of each partial
+        # derivative over the box, up to a positive factor. `influence` (b, f) is how much each
+        # feature contributes to the slack of the bound. The feature with the largest influence is
+        # bisected, unless fixing features removes more than half of the slack.
         region = self._region(boxes)
         # Fixing a feature restricts a box to one of its faces. If the ball does not contain the
         # box, this face may lie outside the ball, so no feature is fixed.
@@ -271,7 +271,7 @@ class Search:
         return left.join(right.select(torch.nonzero(~whole)[:, 0]))
 
     def _shrink(self) -> None:
-        """Shrink boxes to the bounding boxes of their parts in the ball; drop empty boxes."""
+        """Shrink each box to the bounding box of its part inside the ball; drop empty boxes."""
         if self.problems.region.radius is not None:
             region, kept = self._region(self.pool).shrink()
             pool = self.pool._replace(lower=region.lower, upper=region.upper)
@@ -295,7 +295,7 @@ def _split_columns(joined: Tensor, like: Sequence[Tensor]) -> tuple[Tensor, ...]
 
 
 def _monotonicity(slopes: Slopes, expansion: Expansion) -> tuple[Tensor, Tensor]:
-    """Return centre and half-width of each derivative's range, times a positive factor (Eq. 26)."""
+    """Bound each partial derivative by centre and half-width, scaled like `slopes` (Eq. 26)."""
     total, spread = [], []
     for moments, center, radius in (
         (expansion.mean, slopes.mean, slopes.mean_radius),

@@ -34,8 +34,8 @@ class Evaluation(NamedTuple):
 class Expansion(NamedTuple):
     mean: Moments  # of the L latent functions
     covariance: Moments  # of the n_pairs pairs of functions, in the order of ``np.triu_indices(L)``
-    # (b,), bound on the spectral norm of the error of the covariance matrix, if a suitable shift
-    # ``a_j + a_k`` is added to each entry (j, k); None if unknown
+    # (b,), bound on the spectral norm of the covariance matrix's error after a suitable shift
+    # ``a_j + a_k`` of each entry (j, k); None if unknown
     contrast_rest: Tensor | None = None
 
     def select(self, rows: Tensor) -> Expansion:
@@ -44,8 +44,8 @@ class Expansion(NamedTuple):
 
     def covariances(self, weights: Tensor) -> Moments:
         """Compute weighted sums of the covariances, with weights of shape (b, o, n_pairs)."""
-        # The remainder is the smaller of two bounds: the sum of `combine`, and the nuclear norm of
-        # the centred weights times `contrast_rest`, plus a term for the shift (Eq. 11).
+        # The remainder is the smaller of two bounds: the weighted sum of remainders in `combine`;
+        # or the nuclear norm of centred weights times `contrast_rest`, plus a shift term (Eq. 11).
         combined = self.covariance.combine(weights)
         if self.contrast_rest is None:
             return combined
@@ -59,7 +59,7 @@ class Expansion(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """Rows ``r(x)`` at the centres; only `value` and `jacobian` are whitened, if the model is."""
+    """Rows ``r(x)`` at the centres; of a whitened model, `value` and `jacobian` are whitened."""
 
     value: Tensor  # (b, m)
     jacobian: Tensor  # (b, m, f)
@@ -82,7 +82,7 @@ class _Rows(NamedTuple):
 
 
 class Expander:
-    """Expands moments in the features `free` (f,); the others have the values in `base` (n, d)."""
+    """Expands moments in the features `free` (f,); other features keep their value in `base`."""
 
     def __init__(self, model: LatentModel, base: Tensor, free: Tensor):
         self.model = model
@@ -102,7 +102,7 @@ class Expander:
         self._prior_slopes = self.kernel.slopes()
 
     def expand(self, region: Region, owner: Tensor) -> Expansion:
-        # `owner` (b,) is the position, in `base`, of the point of each box.
+        # `owner` (b,) is the row of `base` (n, d) with the point to which each box belongs.
         centers, half_widths, ball = region.coordinates()
         rows = self._rows(centers, half_widths, owner, self.kernel.order)
         norms = self.kernel.norms(half_widths, None if ball is None else ball.distance())
@@ -227,7 +227,7 @@ def _offsets(points: Tensor, inputs: Tensor, precisions: Tensor) -> Tensor:
 
 
 def _product(variance: Tensor, table: list[list[Tensor]], *raised: int) -> Tensor:
-    """Multiply, over all profiles p, the derivatives of order ``raised.count(p)``."""
+    """Multiply `variance` by one derivative per profile p, of order ``raised.count(p)``."""
     total = variance
     for p, derivatives in enumerate(table):
         total = total * derivatives[raised.count(p)]
@@ -318,7 +318,7 @@ def _roots(
 
 
 def _covariance_rest(sums: Iterable[Tensor], norms: TaylorNorms, model: LatentModel) -> Tensor:
-    """Bound remainders of covariances, (b, k), by `sums`: s0, t0, s1, t1 of two functions added."""
+    """Bound remainders of covariances, (b, k); `sums` add s0, t0, s1 and t1 of two functions."""
     s0, t0, s1, t1 = sums
     s2, r = (_prior_deviation(model, part)[:, None] for part in (norms.a2, norms.rho))
     if model.kernel.order == 1:  # at order 1, the prior's part of the polynomial is not constant

@@ -198,8 +198,8 @@ class StationaryKernel:
     def gradient_norms(self, half_widths: Tensor) -> tuple[Tensor, Tensor]:
         """Return the norms b1 and beta, (b, f) each, for partial derivatives of ``k(c + t, .)``.
 
-        They bound the linear and the remaining Taylor terms (Eq. 12), with `half_widths` (b, f) as
-        the unit of each feature, by Hoelder's inequality. Rough kernels have infinite norms.
+        By Hoelder's inequality, b1 bounds the linear Taylor term, beta the terms after it (Eq. 12).
+        Units of features are `half_widths` (b, f). Norms of `_Rough` profiles are infinite.
         """
         b, f = half_widths.shape
         each = torch.diag_embed(half_widths)
@@ -303,8 +303,8 @@ class LatentModel:
     # (L (L + 1) / 2, m, m), symmetric matrices R of the pairs ``c <= d``, in the order of `pairs`
     reduction: Tensor
     norms: Tensor  # (L,), upper bounds on the norms of the means in the kernel's Hilbert space
-    # Number for which the covariance plus `varsigma` times the prior covariance is positive
-    # semi-definite (Eq. 2 of the proofs page)
+    # Number such that the posterior covariance plus `varsigma` times the prior covariance is
+    # positive semi-definite in spite of rounding (Eq. 2 of the proofs page)
     varsigma: float
     # If not None, `weights` and `reduction` are coefficients of whitened rows instead of ``r(x)``
     whitening: Whitening | None = None
@@ -387,7 +387,7 @@ class LatentModel:
 
 
 def _indefiniteness(gram: Tensor, reduction: Tensor, n_latent: int, unit: float) -> float:
-    """Compute varsigma: bound by how much `reduction` exceeds the prior covariance (Eq. 2)."""
+    """Compute varsigma, a bound on the excess of `reduction` over the prior covariance (Eq. 2)."""
     # With ``R = F F'``, varsigma is ``max(0, lambda_max(F' K F) - 1)`` plus two terms: one for
     # negative eigenvalues of R, and one for rounding errors of relative size `unit`.
     m = len(gram)
@@ -410,7 +410,7 @@ def _joint(reduction: Tensor, n_latent: int) -> Tensor:
 
 def _largest_of_whitened(kernel: StationaryKernel, inputs: Tensor, T: Tensor) -> float:
     """Bound the largest eigenvalue of ``T K T'`` (Eq. 30)."""
-    # L is the inverse of T up to rounding: ``K <= L L' + eta`` and ``T L = I + E``, E, eta small.
+    # L inverts T up to rounding: ``T L = I + E`` and ``K <= L L' + eta``, with small E and eta.
     m, d = inputs.shape
     inputs = inputs - inputs.mean(0)  # reduces rounding errors of distances
     L = torch.linalg.solve_triangular(T, torch.eye(m).to(T), upper=False)

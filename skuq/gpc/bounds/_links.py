@@ -29,10 +29,10 @@ class Outputs(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Ranges, over a box, of derivatives with respect to the moments, up to a positive factor."""
+    """Ranges of derivatives by the moments over a box; all may be scaled by one positive factor."""
 
-    mean: Tensor  # (b, L)
-    mean_radius: Tensor  # (b, L)
+    mean: Tensor  # (b, L), centre of the range of each derivative by a mean
+    mean_radius: Tensor  # (b, L), half-width of this range
     covariance: Tensor  # (b, n_pairs)
     covariance_radius: Tensor  # (b, n_pairs)
 
@@ -40,9 +40,9 @@ class Slopes(NamedTuple):
 class Minimum(NamedTuple):
     bound: Tensor  # (b,), lower bound on the objective over the box
     point: Tensor  # (b, f), likely minimiser, in coordinates t of the box, from -1 to 1
-    curvature: Tensor  # (b, f), slack of the bound that second derivatives cause, by feature
-    rest: Tensor  # (b,), slack of the bound that the Taylor remainder causes
-    slopes: Slopes  # from which features with a monotone objective are found
+    curvature: Tensor  # (b, f), slack of the bound due to each feature's second derivatives
+    rest: Tensor  # (b,), slack of the bound due to the Taylor remainder
+    slopes: Slopes  # show in which features the objective is monotone
 
     def select(self, rows: Tensor) -> Minimum:
         slopes = Slopes(*(part[rows] for part in self.slopes))
@@ -59,7 +59,7 @@ class Link(Protocol):
 
 
 class _BinaryLink(ABC):
-    """Link of one latent function; the opposite mean exchanges the two classes."""
+    """Link of one latent function; a change of the mean's sign exchanges the two classes."""
 
     widening: float
     accuracy: float
@@ -77,7 +77,7 @@ class _BinaryLink(ABC):
 
     @abstractmethod
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Bound the minimum for ``mean = start + tilt * variance``, variances in [least, most]."""
+        """Bound the probability from below over variances if ``mean = start + tilt * variance``."""
 
     @abstractmethod
     def _tilts(
@@ -96,7 +96,7 @@ class _BinaryLink(ABC):
         mean = expansion.mean.combine(sign[:, None, None])
         center, reach = mean.value[:, 0], mean.reach()[:, 0]
         lower, upper = (end[:, 0] for end in expansion.covariance.range())
-        # Predictions clip variances that rounding makes negative to 0, and so do bounds.
+        # Rounding can make variances negative. Predictions clip them to 0, and so do bounds.
         missing, least = (-lower).clamp(min=0), lower.clamp(min=0)
         most = upper.clamp(0, self.most_variance)
         level = torch.special.ndtri(((target - low) / span).clamp(1e-12, 1 - 1e-12))
@@ -149,7 +149,7 @@ class ProbitLink(_BinaryLink):
 
 
 class LogitLink(_BinaryLink):
-    widening = 8 / math.pi  # a normal distribution function with this variance has slope 1/4 at 0
+    widening = 8 / math.pi  # with this variance, Phi has the logistic function's slope 1/4 at 0
     accuracy = 1e-11
 
     def _value(self, mean: Tensor, variance: Tensor) -> Tensor:
@@ -181,7 +181,7 @@ class LogitLink(_BinaryLink):
         return [function @ nodes.weights for function in functions]
 
     def _least_on_line(self, start: Tensor, tilt: Tensor, least: Tensor, most: Tensor) -> Tensor:
-        """Minimise over a grid on the line; subtract a bound on drops between points (Eq. 20)."""
+        """Return the least grid value, minus a bound on the drop between grid points (Eq. 20)."""
         share = torch.linspace(0, 1, _PIECES + 1, dtype=start.dtype, device=start.device)
         variances = least[:, None] + (most - least)[:, None] * share
         values = self._value(start[:, None] + tilt[:, None] * variances, variances)

@@ -66,7 +66,7 @@ class Pairs:
 
 
 class ManyClassesLink:
-    """Link for one of more than three classes; `Pairs` lists its objective for each kind."""
+    """Link for objectives of one class if there are more than three; `Pairs` lists objectives."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Models that bound the minima of predictions over regions: probabilities, means, deviations."""
+"""Models that bound minima of probabilities, means and standard deviations over regions."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from skuq.gpc.inference._likelihoods import MAX_CLASSES
 from skuq.gpc.inference._posterior import Posterior, class_probabilities
 
 _ENTRIES = 6_000_000  # maximum number of entries in a temporary array
-_ROUNDING = 4 * UNIT  # bound on the relative rounding error of one sum and one square root
+_ROUNDING = 4 * UNIT  # bound on the relative rounding error of the square root of a sum
 _SMALL = 1e-16  # variances below this fraction of the largest variance are rounding errors
-_WIDER = 1 + 1e-9  # safety factor of bounds that hold for all inputs, which need not be tight
+_WIDER = 1 + 1e-9  # safety factor for rounding in bounds over all inputs
 
 
 class Limits(NamedTuple):
@@ -187,7 +187,7 @@ class ProbabilityModel(RegionModel):
 
     def attackable(self, points: Tensor, labels: NDArray[np.intp]) -> tuple[Tensor, Tensor]:
         """Return the value (n,) that an attack minimises, and its gradients (n, n_features)."""
-        # The value is the probability of the label, or its margin for more than three classes.
+        # The value is the label's probability, or, for more than three classes, its margin.
         units = np.eye(self.n_classes)[labels]
         if self.jointly:
             return self._evaluate(self.link, points, units)
@@ -198,7 +198,7 @@ class MomentLink:
     """Link for a multiple of the mean, or of the standard deviation including noise."""
 
     # A row of the objectives (b, 3) holds the factor of the mean, the factor of the standard
-    # deviation, and a lower bound that holds for all inputs. One of the factors is 0.
+    # deviation, and a lower bound on the objective for all inputs. One of the factors is 0.
 
     def __init__(self, most_variance: float, noise: float):
         self.most_variance, self.noise = most_variance, noise

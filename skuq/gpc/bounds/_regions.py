@@ -85,7 +85,7 @@ class Region:
         return distance * (1 + self._rounding) <= self.radius[:, None]
 
     def steepest(self, gradient: Tensor) -> Tensor:
-        """Return the steepest step in the region's norm, as long as the radius (box: width)."""
+        """Return the step of steepest ascent whose length is the radius, or the width of a box."""
         if self.radius is None:
             return gradient.sign() * (self.upper - self.lower)
         slope = torch.where(self.upper > self.lower, gradient, 0.0)
@@ -99,7 +99,7 @@ class Region:
         return torch.zeros_like(slope).scatter(-1, largest, step)
 
     def shrink(self) -> tuple[Region, Tensor]:
-        """Shrink boxes to the bounding boxes of regions; also return which are not empty."""
+        """Shrink boxes to the bounding boxes of regions; also return a mask of nonempty regions."""
         lower, upper = self.lower, self.upper
         if self.radius is None:
             return self, (lower <= upper).all(-1)
@@ -120,9 +120,9 @@ class Region:
         return torch.linalg.vector_norm(farthest, self.norm, -1) <= self.radius
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
-        """Return origins and half-widths of boxes, rounded up, and balls in these coordinates."""
-        # The origin is the centre of the box. It is the centre of the ball if this lies in the box
-        # and distances from it have a smaller bound, for example if a domain clips many features.
+        """Return origins, half-widths (rounded up), and balls in coordinates relative to boxes."""
+        # The origin is the ball's centre if that lies in the box and gives a smaller bound on
+        # distances, for example if a domain clips many features; otherwise, the box's centre.
         origin = self.lower + (self.upper - self.lower) / 2
         if self.radius is not None:
             inside = ((self.lower <= self.center) & (self.center <= self.upper)).all(-1)

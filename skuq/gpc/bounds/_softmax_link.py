@@ -22,16 +22,16 @@ from skuq.gpc.inference import _softmax_averages as softmax
 from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
 
 _ENTRIES = 500_000  # maximum number of entries in a temporary array, to fit into the CPU cache
-# Accuracies of the quadrature, of which the first one that does not need too many nodes is used.
-# Bounds include the error of the quadrature.
+# Accuracies of the quadrature, tried in this order until one does not need too many nodes. Bounds
+# include the error of the quadrature.
 _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
 # Bounds on derivatives 2 to 4 of a softmax output, which are joint cumulants, of order 3 to 5, of
 # class indicators. They follow from bounds on the moments of centred indicators: |E x y| <= 1/4,
 # |E x y z| <= 1/8, |E x y z w| <= 1/12 and |E x y z w v| <= 0.068 (Eq. 23).
 _SECOND, _THIRD, _FOURTH = 1 / 8, 1 / 12 + 3 / 16, 0.068 + 10 / 32
-_NOTHING = 1e-6  # smaller norms `Split.whitened` are rounding errors
-_LEAST = 1e-12  # if the variance of a difference is smaller, bounds by `_SMOOTH` are not used
+_NOTHING = 1e-6  # if `Split.whitened` is smaller, E is a rounding error: functions are independent
+_LEAST = 1e-12  # if a difference of functions has a smaller variance, `_SMOOTH` is not used
 _ALONG = 0.0963  # bound on the second derivative along directions whose entries differ by at most 1
 
 # A function with values between 0 and 1, averaged over a Gaussian, is smooth in the mean. With the
@@ -42,7 +42,7 @@ _SQUARE = 0.48395
 
 _SMALL = 0.9  # `SecondOrder` expands only boxes whose theta (`Reach.spectral`) is smaller
 _INEXACT = 1e-4  # error of derivatives of order 3 and 4, in units of standard deviations (Eq. 38)
-_PANELS = 8  # number of integration intervals on the line from the moments at the centre
+_PANELS = 8  # number of intervals for the integrals over s from 0 to 1 (Eq. 40)
 
 # For two differences between latent functions, z contains the changes of the two means, the two
 # variances and the covariance. A derivative with respect to an entry of z is an entry of `_FACTORS`
@@ -59,7 +59,7 @@ _PAIRS = torch.tensor(
 class Reach(NamedTuple):
     """Bounds (b,) on changes of the moments in a box from the moments at the expansion's centre."""
 
-    # Changes are whitened with the covariance at the centre.
+    # `shift`, `change` and `spectral` are whitened with the covariance at the centre.
 
     means: Tensor  # sum of absolute changes of means
     covariances: Tensor  # sum of absolute changes of covariances
@@ -73,7 +73,7 @@ class Reach(NamedTuple):
         return ((self.change**2 + 2 * self.spectral**2) / 3).sqrt()
 
     def smooth(self, order: int) -> Tensor:
-        """Bound derivatives of this order of an average with respect to whitened means."""
+        """Bound the derivatives, of this order, of an average with respect to whitened means."""
         # The covariance in the box is at least ``1 - spectral`` times the covariance at the centre.
         return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
 
@@ -86,7 +86,7 @@ class Reach(NamedTuple):
         return torch.minimum(second + third + fourth / 4, together)
 
     def _smaller(self, order: int, derivative: Tensor, size: Tensor) -> Tensor:
-        """Integrate two bounds on a derivative, times ``1 - s``, over s; return the smaller one."""
+        """Return the smaller integral of two bounds on a derivative times ``1 - s``, over s."""
         theta = self.spectral.clamp(min=1e-3, max=1 - 1e-12)
         left = 1 - theta
         integral = {
@@ -154,7 +154,7 @@ class SoftmaxLink:
     ) -> tuple[Tensor, ...]:
         """Compute the `Outputs` at points whose standard deviations do not exceed `scales`."""
         accuracy = affordable_accuracy(scales, _ACCURACIES)
-        if accuracy is None:  # too wide for quadrature, but then `_pairwise` gives good bounds
+        if accuracy is None:  # large variances need too many nodes, but then `_pairwise` is tight
             return tuple(self._unknown(objective, mean, covariance))
         nodes, deviations = normal_nodes(scales, accuracy, mean), self._deviations(covariance)
         size = max(1, _ENTRIES // (len(nodes.weights) * self.n_classes**2))
@@ -280,7 +280,7 @@ class SoftmaxLink:
         return deviations
 
     def _largest(self, covariance: Tensor) -> Tensor:
-        """Find each normal variable's largest effect on a difference of latents, (b, C - 1)."""
+        """Find each normal variable's largest effect on a difference of functions, (b, C - 1)."""
         deviations = self._deviations(covariance)
         padded = torch.cat([deviations, torch.zeros_like(deviations[:, :1])], 1)
         return padded.amax(1) - padded.amin(1)
@@ -349,10 +349,10 @@ def covariance_norms(
 class SecondOrder(NamedTuple):
     """Second-order expansions in z of weighted sums of three class probabilities, over boxes."""
 
-    rows: Tensor  # (b,), indices of the expanded boxes: small, with independent classes at centres
+    rows: Tensor  # (b,), indices of expanded boxes, which are small and have independent classes
     objective: Tensor  # (b, 3), weights of the classes
     expansion: Expansion  # of the latent moments
-    whitened: Tensor  # (b,), norm of the correlation at the centres that rounding leaves
+    whitened: Tensor  # (b,), `Split.whitened` at the centres, a rounding error
     shift: Tensor  # (b,), as in `Reach`
     change: Tensor  # (b,), as in `Reach`
     spectral: Tensor  # (b,), as in `Reach`
@@ -386,7 +386,7 @@ class SecondOrder(NamedTuple):
         return cls(rows, objective, expansion, *norms, unit, value, slope, Q)
 
     def write(self, outputs: Outputs) -> None:
-        """Overwrite, in the outputs of all boxes, values, errors and slopes of expanded boxes."""
+        """Write values, errors and slopes of the expanded boxes into the outputs of all boxes."""
         outputs.value[self.rows] = self.value
         outputs.error[self.rows] = self._size() * (softmax.ACCURACY + 4 * self.whitened)  # Eq. 38
         outputs.mean_slope[self.rows] = self.slope[:, :2] @ _MEANS.to(self.slope)

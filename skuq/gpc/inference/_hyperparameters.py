@@ -70,7 +70,7 @@ class Maximum(NamedTuple):
 
 class _Coordinates:
     # The search divides length-scales by powers of two near their initial values, so that it does
-    # not depend on the units of the features. If these change by powers of two, rounding is equal.
+    # not depend on the features' units. If these change by powers of two, rounding does not change.
 
     def __init__(self, kernel: Any) -> None:
         self._kernel, self._units = kernel, {}

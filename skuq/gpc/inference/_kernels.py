@@ -22,7 +22,7 @@ from skuq.base import FloatArray
 
 Pullback = Callable[[Any], FloatArray]
 
-_FAR = 1e4  # if an input is farther from the centre (squared), distances are computed directly
+_FAR = 1e4  # if a squared distance from the centre is larger, differences are squared directly
 
 
 def _constant(kernel: Any, X: FloatArray, Z: FloatArray | None) -> tuple[float, Pullback]:
@@ -172,7 +172,7 @@ def _sum(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any
 def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple[Any, Pullback]:
     def pulled(node: tuple[Any, Pullback], other: Any, G: Any) -> FloatArray:
         if np.ndim(other) == 0:
-            return other * node[1](G)  # scales the result, which is smaller than G, by linearity
+            return other * node[1](G)  # a pullback is linear, and its result smaller than G
         if np.ndim(node[0]) == 0:
             return node[1](np.vdot(other, G))
         return node[1](G * other)
@@ -184,7 +184,7 @@ def _product(first: tuple[Any, Pullback], second: tuple[Any, Pullback]) -> tuple
 
 
 def check_noisy_kernel(kernel: Any, n_features: int) -> None:
-    """Raise unless the kernel is a supported kernel, or its sum with WhiteKernels."""
+    """Raise unless the kernel is a supported kernel, possibly with WhiteKernels added to it."""
     if all(is_noise(part) for part in summands(kernel)):
         raise ValueError(
             f"The kernel {kernel} represents noise alone; add the covariance of a function to it, "

@@ -35,7 +35,7 @@ class Derivatives(NamedTuple):
 
 
 class TiltedMoments(NamedTuple):
-    """Log of the average of a likelihood over Gaussians, and derivatives by their mean, (n,)."""
+    """Log of a likelihood's average over each Gaussian, and derivatives by its mean, (n,) each."""
 
     log_mean: FloatArray
     first: FloatArray
@@ -149,7 +149,7 @@ def tilted_moments(
 
 
 def _tilted_mode(name: str, mean: FloatArray, sd: FloatArray, power: FloatArray) -> FloatArray:
-    """Find the mode t of ``p(1 | mean + sd t) ** power N(t | 0, 1)``, up to 1 % of its width."""
+    """Find the mode t of ``p(1 | mean + sd t) ** power N(t | 0, 1)`` to 1 % of the peak's width."""
     one, slope = np.ones(1), sd * power
     t = np.maximum(-mean, 0.0) / sd  # Newton's method converges monotonically from here
     for _ in range(100):

@@ -25,8 +25,8 @@ from skuq.gpc.inference._kernels import covariance, prior_variance
 from skuq.gpc.inference._likelihoods import Nodes, affordable_accuracy, normal_nodes
 from skuq.gpc.inference._softmax_averages import Split
 
-_BATCH_ENTRIES = 4_000_000  # float64 numbers in the largest temporary array, 32 MB
-_ACCURACIES = (1e-10, 1e-8, 1e-6)  # quadrature uses the first one for which nodes are few enough
+_BATCH_ENTRIES = 4_000_000  # maximum number of entries in a temporary float64 array (32 MB)
+_ACCURACIES = (1e-10, 1e-8, 1e-6)  # tried in this order until one does not need too many nodes
 _ENTRIES = 500_000  # maximum number of entries in a temporary array, to fit into the CPU cache
 TIE = 1e-9  # probabilities that differ by less than this count as equal
 UNSURE = 0.0125  # tolerated error of probabilities for more than three classes
@@ -80,7 +80,7 @@ class FactoredPosterior:
 
 @dataclass(frozen=True)
 class JointPosterior:
-    """Posterior of latent functions with a matrix R, for whitened rows ``T r(x)``, per pair."""
+    """Posterior with one matrix R per pair of latent functions, for whitened rows ``T r(x)``."""
 
     # With inducing points, the entries of r(x) are almost linearly dependent functions of x, and
     # cancellation in ``r' R r`` would lose all digits. The entries of a whitened row are
@@ -121,7 +121,7 @@ Posterior = FactoredPosterior | JointPosterior
 def _cross_covariances(
     kernel: Any, inputs: FloatArray, X: FloatArray, entries: int
 ) -> Iterator[tuple[slice, FloatArray]]:
-    """Yield slices of X and rows ``r(x)``; the caller needs `entries` array entries per input."""
+    """Yield slices of X and rows ``r(x)``; the caller's arrays have `entries` entries per input."""
     size = max(1, _BATCH_ENTRIES // entries)
     for start in range(0, len(X), size):
         rows = slice(start, start + size)
@@ -202,7 +202,7 @@ def _draws(
 
 
 def _principal(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Return principal axes of centred functions (n, L, k), preceded by deviations along them."""
+    """Return deviations (n, k) along the principal axes of centred functions, and these axes."""
     n_latent = covariance.shape[-1]
     if n_latent == 1:
         return covariance[:, 0].clamp(min=0).sqrt(), torch.ones_like(covariance)

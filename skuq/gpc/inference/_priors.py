@@ -20,16 +20,16 @@ from skuq.base import FloatArray
 from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
 from skuq.gpc.inference._posterior import JointPosterior
 
-_MAX_JITTER = 1e-4  # maximum jitter, divided by the mean of the diagonal
+_MAX_JITTER = 1e-4  # if a matrix needs more jitter, relative to its mean diagonal, the fit fails
 # If a site contributes a smaller share of the posterior precision at its point, the usual formula
 # for the variance at this point loses digits, and a different formula is used.
 _WEAK_SITE = 1e-7
-_JITTER = 1e-9  # as a fraction of the prior variance; with less, predictions would lose digits
+_JITTER = 1e-9  # relative jitter for inducing points; with less, predictions would lose digits
 
 
 def cholesky_with_jitter(matrix: FloatArray) -> tuple[FloatArray, float]:
-    """Return the lower Cholesky factor, and the jitter without which factorisation failed."""
-    # Jitter is 0 or a power of ten, times the mean diagonal. Only the lower triangle is read.
+    """Return the lower Cholesky factor, and the jitter with which factorisation succeeded."""
+    # The jitter is 0 or a power of ten, relative to the mean diagonal; upper triangles are ignored.
     factor, info = lapack.dpotrf(matrix, lower=1)
     scale = float(np.mean(np.diagonal(matrix)))
     if info < 0 or not np.isfinite(scale):
@@ -66,7 +66,7 @@ class DensePrior:
 
 
 class DenseConditional:
-    """`DensePrior` conditioned on Gaussian sites of precisions W, so ``S = (K^-1 + W)^-1``."""
+    """`DensePrior` given Gaussian sites of precisions W: its covariance S is ``(K^-1 + W)^-1``."""
 
     # R is ``(K + W^-1)^-1``, so that ``S = K - K R K``; `log_determinant` is ``log |I + K W|``.
     # All results are computed from ``B = I + W^1/2 K W^1/2``, whose eigenvalues are at least 1
@@ -113,7 +113,7 @@ class DenseConditional:
         return b - self._root * lapack.dpotrs(self._factor, scaled, lower=1)[0]
 
     def solve(self, y: FloatArray) -> FloatArray:
-        """Compute ``R y``, (n,), with less cancellation than in ``alpha(W y)``, which is equal."""
+        """Compute ``R y``, (n,), which equals ``alpha(W y)``, with less loss by cancellation."""
         solved: FloatArray = lapack.dpotrs(self._factor, self._root * y, lower=1)[0]
         return self._root * solved
 
@@ -148,7 +148,7 @@ def choose_inducing(
     random_state: Any = None,
     sample_weight: FloatArray | None = None,
 ) -> FloatArray:
-    """Return cluster centres of the inputs, or all distinct inputs if there are few enough."""
+    """Return cluster centres of inputs, or all distinct inputs if at most `n_inducing` exist."""
     distinct, position = np.unique(X, axis=0, return_inverse=True)
     if len(distinct) <= n_inducing:
         return distinct
@@ -180,7 +180,7 @@ class LowRankPrior:
 
     @cached_property
     def missed(self) -> FloatArray:
-        """Part of the prior variance at each training input that `features` lack, (n,)."""
+        """Prior variance at each training input that `features` do not explain, (n,)."""
         explained = np.einsum("ij,ij->i", self.features, self.features)
         return np.maximum(prior_variance(self.kernel) - explained, 0.0)
 

@@ -25,10 +25,10 @@ from skuq.gpc.inference._priors import Conditional, LowRankPrior, Prior
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
-_GAIN = 1e-18  # last relative gain of Newton's method; sqrt(_GAIN) is the error of the evidence
-_ROUNDING = 1e-12  # gains below this are rounding errors unless each step halves the gain
+_GAIN = 1e-18  # Newton's method ends at this relative gain: the evidence's error is sqrt(_GAIN)
+_ROUNDING = 1e-12  # smaller gains end the iteration unless each is at most half the previous gain
 _MAX_SWEEPS = 500
-_TOLERANCE = 1e-7  # EP ends if sites change by less, in units of `_scale`
+_TOLERANCE = 1e-7  # EP ends if no site's change, multiplied by `_scale`, is larger
 _MIN_DAMPING = 0.05
 _NEAR = 0.5  # a sweep with a larger change restarts the extrapolation
 _HISTORY = 8  # number of sweeps from which the next sites are extrapolated
@@ -99,7 +99,7 @@ class _Sweep(NamedTuple):
     alpha: FloatArray
     evidence: float
     proposal: FloatArray  # (2, n), precisions and shifts of the updated sites
-    change: float  # largest change of a site, in units of `_scale`
+    change: float  # largest change of a precision or shift, multiplied by `_scale`
 
 
 class ExpectationPropagation(_BinaryInference):

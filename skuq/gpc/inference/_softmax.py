@@ -23,7 +23,7 @@ from skuq.gpc.inference._priors import DensePrior, LowRankPrior, Prior, cholesky
 _MAX_NEWTON = 100
 _MAX_HALVINGS = 40
 _MAX_CONJUGATE = 200
-_TOLERANCE = 1e-13  # iterations end at this relative gain of the objective
+_TOLERANCE = 1e-13  # Newton's method ends if twice the predicted relative gain is at most this
 
 
 class _Mode(NamedTuple):
@@ -44,7 +44,7 @@ class SoftmaxLaplace(Inference):
         self._likelihood = SoftmaxLikelihood(labels, n_classes, sample_weight)
 
     def approximate(self, prior: Prior, state: FloatArray | None) -> Approximation:
-        """Find the mode, from the alpha in `state`, (n_classes, n), if that is passed."""
+        """Find the mode, starting from `state`, an alpha (n_classes, n), if it is better than 0."""
         likelihood = self._likelihood
         mode, factors, converged = _find_mode(prior, likelihood, state)
         value = mode.objective - 0.5 * factors.log_determinant  # Algorithm 3.3, line 16
@@ -97,7 +97,7 @@ def _evaluate(likelihood: SoftmaxLikelihood, alpha: FloatArray, f: FloatArray) -
 def _advance(
     likelihood: SoftmaxLikelihood, mode: _Mode, alpha_step: FloatArray, f_step: FloatArray
 ) -> tuple[_Mode, bool]:
-    """Take a step, halved as long as it lowers the objective; also return if Newton converged."""
+    """Take a Newton step, halved until the objective is not lower; also return whether to stop."""
     # The decrement is twice the gain that the quadratic model predicts.
     decrement = np.vdot(alpha_step, f_step) + np.vdot(f_step, likelihood.curve(mode.proba, f_step))
     if decrement <= _TOLERANCE * (1.0 + abs(mode.objective)):
@@ -114,13 +114,13 @@ def _conjugate_gradients(
     prior: Prior, likelihood: SoftmaxLikelihood, mode: _Mode
 ) -> tuple[FloatArray, FloatArray]:
     """Approximate the Newton step ``(I + W K)^-1 (g - alpha)``; also return K times this step."""
-    # Conjugate gradients apply: for the inner product ``a' K b``, I + W K is symmetric, positive.
+    # The method applies because I + W K is symmetric and positive in the inner product ``a' K b``.
     residual = likelihood.gradient(mode.proba) - mode.alpha
     K_residual = prior.multiply(residual)
     norm = first = float(np.vdot(residual, K_residual))
     alpha, f = np.zeros_like(residual), np.zeros_like(residual)
     direction, K_direction = residual, K_residual
-    tolerance = min(1e-2, first)  # steps are more accurate near the mode: superlinear convergence
+    tolerance = min(1e-2, first)  # accurate steps near the mode make convergence superlinear
     for _ in range(_MAX_CONJUGATE):
         image = direction + likelihood.curve(mode.proba, K_direction)
         slope = float(np.vdot(image, K_direction))
@@ -255,7 +255,7 @@ class LowRankSoftmax:
 
     @cached_property
     def sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Variances and covariances as in `DenseSoftmax`, and ``(sum_c R_cc) @ features``."""
+        """Return variances, covariances as in `DenseSoftmax`, and ``(sum_c R_cc) @ features``."""
         features, proba = self._prior.features, self._proba
         variance, with_mean = np.empty_like(proba), np.zeros_like(proba)
         cross = np.zeros_like(features)

@@ -24,8 +24,8 @@ from skuq.base import FloatArray
 from skuq.gpc.inference._likelihoods import normal_nodes
 
 _REACH = 8.3  # standard deviations beyond which the normal probability is below 1e-16
-_PANEL = 3.0  # width of the panels at which the logistic function bends
-_GROWTH = 2.0  # factor by which the ends of successive panels move away from the bend
+_PANEL = 3.0  # width of the integration panels where the logistic function bends
+_GROWTH = 2.0  # ratio of the distances of a panel's end and start from the bend, from 3.0 on
 _DEVIATIONS = 4.0  # largest width of a panel, in standard deviations
 _SATURATED = 27.0  # end of the integral over u, beyond which the integrand is below exp(-27)
 _ORDER = 16  # nodes of the Gauss-Legendre rule per panel
@@ -256,7 +256,7 @@ def _integrals(B: list[Tensor], weight: Tensor) -> tuple[Tensor, Tensor, Tensor]
     product = (weight * B[0].prod(1))[:, None]
     proba = (product * first).sum(-1)
     crossed = (product * first) @ first.mT
-    bent = (product * second) @ first.mT  # integrals with B_j'' B_k', at [:, j, k]
+    bent = (product * second) @ first.mT  # [:, j, k]: integral with B_j'' B_k'
     own = (product * second).sum(-1)
     eye = torch.eye(n_classes, dtype=torch.bool, device=weight.device)
     by_mean = -torch.where(eye, torch.diag_embed(own), crossed)
