@@ -54,7 +54,7 @@ def feature_encoder(X: Any) -> Any:
         parts = [("numbers", scaled, numbers), ("texts", indicators, texts)]
         return TableEncoder(ColumnTransformer(parts).fit(table))
     rows = X.reshape(len(X), -1)
-    # Medians copy the rows several times: use a random sample, if all of its columns have values.
+    # Computing medians copies the rows: use a random sample, if all of its columns have values.
     some = rows[np.random.default_rng(0).permutation(len(rows))[: BATCH_SIZE // 4]]
     lacking = rows.dtype.kind == "f" and np.isnan(some).all(axis=0).any()
     return imputer.fit(rows if lacking else some)

@@ -109,7 +109,7 @@ class ResidualForest:
         return found
 
     def out_of_bag_quantiles(self, levels: FloatArray) -> FloatArray:
-        """Predict quantiles for training rows by trees not trained on them, from other groups."""
+        """Predict quantiles for training rows by trees not trained on them and by other groups."""
         found = np.empty((len(self.residuals), len(levels)))
         share = self.computed_once("shares", self._share_of_leaves)
         for part in gen_batches(len(found), _AT_ONCE):

@@ -158,7 +158,7 @@ def is_target_transformer(estimator: Any) -> bool:
 
 
 def is_search(estimator: Any) -> bool:
-    """Return whether an estimator is a search, as `GridSearchCV` (not `LogisticRegressionCV`)."""
+    """Return whether this is a search such as `GridSearchCV` (not `LogisticRegressionCV`)."""
     has_all = all(hasattr(estimator, name) for name in ("estimator", "refit", "cv"))
     return has_all and not is_instance_of(estimator, *TUNED)  # TUNED tunes only a threshold
 

@@ -20,7 +20,7 @@ from skuq.validation import column_of
 if TYPE_CHECKING:
     import pandas as pd
 
-MAX_CONDITIONS = 200  # divided among columns; wide tables have more, because columns have minimums
+MAX_CONDITIONS = 200  # divided among columns; wide tables have more, as each column gets a few
 MAX_CUTS = 9  # maximum number of quantiles at which a numeric column is split
 MIN_VALUES = 20  # a text column gets conditions for this many values even in the widest tables
 LEAST = 10  # minimum number of samples in a region
@@ -28,7 +28,7 @@ MAX_INTEGER = 2**53  # float64 represents all integers up to this number
 MAX_COLUMNS = 1000  # tables with more columns are rejected
 MAX_SAMPLES = 250_000  # of a table of more samples, a random subset of this size is searched
 MAX_CELLS = 10_000_000  # maximum of rows times columns of this subset, which limits memory
-# Interval limits are rounded to the fewest of these digits that still separate neighbouring values.
+# Numbers of significant digits, tried in this order until a rounded limit separates two values.
 DIGITS = range(6, 17)
 # Names that pandas' `infer_dtype` returns for columns of numbers.
 NUMBERS = ("integer", "floating", "mixed-integer-float", "decimal")

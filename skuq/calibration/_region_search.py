@@ -187,7 +187,7 @@ def _learned(samples: _Samples, tolerance: float, seed: int) -> tuple[list[_Cand
 def _leaves(
     tree: Any, negation: list[int | None], node: int = 0, path: tuple[int, ...] = ()
 ) -> set[tuple[int, ...]]:
-    """Return the conditions on the path to each leaf; an unmet condition becomes its `negation`."""
+    """Return the conditions on each leaf's path; unmet ones become their `negation`, if any."""
     if tree.children_left[node] < 0:
         return {path}
     met = int(tree.feature[node])
@@ -354,7 +354,7 @@ def _evidence(
     n_simulated: int,
     rng: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return each pair's evidence, and, sorted, the largest evidence of a pair per simulation."""
+    """Return each pair's evidence, and the largest evidence of any pair per simulation (sorted)."""
     edge = _tolerated(samples.confidence, tolerance, sign)
     correct = np.column_stack(
         [samples.number_right, _simulated_correct(samples, edge, n_simulated, rng)]
@@ -417,7 +417,7 @@ def _raise_to_largest(
 ) -> None:
     """Raise each entry of `largest`, (n_sets,), in place to the largest evidence of the regions."""
     # KL(a || e) is at most (a - e)**2 / (e (1 - e)). It takes longer to compute than this bound, so
-    # do so only where the bound exceeds the largest evidence. `right` is (n_regions, n_sets).
+    # compute it only where the bound exceeds the largest evidence. `right` is (n_regions, n_sets).
     share = expected / size
     width = sign * np.sqrt(np.maximum(expected * (1 - share), 1e-12))
     most = (right - expected[:, None].astype(np.float32)) / width[:, None].astype(np.float32)

@@ -259,8 +259,8 @@ def detectable_shift(
 ) -> float:
     """Return the smallest gap that, if all bins have it, is detected with probability `power`.
 
-    The detection is by the one run that needs the smallest gap; a scan of all runs may detect a
-    smaller one. NaN if no run detects any gap. Confidence plus gap is clipped to [0, 1].
+    A test of one run, the most favourable one, detects it; a scan of all runs may detect a smaller
+    gap. The result is NaN if no run detects any gap. Confidence plus gap is clipped to [0, 1].
     """
     _check_power(power)
     confidence = np.nan_to_num(_as_underconfident(confidence, direction))

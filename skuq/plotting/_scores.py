@@ -17,8 +17,8 @@ from skuq.validation import Loss, finite
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-NO_RISK = 1e-9  # smaller error rates are rounding errors
-LONGEST_UNIT = 16  # number of characters of a unit that fit next to the name of a risk
+NO_RISK = 1e-9  # smaller error rates are rounding errors of 0
+LONGEST_UNIT = 16  # longer units of a risk are shortened to this number of characters
 RISKS = {
     "zero_one": "error rate",
     "squared_error": "mean squared error",

@@ -2,8 +2,8 @@
 
 Apart from a shift of all latent functions, which does not change the softmax, the latent functions
 of a posterior are almost independent. For independent functions, averages of the softmax are
-one-dimensional integrals; the remainder of an expansion around them is bounded. Bounds from pairs
-of classes are also computed, because they are tighter for probabilities near 0 or 1.
+one-dimensional integrals. Averages for a posterior are expanded around these integrals, and the
+remainder is bounded. Bounds from pairs of classes, used too, are tighter near probability 0 or 1.
 """
 
 import torch

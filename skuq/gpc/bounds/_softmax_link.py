@@ -26,16 +26,16 @@ _ENTRIES = 500_000  # maximum number of entries in a temporary array, to fit int
 # include the error of the quadrature.
 _ACCURACIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
-# Bounds on derivatives 2 to 4 of a softmax output, which are joint cumulants, of order 3 to 5, of
-# class indicators. They follow from bounds on the moments of centred indicators: |E x y| <= 1/4,
+# Bounds on the derivatives of order 2 to 4 of a softmax output. These derivatives are joint
+# cumulants of class indicators, whose centred moments are bounded: |E x y| <= 1/4,
 # |E x y z| <= 1/8, |E x y z w| <= 1/12 and |E x y z w v| <= 0.068 (Eq. 23).
 _SECOND, _THIRD, _FOURTH = 1 / 8, 1 / 12 + 3 / 16, 0.068 + 10 / 32
 _NOTHING = 1e-6  # if `Split.whitened` is smaller, E is a rounding error: functions are independent
 _LEAST = 1e-12  # if a difference of functions has a smaller variance, `_SMOOTH` is not used
 _ALONG = 0.0963  # bound on the second derivative along directions whose entries differ by at most 1
 
-# A function with values between 0 and 1, averaged over a Gaussian, is smooth in the mean. With the
-# standard deviation as unit, its derivatives of order k along unit vectors are at most sqrt(k!)/2.
+# The average of a function with values in [0, 1] over a Gaussian is smooth in the mean. In units of
+# the standard deviation, its derivatives of order k along unit vectors are at most sqrt(k!)/2.
 _SMOOTH = [math.sqrt(math.factorial(k)) / 2 for k in range(5)]
 # Bound on second derivatives along one unit vector: half the mean of |z^2 - 1| for a normal z.
 _SQUARE = 0.48395
@@ -73,7 +73,7 @@ class Reach(NamedTuple):
         return ((self.change**2 + 2 * self.spectral**2) / 3).sqrt()
 
     def smooth(self, order: int) -> Tensor:
-        """Bound the derivatives, of this order, of an average with respect to whitened means."""
+        """Bound an average's derivatives of this order with respect to whitened means."""
         # The covariance in the box is at least ``1 - spectral`` times the covariance at the centre.
         return _SMOOTH[order] / (1 - self.spectral).clamp(min=1e-50) ** (order / 2)
 
@@ -86,7 +86,7 @@ class Reach(NamedTuple):
         return torch.minimum(second + third + fourth / 4, together)
 
     def _smaller(self, order: int, derivative: Tensor, size: Tensor) -> Tensor:
-        """Return the smaller integral of two bounds on a derivative times ``1 - s``, over s."""
+        """Integrate each of two bounds on a derivative, times ``1 - s``; return the smaller one."""
         theta = self.spectral.clamp(min=1e-3, max=1 - 1e-12)
         left = 1 - theta
         integral = {

@@ -25,7 +25,7 @@ from skuq.gpc.inference._priors import Conditional, LowRankPrior, Prior
 
 _MAX_NEWTON = 200
 _MAX_HALVINGS = 40
-_GAIN = 1e-18  # Newton's method ends at this relative gain: the evidence's error is sqrt(_GAIN)
+_GAIN = 1e-18  # Newton's method ends at this relative gain; sqrt(_GAIN) is the evidence's error
 _ROUNDING = 1e-12  # smaller gains end the iteration unless each is at most half the previous gain
 _MAX_SWEEPS = 500
 _TOLERANCE = 1e-7  # EP ends if no site's change, multiplied by `_scale`, is larger

@@ -255,7 +255,7 @@ class LowRankSoftmax:
 
     @cached_property
     def sweep(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return variances, covariances as in `DenseSoftmax`, and ``(sum_c R_cc) @ features``."""
+        """Return variances and covariances as `DenseSoftmax`, and ``(sum_c R_cc) @ features``."""
         features, proba = self._prior.features, self._proba
         variance, with_mean = np.empty_like(proba), np.zeros_like(proba)
         cross = np.zeros_like(features)

@@ -25,7 +25,7 @@ from skuq.gpc.inference._likelihoods import normal_nodes
 
 _REACH = 8.3  # standard deviations beyond which the normal probability is below 1e-16
 _PANEL = 3.0  # width of the integration panels where the logistic function bends
-_GROWTH = 2.0  # ratio of the distances of a panel's end and start from the bend, from 3.0 on
+_GROWTH = 2.0  # ratio of the distances of a panel's end and start from the bend, after the first
 _DEVIATIONS = 4.0  # largest width of a panel, in standard deviations
 _SATURATED = 27.0  # end of the integral over u, beyond which the integrand is below exp(-27)
 _ORDER = 16  # nodes of the Gauss-Legendre rule per panel
