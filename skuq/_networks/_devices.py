@@ -40,7 +40,7 @@ _AXES = {
     nn.Conv2d: ("height", "width"),
     nn.Conv3d: ("depth", "height", "width"),
 }
-_FEW = 1024  # number of inputs that a GPU evaluates at once without a memory estimate
+_FEW = 1024  # maximum number of inputs that a GPU evaluates at once without a memory estimate
 
 # Lock for registering hooks: torch numbers the hooks of all modules with one unlocked counter.
 _REGISTERING = Lock()
@@ -106,7 +106,7 @@ def moved(module: Module, device: torch.device | str) -> Module:
 
 
 def on_device(values: NDArray[Any] | Tensor, device: torch.device | str) -> Tensor:
-    """Return values as a tensor on a device; arrays are copied; float64 is float32 on MPS."""
+    """Return values as a tensor on a device; copy arrays; convert float64 to float32 for MPS."""
     if not torch.is_tensor(values):  # order "C", because torch accepts no negative strides
         values = torch.tensor(np.asarray(values, order="C"), device="cpu")
     tensor = values

@@ -206,7 +206,7 @@ class Affine(nn.Module):
 
 
 class WeightedLoss(nn.Module):
-    """Mean over a batch of "weight" times `loss`; over all samples, weights have mean 1."""
+    """Average `loss` times "weight" over a batch; the weights of all samples have mean 1."""
 
     def __init__(self, loss: nn.Module):
         super().__init__()

@@ -93,7 +93,7 @@ def make_net(
 def as_dataset(
     data: Mapping[str, NDArray[Any]], targets: NDArray[Any], device: torch.device
 ) -> Dataset:
-    """Copy data to a device with enough memory, else to the CPU; rescale "weight" to mean 1."""
+    """Copy data to `device` if its memory suffices, else to the CPU; scale "weight" to mean 1."""
     if "weight" in data:
         data = {**data, "weight": mean_weight_one(data["weight"])}
     n_bytes = targets.nbytes + sum(values.nbytes for values in data.values())

@@ -47,10 +47,10 @@ def cut_network(
 
     The equality of ``module(body(X))`` and ``network(X)`` is checked on the example inputs `X`. The
     parts share the parameters of `network`, except a `body` that is a copy without some layers. For
-    `parameters`, see `skuq.quam.PoolSearch`. "linear" needs the layers after the first linear layer
-    to be in its `nn.Sequential` or in enclosing ones, unless this layer is the first of all. "auto"
-    is "linear" if the network can be split there. If not, it is "all" if the network begins with a
-    linear layer and is a chain or has fewer than a million weights, else "last", with a warning.
+    `parameters`, see `skuq.quam.PoolSearch`. For "linear", unless the network begins with a linear
+    layer, its first linear layer and all later layers must form the end of nested `nn.Sequential`s.
+    "auto" is "linear" if the network can be split there; otherwise "all" if it begins with a linear
+    layer and is a chain or has fewer than a million weights; otherwise "last", with a warning.
     """
     X = X[: rows_at_once(network)]
     if parameters == "auto":
@@ -93,7 +93,7 @@ def _chosen(
 
 
 def _default_cut(network: nn.Module, X: Tensor) -> Cut:
-    """Split for "auto": before the first linear layer if possible, otherwise before the last."""
+    """Split for "auto": before the first linear layer if possible, else before the last layer."""
     cut, ran = _before_linear(network, X), _layers_that_run(network, X)
     begins_linear = isinstance(network.get_submodule(ran[0]), nn.Linear)
     # A plain network consists of (nested) chains of layers only.
@@ -115,7 +115,7 @@ def _default_cut(network: nn.Module, X: Tensor) -> Cut:
 
 
 def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
-    """Split before the first linear layer (body None if it comes first); None if impossible."""
+    """Split before the first linear layer, or return None; without a body if it comes first."""
     body = LayerInput.of_first_linear(network, X)
     if body is None:
         return None
@@ -193,7 +193,7 @@ class LayerInput(nn.Module):
 
 
 class SampleFeatures(LayerInput):
-    """A layer's input per sample; the mean of its rows if a sample has several, such as frames."""
+    """A layer's input for each sample; if a sample has several rows, such as frames, their mean."""
 
     def forward(self, X: Tensor) -> Tensor:
         rows, n_samples = super().forward(X.clone()), len(X)

@@ -252,7 +252,7 @@ def _reseeded(estimator: Any, seed: int) -> Any:
 
 
 def _check_same_classes(members: Sequence[Model], X: Any, y: NDArray[Any]) -> None:
-    if not members[0].at_once:  # use one row, which is enough; a mask of nodes cannot be split
+    if not members[0].at_once:  # one row is enough, but a mask of nodes must stay complete
         X = _safe_indexing(X, slice(0, 1))
     known: list[Any] = [each.with_classes(y, each.inputs(X))[0].classes for each in members]
     for number, classes in enumerate(known):

@@ -18,7 +18,7 @@ from skuq.baselines._sampled import AT_LEAST_ONE, SampledModelsClassifier, Train
 
 # Largest number of elements of an intermediate result: 64 MiB in double precision.
 _CHUNK = 2**23
-# Outside these bounds the evidence is constant up to rounding, or has no maximum.
+# Bounds of prior_precision="auto". Beyond, the evidence is numerically constant or unbounded.
 _PRECISION_BOUNDS = (1e-8, 1e8)
 
 
@@ -155,7 +155,7 @@ def _linear_head(network: nn.Module, X: Tensor) -> Cut:
 
 
 def _affine_tail(head: nn.Module, layer: Any, features: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute matrix and shift that map outputs of the last linear layer to logits + constant.
+    """Compute matrix and shift that map the last linear layer's outputs to logits + constant.
 
     In most networks, no layer follows the last linear layer. In a binary network with one output,
     the layers after the last linear layer (the tail) convert the output to two logits.
@@ -273,7 +273,7 @@ class LastLayerPosterior(HeldOnDevice):
 def last_layer_posterior(
     weight: Tensor, bias: Tensor | None, curvature: Tensor, prior_precision: float
 ) -> LastLayerPosterior:
-    """Build the Gaussian around the weights with precision curvature + prior_precision * identity.
+    """Build a Gaussian at the weights, whose precision is curvature + prior_precision * identity.
 
     Shapes: `weight` (n_outputs, n_features), `bias` (n_outputs,), `curvature` (n_outputs * width,
     n_outputs * width). Source: MacKay, 1992; Bishop, 2006, Eq. 4.142 to 4.144.

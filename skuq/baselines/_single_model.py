@@ -30,7 +30,7 @@ from skuq.models import NetworkModel
 from skuq.validation import refuse_ineffective, warn_user
 
 _CHANNELS = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
-_BATCH_SIZE = 8192  # number of inputs whose features are in memory at once during prediction
+_BATCH_SIZE = 8192  # maximum number of inputs whose features a prediction holds in memory at once
 
 
 @dataclass(repr=False, eq=False)

@@ -170,7 +170,7 @@ def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
     model = _outputs.node_model(net.module_, graph, None)
     if not isinstance(net, NeuralNetClassifier):
         return model
-    if isinstance(net.criterion_, nn.NLLLoss):  # its outputs are probabilities in skorch
+    if isinstance(net.criterion_, nn.NLLLoss):  # with it, a skorch module outputs probabilities
         model = model.followed_by(LogProbabilities())
     classes = np.asarray(net.classes_)
     order = np.argsort(classes)
@@ -180,7 +180,7 @@ def _skorch_model(net: NeuralNet, graph: NodeGraph) -> NodeModel:
 
 
 def _evaluated(model: NodeModel, nodes: LabelledData, outputs: Outputs) -> EvaluatedModel:
-    """Assign the logits of a node model to classes, and convert the codes of the labelled nodes."""
+    """Assign classes to a node model's logits, and convert nodes' codes to positions of logits."""
     labels = nodes.classes if model.classes is None else model.classes
     trained = nodes.classes[np.unique(nodes.training.codes)]
     if model.classes is None and len(trained) == outputs.logits.shape[1]:
@@ -216,7 +216,7 @@ def node_energy(
 
 
 def _warn_if_worse_than_guessing(estimator: Any, evaluated: EvaluatedModel) -> None:
-    if models.look_at(estimator).class_weights:  # they change the frequencies that a model learns
+    if models.look_at(estimator).class_weights:  # weights change the learned class frequencies
         return
     rows, codes, weight = evaluated.data.training
     log_proba = evaluated.outputs.logits[rows].log_softmax(1).numpy()

@@ -1,6 +1,6 @@
 """Adapters for graphs and networks of DGL and PyG; no other module handles their objects.
 
-Both libraries are optional: graphs from matrices and networks that skuq trains need neither.
+Both libraries are optional: neither is needed for a graph of two matrices with skuq's networks.
 """
 
 import os
@@ -189,7 +189,7 @@ def warn_of_edge_data(network: nn.Module, graph: NodeGraph) -> None:
     if not _is_of_pyg(original) or takes_node_graph or takes_data(network):
         return
     for name in ("edge_weight", "edge_attr"):
-        possible = getattr(network, f"supports_{name}", True)  # PyG's own networks have this
+        possible = getattr(network, f"supports_{name}", True)  # PyG's networks have this attribute
         taken = possible and name in signature(network.forward).parameters
         if taken and getattr(original, name, None) is not None:
             warn_user(
@@ -241,7 +241,7 @@ def _pyg_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
 def _dgl_part(given: Any, nodes: Tensor, edges: Tensor, ends: Tensor) -> Any:
     idtype = torch.int32 if given is None else given.idtype
     part = _new_dgl_graph(tuple(ends), num_nodes=len(nodes), idtype=idtype)
-    if given is not None:  # copy its data to the CPU, where the part is, possibly from a GPU
+    if given is not None:  # copy data of `given`, perhaps from a GPU, to the part on the CPU
         part.ndata.update({k: x[nodes].cpu() for k, x in given.ndata.items() if k != "feat"})
         part.edata.update({k: x[edges].cpu() for k, x in given.edata.items()})
     return part

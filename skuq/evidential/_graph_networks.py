@@ -278,7 +278,7 @@ def _logits_by_layers(
         return np.memmap(path, np.float32, mode="w+", shape=(graph.n_nodes, width))
 
     def gathered(layer: GraphLayer) -> Iterator[tuple[slice, Tensor]]:
-        """Yield a layer's outputs in chunks, from `projected`, its linear map of all inputs."""
+        """Yield a layer's outputs in chunks; `projected` holds its linear map of all inputs."""
         for nodes in chunks(degree, projected.shape[1]):
             ids, edges = _edges_into(nodes, graph.adjacency, degree)
             values = torch.from_numpy(projected[ids]).to(device)

@@ -26,7 +26,7 @@ from skuq.validation import as_array
 
 Propagation = Literal["diffusion", "similarity", "vacuity", "evidence", "both"]
 
-CHECKED_FLOATS = 2**24  # number of values per chunk when features are checked for NaN, infinity
+CHECKED_FLOATS = 2**24  # number of feature values that are checked for NaN or infinity at once
 SPARSE_BELOW = 0.1  # features with a smaller share of non-zeros are stored as sparse matrices
 N_SIMILAR = 10  # number of most similar nodes with which each node is joined
 N_COMPONENTS = 64  # wider features are reduced to this width before nodes are compared
@@ -368,7 +368,7 @@ def propagate(
 def smooth(
     adjacency: sparse.csr_array, values: FloatArray, *, n_steps: int = 2, keep: float = 0.5
 ) -> FloatArray:
-    """Mix each node's value, with the weight `keep`, with the mean of its neighbours' values.
+    """Average, in each step, a node's value (weight `keep`) and the mean value of its neighbours.
 
     The values are energies (Eq. 86; Wu et al., ICLR 2023) or vacuities (Eq. 90).
     """

@@ -181,7 +181,7 @@ def _drawn(source: Ids, target: Ids, max_neighbors: int, seed: int) -> Ids:
 
 
 def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) -> ReceptiveField:
-    """Change features and degrees in the middle of directed paths, and see which outputs change."""
+    """Measure on a test graph which outputs depend on a node's features, and which on degrees."""
     if not len(edges):
         return ReceptiveField(0)
     paths = _Paths(call, n_nodes, edges)
@@ -189,7 +189,7 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
     counted = paths.changed(paths.nodes, paths.outside, paths.middle)
     against, along = (int(side.max(initial=0)) for side in (-reached, reached))
     beyond = len(counted) and (counted[0] < -against or counted[-1] > along)
-    # PyG's LSTM aggregation pads each neighbourhood to the maximum degree.
+    # For example, outputs of PyG's LSTM aggregation depend on the maximum degree of the graph.
     if not len(reached) or max(against, along) == FARTHEST or beyond:
         raise ValueError(
             "`batches` cannot be used with this network: its outputs must depend on features of "
@@ -203,7 +203,7 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
 
 
 class _Paths:
-    """Directed paths with self-loops, and one more node, with data of random nodes and edges."""
+    """Test graph: directed paths with self-loops, one further node, data of random nodes, edges."""
 
     def __init__(self, call: Callable[[Part], Tensor], n_nodes: int, edges: Ids):
         random = np.random.default_rng(0)
@@ -222,7 +222,7 @@ class _Paths:
         self.noise = 10 * (self._outputs(self.nodes) - self.plain).abs().max()
 
     def changed(self, nodes: Ids, *edges: Ids) -> NDArray[np.int64]:
-        """Find positions, relative to the middle, whose outputs change with `nodes` and `edges`."""
+        """Find positions, relative to the middle, where `nodes` or added `edges` change outputs."""
         changes = (self._outputs(nodes, *edges) - self.plain).abs() > self.noise
         differs = changes.any(dim=1)[:-1].reshape(self.shape)
         return np.flatnonzero(differs.any(dim=0).cpu().numpy()) - FARTHEST

@@ -28,7 +28,7 @@ from skuq.validation import warn_user
 if TYPE_CHECKING:
     from skorch.callbacks import Callback
 
-ALIKE = 1e-9  # targets that differ by at most this count as equal
+ALIKE = 1e-9  # two target confidences count as equal up to this difference
 
 PARAMETERS: dict[str, Any] = {
     "estimator": "no_validation",

@@ -97,7 +97,7 @@ class GaussianMirageLoss(nn.Module):
         self.lambda_ = lambda_
 
     def forward(self, outputs: Tensor, y: Tensor) -> Tensor:
-        """Compute the mean loss of rows (mean, log variance) and (target, 1 if inside else 0)."""
+        """Compute the mean loss; `outputs`: (mean, log variance), `y`: (target, whether inside)."""
         mean, log_variance = outputs.unbind(dim=-1)
         truth, inside = y.unbind(dim=-1)
         outside = 0.5 * ((truth - mean) ** 2 * torch.exp(-log_variance) + log_variance)  # Eq. 14

@@ -18,7 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostin
 from skuq.base import FloatArray
 
 MOST_ROWS = 32  # with more rows, scikit-learn is faster
-_DEEPEST = 30  # levels of a tree; in deeper trees, following all rows takes longer
+_DEEPEST = 30  # maximum depth of trees; for deeper trees, scikit-learn is faster
 _KINDS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
 _JOINED: WeakKeyDictionary[Any, tuple[Any, int, Any]] = WeakKeyDictionary()
 
@@ -36,7 +36,7 @@ def for_few_rows(estimator: Any) -> Any:
 
 
 def _joined(estimator: Any) -> Any:
-    """Copy without references to the original; None if scikit-learn must predict."""
+    """Return a copy with joined trees, without references to the estimator; None if unsuitable."""
     trees, start = estimator._predictors, estimator._baseline_prediction
     nodes = [tree.nodes for tree in chain(*trees)]
     if not nodes or any(each["is_categorical"].any() for each in nodes):
@@ -44,7 +44,7 @@ def _joined(estimator: Any) -> Any:
     if max(each["depth"].max() for each in nodes) > _DEEPEST:
         return None
     joined = copy(estimator)
-    vars(joined).pop("_raw_predict", None)  # which a scorer for early stopping leaves
+    vars(joined).pop("_raw_predict", None)  # an attribute that a scorer for early stopping sets
     joined._predictors = [[*map(_Trees, zip(*trees, strict=True), np.ravel(start))]]
     joined._baseline_prediction = np.zeros_like(start)  # because the joined trees add it
     return joined

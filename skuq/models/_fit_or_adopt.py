@@ -67,7 +67,7 @@ def fitted_classifier(
     after_the_fact: bool,
     training: dict[str, Any],
 ) -> NetworkModel:
-    """Return a network that predicts logits: convert a prefit model, or train one (`fit_model`)."""
+    """Return a network that predicts logits: convert a prefit model, or train the model."""
     estimator = given.estimator
     if is_prefit(estimator, after_the_fact=after_the_fact):
         refuse_fit_params(fit_params, "A frozen model is not trained and accepts no")
@@ -214,7 +214,7 @@ def _fitted_regressor(given: Given, X: Any, y: FloatArray, training: dict[str, A
 
         dtype = net_dtype(estimator)
         return fit_net(clone(estimator), X.astype(dtype), y[:, None].astype(dtype), **training)
-    if is_skorch_net(given.learner):  # its loss would broadcast 1-D targets against 2-D outputs
+    if is_skorch_net(given.learner):  # the net's loss would broadcast 1-D targets to 2-D outputs
         raise TypeError(UNCONVERTED)
     return fit_clone(estimator, X, y, **training)
 
@@ -404,7 +404,7 @@ def _adopt_sklearn_mlp(mlp: MLPClassifier | MLPRegressor) -> NetworkModel:
 
 def _adopt_logistic(model: LogisticRegression) -> NetworkModel:
     check_is_fitted(model)
-    multi_class = getattr(model, "multi_class", "auto")  # newer versions lack it
+    multi_class = getattr(model, "multi_class", "auto")  # newer scikit-learn has no `multi_class`
     weight = to_dense(model.coef_).T  # sparse after `sparsify`
     n_outputs = weight.shape[1]
     if n_outputs > 1 and (multi_class == "ovr" or model.solver == "liblinear"):

@@ -162,7 +162,7 @@ class Given:
 def class_weights(estimator: Any) -> dict[str, Any]:
     if not hasattr(estimator, "get_params"):
         return {}
-    ends = ("class_weight", "scale_pos_weight")  # names in scikit-learn; in XGBoost and LightGBM
+    ends = ("class_weight", "scale_pos_weight")  # of scikit-learn; of XGBoost and LightGBM
     given = estimator.get_params().items()
     return {n: v for n, v in given if n.rpartition("__")[2] in ends and v not in (None, 1)}
 
@@ -252,7 +252,7 @@ class Inputs(ABC):
 
     @abstractmethod
     def fit(self, owner: Any, X: Any, y: Any, min_samples: int) -> tuple[Self, Any, NDArray[Any]]:
-        """Validate training data, and store their columns in `owner`; return self, X and y."""
+        """Validate training data, and store their column names in `owner`; return self, X and y."""
 
     @abstractmethod
     def check(self, owner: Any, X: Any) -> Any:
@@ -267,7 +267,7 @@ class Rows(Inputs):
     flat: bool  # whether inputs must have two axes, as for the default network
     sparse: bool  # whether sparse matrices are accepted
     pretrained: Any = None  # a transformers model, or None; its inputs may be a mapping
-    shape: tuple[int, ...] | None = None  # shape of a sample, without the axis of text lengths
+    shape: tuple[int, ...] | None = None  # shape of a sample; of a text, only its number of fields
 
     @property
     def are_tokens(self) -> bool:

@@ -107,7 +107,7 @@ class Model(ABC):
     def losses(
         self, inputs: Any, codes: NDArray[np.int64], device: torch.device | str = "cpu"
     ) -> FloatArray:
-        """Compute cross-entropies on samples of class `codes`, (n_samples,), in nats."""
+        """Compute each sample's cross-entropy with its class in `codes`, (n_samples,), in nats."""
         log_proba = np.asarray(self.log_proba(inputs, device))
         losses: FloatArray = -log_proba[np.arange(len(codes)), codes]
         return losses
@@ -115,7 +115,7 @@ class Model(ABC):
     def refit(
         self, X: Any, y: NDArray[Any], sample_weight: FloatArray | None, *, seed: int
     ) -> Self | None:
-        """Train a clone on preprocessed inputs, and return its model; None for networks."""
+        """Train a clone on preprocessed inputs, and return it as a model; networks return None."""
         return None
 
     def with_classes(self, y: NDArray[Any], inputs: Any) -> tuple[Self, NDArray[np.int64]]:
@@ -225,7 +225,7 @@ def _accepts_sparse(estimator: Any) -> bool:
     if not hasattr(estimator, "__sklearn_tags__") or hasattr(estimator, "feature_names_in_"):
         return False
     inside = getattr(estimator, "estimator", estimator)  # the model in a FrozenEstimator
-    if type(inside).__module__.startswith("xgboost"):  # in sparse rows, it treats 0 as missing
+    if type(inside).__module__.startswith("xgboost"):  # it treats zeros of sparse rows as missing
         return False
     # Support vector machines and nearest neighbours fitted to dense rows refuse sparse rows.
     fitted_to = getattr(estimator, "_fit_X", None)

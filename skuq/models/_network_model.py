@@ -36,7 +36,7 @@ from skuq.validation import warn_user
 from skuq.wrappers import is_peft_model, module_inside
 
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
-_ROWS = 4096  # number of rows of a sparse matrix that are made dense at once
+_ROWS = 4096  # number of rows of a sparse matrix that are converted to dense rows at once
 
 
 @stored("models.network")
@@ -99,14 +99,14 @@ class NetworkModel(HeldOnDevice, Model):
                 raise IndexError(f"{names[part]!r} accepts ids 0 to {last}")
             ran.append(part)
 
-        # Layers that override `forward`, such as position embeddings, compute their own ids.
+        # Skip layers that override `forward`, such as position embeddings: their ids are computed.
         of_torch = [kind.forward for kind in _EMBEDDINGS]
         named = module.named_modules()
         names = {part: name for name, part in named if type(part).forward in of_torch}
         try:
             with torch.no_grad(), forward_hooks(names, check, before=True):
                 module(inputs[:2].clone())
-                # Stop at the last embedding that ran. Networks may use others only as a matrix.
+                # Stop at the last embedding that ran; networks may use others only as a matrix.
                 for batch in torch.split(inputs, rows_at_once(module)) if ran else ():
                     run_until(ran[-1:], module, batch.clone())
         except IndexError as error:

@@ -264,7 +264,7 @@ def _learner_model(fitted: Any) -> LearnerModel:
             f"{type(fitted).__name__} does not predict probabilities. Wrap it in "
             "CalibratedClassifierCV, or choose a classifier with `predict_proba`."
         )
-    several = any(np.ndim(each) for each in fitted.classes_)  # `classes_` lists an array per label
+    several = any(np.ndim(each) for each in fitted.classes_)  # then `classes_` is a list of arrays
     if several or getattr(fitted, "multilabel_", False):
         raise ValueError(
             f"{type(fitted).__name__} predicts several labels for each sample; pass a single-label "

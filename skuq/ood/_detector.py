@@ -106,7 +106,7 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
 
     The false alarm rate holds in expectation over the draw of the held-out inputs. With n of them,
     the rate of one fitted detector has a standard deviation of about ``sqrt(rate / n)``. P-values
-    of training inputs are too large, because each is its own nearest neighbour. A pipeline
+    of training inputs are too large, because each input is its own nearest neighbour. A pipeline
     around the detector does not transform `X_held_out`; pass the pipeline as `estimator` instead.
 
     References
@@ -303,8 +303,8 @@ class OODDetector(DeviceMixin, ModelMixin, OutlierMixin, BaseEstimator):
     def explain(self, X: Any) -> pd.DataFrame:
         """Return the score and the columns or words that make each input unusual.
 
-        Each column or word of an input is replaced by columns or words of training inputs, which
-        costs as much time as scoring 20 inputs.
+        Each column or word of an input is replaced by columns or words of training inputs, and the
+        results are scored, which takes as much time as scoring 20 inputs.
 
         Returns
         -------

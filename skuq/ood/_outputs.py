@@ -142,7 +142,7 @@ class LearnerOutputs(Evaluator):
         core, estimator = _inside(model), model.estimator
         inputs = _entering(core, estimator, rows)
         if core.network is not None:
-            # Ignore the logits of an ensemble's network: their softmax is not its prediction.
+            # Ignore logits of an ensemble's network: their softmax is not the ensemble's result.
             own = getattr(type(estimator), "predict_proba", None)
             predicts = own is ModelClassifierMixin.predict_proba or hasattr(estimator, "as_model")
             is_classifier = model.classes is not None and predicts
@@ -178,7 +178,7 @@ def _inside(model: LearnerModel) -> Model:
 
 
 def _entering(core: Model, estimator: Any, rows: Any) -> Any:
-    """Convert rows passed to an estimator to inputs of the network or learner inside it."""
+    """Convert an estimator's rows to the inputs of the network or learner inside the estimator."""
     if getattr(estimator, "model_", None) is not core:
         return rows
     checked = rows if core.form is None else core.form.check(estimator, rows)
@@ -231,7 +231,7 @@ def node_ids(X: Any) -> NDArray[np.int64]:
 
 
 def check_held_out_nodes(estimator: Any, nodes: NDArray[np.int64], *, given: bool) -> None:
-    """Refuse held-out nodes that are repeated or were trained on; warn if the latter is unknown."""
+    """Raise if held-out nodes repeat or were trained on; warn if the trained nodes are unknown."""
     distinct, count = np.unique(nodes, return_counts=True)
     repeated = distinct[count > 1]
     if len(repeated):

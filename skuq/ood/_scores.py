@@ -191,7 +191,7 @@ class Neighbors(Score):
 
 
 class Standardised:
-    """Scale columns to unit variance, and indicators so that two categories have the distance 1."""
+    """Scale columns to unit variance, and indicator columns so that categories have distance 1."""
 
     def __init__(self, features: Any):
         # Distances do not depend on the mean, and centring would make sparse features dense.
@@ -322,7 +322,7 @@ class Support(Score):
 
 
 class Length(Support):
-    """1 if the norm is far outside the training range; distances of unit vectors ignore norms."""
+    """Score 1 if a norm, which distances of unit vectors ignore, is far out of range, else 0."""
 
     name = "length"
 
@@ -388,7 +388,7 @@ class Combination:
     """A statistic of several scores, compared with the statistic of held-out inputs.
 
     The statistic is the sum over groups of the mean squared surprise within each group, such as
-    all scores computed from logits. A large surprise in one group outweighs small ones in all.
+    all scores computed from logits. One large surprise outweighs small surprises in all groups.
 
     An input is compared with the held-out inputs of each fold by tails fitted without this fold;
     neither side of the comparison affects these tails (CV+). `single_p_values` uses no folds.
@@ -412,7 +412,7 @@ class Combination:
         weight: FloatArray | None = None,
         units: NDArray[np.int64] | None = None,
     ) -> Self:
-        """Fit to scores of held-out inputs, (n_held_out,) each; equal `units` share a fold."""
+        """Fit to scores of held-out inputs, (n_held_out,) each; folds do not split `units`."""
         n_rows = len(next(iter(scores.values())))
         units = np.arange(n_rows) if units is None else np.unique(units, return_inverse=True)[1]
         counts = independent_counts(weight, units)

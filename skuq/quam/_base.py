@@ -1,4 +1,4 @@
-"""Base class of QUAM's classifier and regressor, which runs searches and evaluates found models.
+"""Base class of QUAM's classifier and regressor: it runs searches, and evaluates the models found.
 
 The gradient searches, which need torch, are imported only if such a search is used.
 """
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from skuq.quam._pointwise_search import SearchedPoints
     from skuq.quam._quadratic_search import QuadraticPoints, SearchCheck
 
-# Module and name of each search.
+# Module and class of each search, by the value of the parameter `search`.
 SEARCHES = {
     "pool": ("skuq.quam._pool_search", "PoolSearch"),
     "refit": ("skuq.quam._refit_search", "RefitSearch"),
@@ -66,7 +66,7 @@ PARAMETERS: dict[str, Any] = {
     "mixture": [StrOptions({"trajectory", "dirac"})],
     "gamma": [Interval(Real, 0, None, closed="left")],
     "temperature": [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})],
-    "device": "no_validation",  # checked by `resolve_device`, because a check here needs torch
+    "device": "no_validation",  # `resolve_device` checks it, because the check needs torch
     "n_jobs": [Integral, None],
     "random_state": ["random_state"],
     "verbose": ["verbose"],
@@ -88,11 +88,11 @@ KEPT: dict[str, Any] = {
 _OUTPUTS_AT_ONCE = 2**22
 _MOST_ROWS = 8192  # maximum number of inputs per chunk
 _CHUNKS_PER_JOB = 8
-# Minimum number of inputs per job, and of inputs on which `search_pool` searches: if there are
-# fewer new inputs, it adds inputs from the pool of `fit`.
+# Minimum number of inputs per parallel job. Also, `search_pool` adds inputs from the pool of `fit`
+# to the new inputs until there are this many (or the pool is used up).
 _FEWEST = 1000
 _FASTER = "search='quadratic', or fewer n_steps or refine_steps of the search"
-_N_BACKGROUND = 500  # number of training inputs kept for explanations
+_N_BACKGROUND = 500  # maximum number of stored training inputs, whose values `explain` uses
 
 
 @dataclass(repr=False, eq=False)
@@ -114,7 +114,7 @@ class QUAMBase(ModelMixin, ABC):
     _validate_params: Callable[[], None] = field(init=False)  # of scikit-learn's BaseEstimator
     search_: Any = field(init=False)  # a Search
     _task: Any = field(init=False)  # a Task
-    _problem: Any = field(init=False)  # a FittedSearch or a RefitProblem
+    _problem: Any = field(init=False)  # the Problem that the search built
     _found: Found = field(init=False)  # not set if the search is pointwise
     _pool: Any = field(init=False)
     _background: Any = field(init=False)
@@ -123,7 +123,7 @@ class QUAMBase(ModelMixin, ABC):
 
     @abstractmethod
     def _refuse_ineffective(self, given: Given) -> None:
-        """Raise for parameters that have no effect with `search_`."""
+        """Raise an error if a parameter is set that has no effect with the search `search_`."""
 
     @abstractmethod
     def _present_task(self) -> Task:
@@ -159,9 +159,9 @@ class QUAMBase(ModelMixin, ABC):
         data = self._resolve(X, y, given=given, form=self.search_.form, **training)
         by_default = self.search is None and self.search_.form == "network"
         if by_default and not given.is_network and data.inputs.shape[1] > Search.most_inputs:
-            self.search_ = RefitSearch()  # faster than "quadratic" if there are so many features
+            self.search_ = RefitSearch()  # with so many features, refits are faster
             data = self._resolve(X, y, given=given, form="learner", **training)
-        if codes is not None and len(data.labels) < len(codes):  # drop samples of weight 0 too
+        if codes is not None and len(data.labels) < len(codes):  # drop groups of dropped samples
             codes = codes[unwarned_weights(sample_weight, len(codes)) > 0]
         return data._replace(groups=codes), sample_weight
 
@@ -229,7 +229,7 @@ class QUAMBase(ModelMixin, ABC):
         self._found = self._search_on(self._pool, targets)
 
     def _search_on_made_pool(self, X: Any, random: np.random.RandomState) -> None:
-        """Search on a pool generated from training inputs, without values that raise errors."""
+        """Generate a pool from training inputs, without values that the model rejects; search."""
         form = self.model_.form
         if form.are_tokens:
             made = make_token_pool(X, special=form.special_tokens, random_state=random)
@@ -247,7 +247,7 @@ class QUAMBase(ModelMixin, ABC):
                 made = make_pool(X, kinds=kinds, categories=codes, random_state=random)
                 self._search_first(self._named(self._checked_rows(with_names(self, made))))
                 return
-            except Exception as error:  # catch all, because libraries define errors of their own
+            except Exception as error:  # any error, as libraries define their own classes
                 refusals.append(error)
         refusals[0].add_note(
             "The error occurred in the search on a pool that was generated from the training "
@@ -276,9 +276,9 @@ class QUAMBase(ModelMixin, ABC):
     def search_pool(self, X: Any) -> Self:
         """Search for adversarial models on new inputs, together with the pool of `fit`.
 
-        For these inputs, the returned copy shows better which predictions the training data
-        determine. The given model is not retrained. The result for a row depends on the other rows
-        in `X`, above all on the fraction of unusual rows; see the guide.
+        The returned copy detects more reliably which of these inputs have a prediction that the
+        training data do not determine. The given model is not retrained. The result for a row
+        depends on the other rows in `X`, above all on the fraction of unusual rows; see the guide.
 
         Parameters
         ----------
@@ -299,8 +299,8 @@ class QUAMBase(ModelMixin, ABC):
         _check_pool(X, self.search_)
         new = self._named(self._checked_rows(X))
         inputs = with_categories_of(self._pool, self.model_.inputs(new))
-        # The total weight of the pool is fixed. In a pool of only a few new inputs, each would
-        # weigh too much; in a pool of only many new inputs, unusual ones would weigh too little.
+        # The total weight of a pool is fixed. If the pool were a few new inputs alone, each would
+        # weigh too much; if it were many new inputs alone, unusual inputs would weigh too little.
         # Therefore, add inputs from the pool of `fit`: at least as many as there are new inputs,
         # and enough for `_FEWEST` inputs in total.
         n_new, n_pool = _num_samples(inputs), _num_samples(self._pool)
@@ -402,7 +402,7 @@ class QUAMBase(ModelMixin, ABC):
         if self.temperature != "auto":
             temperature = float(self.temperature)
         elif not pointwise:
-            # Losses that differ by less than two standard errors then have similar weights.
+            # Models whose losses differ by less than two standard errors then get similar weights.
             temperature = 2 * max(self._found.standard_error, 1e-6)
         else:  # the importance weights are likelihoods of the training set
             temperature = 1 / self._problem.total_weight
@@ -416,7 +416,7 @@ class QUAMBase(ModelMixin, ABC):
         )
 
     def _measured(self, epistemic: Any) -> Any:
-        """Return the epistemic part, or None if refits equal the model: then nothing is known."""
+        """Return the epistemic part, or None if it is unknown: if all refits equal the model."""
         unchanged = getattr(vars(self).get("_found"), "unchanged", False)
         return None if unchanged else epistemic
 
@@ -424,7 +424,7 @@ class QUAMBase(ModelMixin, ABC):
     def _over(
         self, X: Any, function: Callable[..., Sequence[NDArray[Any]]], argument: Any
     ) -> list[NDArray[Any]]:
-        """Call ``function(outputs, argument)`` for batches, in `n_jobs` processes; join results."""
+        """Call ``function(outputs, argument)`` on batches of `X` in `n_jobs` jobs; join results."""
         jobs: Any = self._points(X) if self.search_.pointwise else self._rows(X)
         n_points = sum(_num_samples(job.x) for job in jobs)
         parts = []
@@ -439,7 +439,7 @@ class QUAMBase(ModelMixin, ABC):
         return list(map(np.concatenate, zip(*parts, strict=True)))
 
     def _points(self, X: Any) -> Any:
-        """Split inputs into batches that are searched together."""
+        """Split inputs into batches; the searches at all inputs of a batch run together."""
         check_is_fitted(self)
         self._validate_params()  # parameters may have changed since `fit`
         self.search_._validate_params()
@@ -513,7 +513,7 @@ def _is_softmax(given: Given, X: Any) -> bool:
         options["solver"] == "liblinear",
         options.get("multi_class") == "ovr",
         options.get("penalty") in ("l1", "elasticnet"),
-        not isinstance(l1, str) and np.any(l1),  # in some versions, the default is "warn"
+        not isinstance(l1, str) and np.any(l1),  # some scikit-learn versions' default is "warn"
         given.class_weights,
         is_texts(X),
         issparse(X) and X.shape[1] > Search.most_inputs,

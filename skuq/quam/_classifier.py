@@ -69,12 +69,12 @@ class QUAMClassifier(
         Definition of the uncertainty. "expected": uncertainty of the average of all models that
         explain the data (Eq. 1). "selected": uncertainty of the given model (Eq. 2). "pairwise":
         uncertainty of one model drawn at random, compared with each of the other models. "regret":
-        logarithm of the sum of one probability per class: that which the model found for this class
-        gives to this class. "regret" needs search="pointwise" or "quadratic".
+        logarithm of a sum over classes, whose terms are the probability of each class according to
+        the model found for this class. "regret" needs search="pointwise" or "quadratic".
     n_targets : int, "auto" or None, default="auto"
-        Number of classes with a search: the most probable classes according to the fitted model, at
-        the input or on average over the pool. "auto": at most ten classes. None: all classes. The
-        cost is proportional to this number.
+        Number of classes for which models are searched: the most probable classes according to the
+        fitted model, at the input or, in a search on a pool, on average over the pool. "auto": at
+        most ten classes. None: all classes. The cost is proportional to this number.
     mixture : {"trajectory", "dirac"}, default="trajectory"
         Models used for the estimate. "trajectory": all models kept from each search (on a pool, the
         models of the last steps). "dirac": only the best adversarial model of each search.
@@ -161,7 +161,7 @@ class QUAMClassifier(
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None, groups: Any = None
     ) -> QUAMClassifier:
-        """Train the model (unless it is frozen), and search on a pool if the search needs one.
+        """Train the model (unless it is frozen), and search on a pool if the search needs a pool.
 
         Parameters
         ----------
@@ -194,8 +194,8 @@ class QUAMClassifier(
         UserWarning
             If the model was trained on resampled rows, and predicts the class frequencies of these
             rows; if its training loss exceeds the loss of guessing; if the search will take more
-            than five minutes; if memory suffices for searches of some classes only; or if `fit` of
-            the model has no effect, which makes the epistemic part NaN.
+            than five minutes; if memory suffices only for the searches of some classes; or if `fit`
+            of the model has no effect, which makes the epistemic part NaN.
         """
         random = check_random_state(self.random_state)
         fit_seed, search_seed = map(int, random.randint(np.iinfo(np.int32).max, size=2))
@@ -290,7 +290,7 @@ class QUAMClassifier(
     def adversarial_models(self, X: Any) -> AdversarialModels:
         """Return the best adversarial model for each input and targeted class.
 
-        Of all models with an excess training loss up to `gamma`, it has the largest KL divergence.
+        Of all models with an excess training loss <= `gamma`, it diverges most from the given one.
         """
         check_is_fitted(self)
         best = AdversarialModels(*self._over(X, self._task.best_models, self.gamma))
@@ -299,10 +299,10 @@ class QUAMClassifier(
     def explain_classes(self, X: Any) -> FloatArray:
         """Measure how much the training data speak against each class, for each input.
 
-        The cost of a class is the excess training loss of a model, plus the loss of its prediction
-        for the input if the label is this class, minimised over the given model and all models
-        found. The data do not rule out a class that costs few nats. Models that the search missed
-        may have lower costs; costs of classes that were not searched are rough. Raises a
+        The cost of a class for a model is the excess training loss of this model, plus its loss at
+        the input if the label were this class. The result is the lowest cost over the given model
+        and all models found. The data do not rule out a class that costs few nats. Models that the
+        search missed may cost less; costs of classes without a search are rough. Raises a
         `ValueError` after `without_training_data`, which removes the number of samples.
 
         Returns

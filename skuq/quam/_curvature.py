@@ -27,10 +27,10 @@ _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d)
 
 
 class Use(NamedTuple):
-    """Inputs of a layer, and the jacobian of the network by the layer's outputs, for each row.
+    """Inputs of a layer, and derivatives of the network's outputs by the layer's outputs, by row.
 
     Shapes: `inputs` (n_rows, n_positions, n_in), where the last input is a constant 1 if the layer
-    has a bias; `jacobian` (n_rows, n_outputs, n_positions, n_out), or n_rows = 1 if rows are equal.
+    has a bias; `jacobian` (n_rows, n_outputs, n_positions, n_out), or one row if all are equal.
     """
 
     inputs: Tensor
@@ -38,7 +38,7 @@ class Use(NamedTuple):
     is_output: bool = False  # whether the layer's outputs are the network's outputs
 
     def gradients(self, jacobian: Tensor) -> Tensor:
-        """Compute gradients by the layer's weights, (n_rows, n_outputs, n_out, n_in)."""
+        """Compute gradients of outputs by the layer's weights, (n_rows, n_outputs, n_out, n_in)."""
         return torch.einsum(
             "nkto,nti->nkoi", jacobian.expand(len(self.inputs), -1, -1, -1), self.inputs
         )
@@ -82,7 +82,7 @@ class Layers:
         return sum(each.numel() for layer in self.layers for each in layer.parameters())
 
     def elements_per_row(self, x: Tensor, *, of_solutions: bool) -> tuple[int, int]:
-        """Count outputs, and tensor elements per row: during `fit`, or if `of_solutions`, later."""
+        """Count outputs, and tensor elements per row in `fit`, or in a search if `of_solutions`."""
         outputs, uses = self.uses(x)
         n, size = outputs.shape[1], 8 * outputs.shape[1]
         for layer, use in zip(self.layers, uses, strict=True):
@@ -181,7 +181,7 @@ class Samples(NamedTuple):
     regression: bool
 
     def hessian(self) -> Tensor:
-        """Sum, over weighted samples, the expected Hessian of the loss by the outputs."""
+        """Sum the samples' expected Hessians of the loss by the outputs, times sample weights."""
         if self.regression:
             return torch.diag(self.weight @ self._precisions())
         p = self.outputs.softmax(1)
@@ -217,7 +217,7 @@ class Curvature(HeldOnDevice):
         return torch.cat([*self._roots(self._in_units(uses))], 2)
 
     def changes(self, uses: Sequence[Use], g: Tensor) -> list[Tensor]:
-        """Compute, by layer, weight changes that move outputs f to ``f + S g`` with covariance S.
+        """Compute, by layer, weight changes that move outputs f, of covariance S, to ``f + S g``.
 
         Shapes: `g` (n_rows, n_models, n_outputs); each change (n_rows, n_models, n_out, n_in).
         """
@@ -251,7 +251,7 @@ class Kronecker(Curvature):
     units: tuple[float, ...]
     inputs: tuple[Tensor, ...]  # (n_in, n_in) by layer, with eigenvectors as columns
     outputs: tuple[Tensor, ...]  # (n_out, n_out) by layer, with eigenvectors as columns
-    precision: tuple[Tensor, ...]  # (n_out, n_in) by layer, of products of eigenvectors
+    precision: tuple[Tensor, ...]  # (n_out, n_in) by layer, one value per pair of eigenvectors
 
     @classmethod
     def of(cls, layers: Layers, samples: Iterable[Samples], prior: Sequence[float]) -> Kronecker:
@@ -275,7 +275,7 @@ class Kronecker(Curvature):
         ):
             inputs, unit = inputs / n, 1.0
             if layer.bias is not None:
-                # Root mean square of the inputs, whose second moments are summed in `inputs`.
+                # Root mean square of the inputs; `inputs` contains their second moments.
                 unit = float((inputs.diagonal()[:-1].mean() / n_positions).sqrt()) or 1.0
                 scale = torch.ones_like(inputs[0])
                 scale[-1] = unit
@@ -316,7 +316,7 @@ class Kronecker(Curvature):
 @stored("quam.exact-curvature")
 @dataclass(frozen=True)
 class Exact(Curvature):
-    """Complete precision divided by the prior precision: 1 + `eigenvalues` along `base` columns."""
+    """Posterior divided by prior precision: 1 + `eigenvalues` along columns of `base`, else 1."""
 
     units: tuple[float, ...]
     scales: tuple[float, ...]  # standard deviation of each layer's prior
@@ -325,7 +325,7 @@ class Exact(Curvature):
 
     @classmethod
     def of(cls, layers: Layers, samples: Iterable[Samples], prior: Sequence[float]) -> Exact:
-        """As `Kronecker.of`; decompose the jacobian of all samples, or, if smaller, its square."""
+        """Do as `Kronecker.of`: decompose the jacobian J of all samples or, if smaller, J' J."""
         batches = [*samples]
         n = sum(float(batch.weight.sum()) for batch in batches)
         units = []

@@ -36,8 +36,8 @@ from skuq.quam._importance_sampling import OutputBias
 from skuq.quam._objectives import Objective
 from skuq.quam._search import Problem, Search, Setup, Task
 
-# Searches run together as long as their weights need at most this many times the memory of the
-# largest tensor that `within_memory` allows.
+# Maximum memory of the weights of searches that run together, as a multiple of the largest tensor
+# that `within_memory` allows. Further searches run afterwards.
 _TENSORS_OF_WEIGHTS = 4
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 
@@ -159,7 +159,7 @@ class GradientSearch(NetworkSearch):
     def settings(self, problem: SearchProblem, task: Task, device: torch.device) -> SearchSettings:
         """Collect the settings; replace each "auto" by a number that suits the task."""
         n_steps, learning_rate = self.length(problem.module)
-        # On a pool, the penalty grows tenfold; from c0 = 10, the pool's weight falls to 1 / 100.
+        # On a pool, the penalty grows tenfold, by default from 10 to 100 times the attack's weight.
         growth = task.growth if self.pointwise else 10.0
         updates = max((n_steps - 1) // self.update_every, 1)
         eta, decay = (
@@ -205,7 +205,7 @@ class Searched(NamedTuple):
     def of(
         cls, module: nn.Module, train: TrainingSet, names: Sequence[str], total_weight: float
     ) -> Searched:
-        """Compute the attributes that all searches share from the reference model."""
+        """Compute, from the reference model, the attributes that all searches share."""
         squares = {n: as_double(module.get_parameter(n).detach()).square() for n in names}
         return cls(
             module,
@@ -248,7 +248,7 @@ class SearchProblem(HeldOnDevice):
         """Return the last searched bias whose first element shifts all predicted means equally."""
         module, X = deepcopy(self.module), torch.tensor(self.X[:1024])
         before = module(X.clone())
-        # The step must be large, because rounding errors in single precision are divided by it.
+        # The step is large, because single-precision rounding errors are divided by the step below.
         step = 1 + before[:, 0].abs().max()
         for name in reversed(self.parameters):
             bias = module.get_parameter(name)
@@ -315,10 +315,10 @@ def efforts(problem: SearchProblem, x: NDArray[Any]) -> FloatArray:
 
 
 class MiniBatches:
-    """Training data of each step; all except the inputs are gathered before the first step.
+    """Training data of each step; labels, weights and losses are gathered before the first step.
 
     `rows` has the shape (n_steps, n_rows). If n_rows is the number of samples, each mini-batch is
-    the training set, for which `rows` must be in ascending order.
+    the whole training set, and each row of `rows` must be in ascending order.
     """
 
     def __init__(self, train: TrainingSet, rows: Tensor):
@@ -341,7 +341,7 @@ class Attack(ABC):
 
     @abstractmethod
     def inputs(self, step: int) -> Tensor:
-        """Return a step's inputs: (n_rows, ...), or (n_models, n_rows, ...) if models differ."""
+        """Return inputs of a step: (n_rows, ...) for all models, or (n_models, n_rows, ...)."""
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
@@ -382,7 +382,7 @@ class Descent:
     def steps(
         self, start: dict[str, Tensor], batches: MiniBatches, schedule: Schedule, attack: Attack
     ) -> Iterator[Tensor]:
-        """Run Lines 2-6, 9 of Algorithm 1; before each step, yield ``L_train - L_ref``."""
+        """Run Lines 2-6 and 9 of Algorithm 1; yield ``L_train - L_ref`` as before each step."""
         # Steps change tensors in place, because allocating large tensors would fragment the memory.
         initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # change of the weights, in units of `self.scale`
@@ -406,12 +406,11 @@ class Descent:
         return {name: part.view(-1, *p.shape).to(p.dtype) for name, part, p in given}
 
     def _add_gradients(self, step: int, batch: TrainingSet, c: float, attack: Attack) -> Tensor:
-        """Add the gradients of Lines 3 and 4 to `_weights.grad`; return each excess loss."""
+        """Add gradients of Lines 3 and 4 to `_weights.grad`; return each model's excess loss."""
         shares = []
         for rows, samples, x in self._passes(attack.inputs(step), batch.X):
             outputs = self.outputs(self.weights(), x, shared_input=x.ndim == batch.X.ndim)
-            # Use `split`, because autograd would pad the gradients of two slices with zeros, and
-            # then add them.
+            # Do not use two slices: autograd would pad each gradient with zeros, and add both.
             sizes = [_length(rows), _length(samples)]
             attacked, trained = torch.split(outputs, sizes, dim=1)
             excess = self._excess(trained, batch, samples) @ batch.weight[samples]  # Line 3
@@ -433,7 +432,7 @@ class Descent:
         return excess + self.prior(self.weights())
 
     def _passes(self, inputs: Tensor, X: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Yield passes over both attack inputs and samples; separate passes would cost double."""
+        """Yield joint passes over attack inputs and samples; separate passes would cost double."""
         own = inputs.ndim > X.ndim  # each model has its own attack inputs
         n_models, n_inputs = len(self._weights), inputs.shape[-X.ndim]
         for part in gen_batches(n_inputs + len(X), self._rows_per_pass(n_models)):
@@ -487,14 +486,14 @@ def bytes_of(module: nn.Module, names: Iterable[str]) -> int:
 
 
 def _by_model(weights: Tensor) -> Tensor:
-    """Flatten each model's weights to a row, (n_models, n_weights), also if each is a scalar."""
+    """Flatten each model's weights to a row, (n_models, n_weights), even if they are one scalar."""
     return weights.reshape(len(weights), -1)
 
 
 def variants_at(
     module: nn.Module, weights: dict[str, Tensor], x: Tensor, *, shared_input: bool
 ) -> Tensor:
-    """Compute outputs of variants, (n_models, n_rows, n_outputs); fast for a linear layer."""
+    """Compute outputs of variants of a module, (n_models, n_rows, n_outputs); fast if linear."""
     layer, prefix = linear_head(module)
     weight, bias = weights.get(f"{prefix}weight"), weights.get(f"{prefix}bias")
     if not shared_input or weight is None or (bias is None and layer.bias is not None):
@@ -504,7 +503,7 @@ def variants_at(
 
 
 def linear_head(module: nn.Module) -> tuple[Any, str]:
-    """Return the linear layer, and its parameters' prefix, of a module that is only this layer."""
+    """Return the layer, and its parameters' prefix, if a module is one linear layer, else None."""
     if type(module) is nn.Linear:
         return module, ""
     if type(module) is nn.Sequential and [*map(type, module)] == [nn.Linear]:

@@ -21,7 +21,7 @@ def _pick(X: NDArray[Any], n: int, random: np.random.RandomState) -> Tensor:
 def _of_images(
     make: Callable[[NDArray[Any], int, np.random.RandomState], Tensor],
 ) -> Callable[[Any, int, np.random.RandomState], NDArray[Any]]:
-    """Wrap `make` so that inputs get the form of those in X (float32 if X contains integers)."""
+    """Wrap `make`: its results get the shape and dtype of inputs in X (float32 for integers)."""
 
     def made(X: Any, n: int, random: np.random.RandomState) -> NDArray[Any]:
         X = np.asarray(X)

@@ -34,7 +34,7 @@ DIRECTIONS = (1, -1)  # directions of a regressor's two searches: higher and low
 # Log variances are clipped to this absolute value, which keeps quotients of variances finite.
 _MAX_LOG_VARIANCE = 100.0
 _N_NODES = 32  # nodes of the quadrature
-# Mixture components of smaller weight are dropped; each would change the result by < 1e-8.
+# Components whose weight is below this are dropped; each would change the result by < 1e-8.
 _NEGLIGIBLE = 1e-10
 # Maximum number of pairs of mixture components in a batch of points.
 _PAIRS_AT_ONCE = 2**18
@@ -94,7 +94,7 @@ class ImportanceSampling(NamedTuple):
     held_out: bool = False
 
     def weights(self, excess_loss: Any) -> Any:
-        """Compute weights of models, (n_points, n_models), first the given model if `by_search`."""
+        """Compute weights, (n_points, n_models); if `by_search`, the given model comes first."""
         if self.by_search:
             return pool_weights(excess_loss, self.temperature, held_out=self.held_out)
         return trajectory_weights(excess_loss, self.temperature)
@@ -125,8 +125,8 @@ def estimate_uncertainty(
     if sampling.by_search:
         models = joined_models(centre[:, None], models)
     if sampling.setting == "selected":  # Eq. 2
-        # Compute divergences from `centre`. If the given model has memorised its training samples,
-        # `centre` is the model that replaces it; all models found would diverge from the given one.
+        # If the given model has memorised its training samples, all models found diverge from it.
+        # In this case, `centre` is the model that replaces the given model.
         divergence = decompose_selected(centre, models, weights).epistemic
         parts = Decomposition(entropy(log_reference), divergence)
     elif sampling.setting == "pairwise":
@@ -153,7 +153,7 @@ def plausible_range(
 
 
 def importance_weights(log_ratio: Any) -> Any:
-    """Normalise weights of models w_n, whose logs are ``log p(w_n | D) - log q(w_n)``, (..., n)."""
+    """Normalise importance weights of models w_n from ``log p(w_n | D) - log q(w_n)``, (..., n)."""
     return array_namespace(log_ratio).exp(log_softmax(log_ratio))  # Eq. 4
 
 
@@ -419,8 +419,8 @@ def _information(mean: Any, scale: Any, weights: Any) -> Any:
     weights = weights / weights.sum(1)[:, None]
     with np.errstate(divide="ignore"):  # weights of dropped components are 0
         log_weights = xp.log(weights)
-    # Log of weight divided by standard deviation of component j. The densities of the mixture and
-    # of component i below omit the factor 1 / sqrt(2 pi), because it cancels.
+    # Log of (weight / standard deviation) of each component j. The densities of the mixture and of
+    # component i below omit the factor 1 / sqrt(2 pi), because it cancels.
     log_factor = (log_weights - xp.log(scale))[:, None]
     nodes, shares = np.polynomial.hermite_e.hermegauss(_N_NODES)
     total = xp.zeros_like(weights)

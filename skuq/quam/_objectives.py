@@ -21,8 +21,8 @@ from skuq.quam._importance_sampling import (
     gaussians,
 )
 
-# Initial displacement from the given model, in standard deviations of the noise. Searches with the
-# divergence cannot start at the given model itself, because the gradient is zero there.
+# Initial displacement from the given model, in standard deviations of the noise. An attack by the
+# divergence cannot start at the given model itself, because its gradient is zero there.
 START = 1e-2
 
 
@@ -62,7 +62,7 @@ class _OfClasses(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Targeted(_OfClasses):
-    """Attack: cross-entropy with the target class, (n_points or 1, n_searches) (App. C.1)."""
+    """Attack: cross-entropy with the class in `targets`, (n_points or 1, n_searches) (App. C.1)."""
 
     targets: Tensor
 
@@ -133,7 +133,7 @@ class _TwoSided(Objective):
         return torch.cat([self.reference.new_full((1,), sign) for sign in self.directions])
 
     def away(self, mean: Tensor) -> Tensor:
-        """Compute displacements in the direction of the search, of at most `limit`."""
+        """Compute displacements in the direction of the search; reduce larger ones to `limit`."""
         return (self.sign * (mean - self.given.mean)).clamp_max(self.limit)
 
     def training_loss(self, outputs: Tensor, y: Tensor) -> Tensor:

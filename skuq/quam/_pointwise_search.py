@@ -39,7 +39,7 @@ from skuq.quam._importance_sampling import Trajectories
 from skuq.quam._objectives import Objective, Targeted
 from skuq.quam._search import Classification, Outputs, Task
 
-_WEAK = 1e-3  # default precision of the prior, times the mean square of the weights
+_WEAK = 1e-3  # default prior precision, in units of 1 / (mean square of the searched weights)
 
 
 @stored("quam.pointwise-search")
@@ -121,7 +121,7 @@ class PointwiseSearch(GradientSearch):
     def batches(
         self, fitted: FittedSearch, task: Task, inputs: Tensor, reference: Tensor, device: Any
     ) -> list[SearchedPoints]:
-        """Split preprocessed inputs into batches of points that are searched together."""
+        """Split preprocessed inputs into batches; all searches of a batch run together."""
         settings = self.settings(fitted.problem, task, device)
         x = fitted.features(inputs, device).numpy()
         equal = self.effort == "equal" and isinstance(task, Classification)
@@ -166,8 +166,8 @@ def search_batch(
     Each search minimises ``L_adv(w) + c (L_train(w) - L_ref)``, with one Adam step for each penalty
     c. The sum of all objectives is differentiated, but searches stay independent: weights of one
     search occur only in its objective, and Adam treats elements separately. L_train - L_ref is
-    estimated on mini-batches, as the difference of two losses on equal samples, which has no bias
-    and little noise.
+    estimated as the difference of two losses on the same mini-batch; this estimate has no bias and
+    little noise.
 
     `x` (n_points, ...) contains the inputs of the searched layers. `objective` is on the device.
     `start` contains initial weights of all models, ordered by point and search; with None, searches
@@ -212,7 +212,7 @@ def search_batch(
 
 
 class PointAttack(Attack):
-    """Attack at the test point of each model, which also records the predictions there."""
+    """Attack on each model at its own test point; also records the models' predictions there."""
 
     def __init__(self, points: Tensor, objective: Objective, effort: Tensor):
         self.points, self.objective = points, objective

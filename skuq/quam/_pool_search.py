@@ -47,9 +47,9 @@ _N_COMPARED = 4096
 # Only models of the last tenth of the steps are kept: in earlier steps, the penalty is too small to
 # make the models fit the training data.
 _SHARE_KEPT = 0.1
-_LARGE = 2**15  # with more weights, a single linear layer is searched in fewer and larger steps
+_LARGE = 2**15  # a single linear layer of more weights is searched in fewer and larger steps
 _MOST_BYTES_KEPT = 2**25  # maximum memory for the kept models of one search
-# Memory of a step: number of copies of the weights, and bytes of a forward pass; the larger counts.
+# Memory of a step: this many copies of the weights, or this many bytes, whichever is larger.
 _WORKING_COPIES, _WORKING_BYTES = 10, 2**28
 _ADVICE = "n_targets, search__n_steps, search__train_batch_size or search__parameters"
 
@@ -67,8 +67,8 @@ class PoolSearch(GradientSearch):
     ----------
     pool : "auto" or callable, default="auto"
         Source of the pool if no `X_pool` is passed to `fit`. "auto" is `skuq.quam.make_pool`, which
-        alters training inputs. If the model raises errors for unseen categories or numbers out of
-        range, the pool contains none. A callable receives the training inputs and returns a pool.
+        alters training inputs. Unseen categories, and numbers out of range, are left out if the
+        model raises errors for them. A callable receives the training inputs and returns a pool.
     parameters : {"auto", "all", "linear", "last"} or callable, default="auto"
         Weights of the network that are searched. "all": all weights. "linear": all weights from the
         first linear layer on; the features before this layer are computed only once. "last": the
@@ -226,8 +226,8 @@ class PoolSearch(GradientSearch):
 class FoundNetworks(HeldOnDevice, Found):
     r"""Networks found on a pool: variants of the searched layers.
 
-    `weights` contains groups of searches that fit into memory together. In a group, the models'
-    weights are stacked in order of the searches, (n_together * n_kept, \*parameter.shape).
+    `weights` has one entry for each group of searches that fit into memory together. An entry
+    stacks the models' weights in order of the searches, (n_together * n_kept, \*parameter.shape).
     `row_bytes` is the size of the largest tensor that the module computes for one input.
     """
 

@@ -21,10 +21,10 @@ from skuq.imports import import_networks
 from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # minimum and maximum of the default `n_inputs`
-_FEWEST_AGAIN = 100  # minimum batch in which inputs that equal training inputs are replaced
+_FEWEST_AGAIN = 100  # minimum number of inputs drawn to replace those that equal training inputs
 _MOST_DRAWS = 10  # maximum number of attempts, per kind, to generate enough new inputs
 UNSEEN = "(unseen)"  # a category that does not occur in training rows
-# Results of `infer_dtype` for columns that count as categories; dates, booleans, numbers do not.
+# Results of `infer_dtype` for columns of categories, thus not for dates, booleans and numbers.
 _CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}
 _LARGEST_WHOLE = 2.0**63 - 1024  # largest float that fits into int64
 # Maximum number of altered columns in every second row, because the effects of many altered columns
@@ -33,7 +33,7 @@ _FEW = 3
 _SAME_NORM = 1e-3  # norms of rows count as equal within this relative tolerance (half precision)
 _ROUNDING = 1e-6  # generated rows are kept if their norm is right within this relative tolerance
 _CELLS_AT_ONCE = 2**22  # maximum cells per batch of sparse rows, which are altered as dense arrays
-_PASSES = 50  # number of iterations of scaling and clipping
+_PASSES = 50  # number of times that `_with_norm` scales and clips rows
 _N_SOURCES = 3  # number of other texts whose words are mixed into a text
 _SHARE_DIFFERENT = 0.9  # minimum fraction of distinct values in a text column
 _ALPHABETS = (
@@ -58,7 +58,7 @@ def make_pool(
     categories: Sequence[int | str] = (),
     random_state: Any = None,
 ) -> Any:
-    """Generate unusual inputs by altering training inputs; none equals a training input.
+    """Generate unusual inputs by altering training inputs; no result equals a training input.
 
     Parameters
     ----------
@@ -373,7 +373,7 @@ class Columns:
     """Kinds of the columns of a table, and ranges of their numbers."""
 
     low: FloatArray  # minimum of each column; NaN if not numeric, or if at most two values occur
-    high: FloatArray  # maximum of each column, likewise
+    high: FloatArray  # maximum of each column; NaN where `low` is NaN
     categories: list[int]  # positions of the columns of categories
     texts: list[int]  # positions of the columns of texts
     norm: float | None  # norm of the rows if all have the same norm, as embeddings have
@@ -474,7 +474,7 @@ def _shuffled(columns: Columns, X: Any, n: int, random: Random) -> Any:
 
 
 def _with_norm(X: Any, made: Any, columns: Columns) -> Any:
-    """Scale rows to the norm and clip to the ranges, alternately; drop rows of another norm."""
+    """Alternately scale rows to the norm and clip to the ranges; drop rows whose norm is wrong."""
     if columns.norm is None:
         return made
     rows = np.asarray(made, dtype=np.float64)
@@ -560,5 +560,5 @@ TABLE_KINDS: dict[str, TableMaker] = {
 }
 # Kinds whose rows contain no categories that training rows lack.
 SEEN = tuple(kind for kind in TABLE_KINDS if kind != "unseen")
-# Kinds whose rows, in addition, contain no numbers outside the ranges of the training rows.
+# Kinds in `SEEN` whose rows also contain no numbers outside the ranges of the training rows.
 KNOWN = tuple(kind for kind in SEEN if kind != "out_of_range")

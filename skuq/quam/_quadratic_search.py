@@ -44,12 +44,12 @@ from skuq.quam._search import (
 
 _ROWS_PER_JOB = 4096
 _ELEMENTS = 2**23  # maximum number of elements of an intermediate result: 64 MiB
-_FEW_OPERATIONS = 10**10  # maximum for which curvature="auto" is "exact": a second on one core
-_SMALL = 5_000_000  # maximum cost (see `default_search`) with which the default is "pointwise"
+_FEW_OPERATIONS = 10**10  # up to this number, curvature="auto" is "exact": a second on one core
+_SMALL = 5_000_000  # maximum cost (see `default_search`) at which the default search is "pointwise"
 # Limits of curvature="exact": rows of the decomposed matrix, and elements of the jacobian (2 GiB).
 _LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28
 _ACTIVE = 32  # number of classes whose logits a search changes, the most probable ones
-_ROUNDS = 3  # number of times that these classes are chosen
+_ROUNDS = 3  # number of times that a search chooses these classes, each time from its solution
 _NEWTON_STEPS = 30
 _STEP_SIZES = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01, 0.003)
 _N_CHECKED = 2048  # maximum number of training samples on which true losses are computed
@@ -199,12 +199,12 @@ class QuadraticSearch(NetworkSearch):
 def default_search(model: Any, data: TrainingData, setup: Setup) -> tuple[Search, Problem]:
     """Choose a search that suits the network's size; return the search and its problem.
 
-    The cost of gradient searches at an input is proportional to the numbers of searched weights,
-    training samples per step, and searches. If it is small, gradient searches are chosen, except
-    for a single linear layer, whose loss is nearly quadratic. Other networks get `QuadraticSearch`,
-    or `PoolSearch` if they have no suitable layers.
+    The cost of gradient searches at an input is the product of the numbers of searched weights, of
+    training samples per step, and of searches. If this cost is small, gradient searches are chosen,
+    except for a single linear layer, whose loss is nearly quadratic. Otherwise, `QuadraticSearch`
+    is chosen, or `PoolSearch` if the network has no suitable layers.
     """
-    fitted = QuadraticSearch().fitted(model, data, setup)  # default weights of all searches
+    fitted = QuadraticSearch().fitted(model, data, setup)  # all searches default to these weights
     problem, pointwise = fitted.problem, PointwiseSearch()
     assert isinstance(setup.task, Classification)
     weights = [problem.module.get_parameter(name) for name in problem.parameters]
@@ -352,7 +352,7 @@ class QuadraticPoints(NamedTuple):
             yield SearchCheck(*(each.cpu().numpy() for each in both))
 
     def refined(self, rows: slice, solution: Solution, uses: list[Any]) -> Trajectories:
-        """Return the last models of gradient searches that start at the solutions."""
+        """Run gradient searches that start at the solutions; return the last model of each."""
         problem, n_steps = self.problem.fitted.problem, self.refine_steps
         schedule = penalty_schedule(
             n_steps,
@@ -393,8 +393,8 @@ def _rows(X: Tensor, rows: slice, device: torch.device) -> Tensor:
 def towards(reference: Tensor, roots: Tensor, targets: Tensor, effort: Tensor) -> Solution:
     """Minimise ``-log p_k(f + S g) + g' S g / (2 m)`` over g for each target k, with S = R R'.
 
-    If there are many classes, only the logits of some classes vary: of those that are most probable
-    for f, and, in later rounds, for previous solutions.
+    If there are many classes, only logits of the most probable classes vary. Which classes are most
+    probable is decided by f and, in later rounds, also by previous solutions.
 
     Shapes: `reference` f (n_rows, n_classes), `roots` R (n_rows, n_classes, n), `targets` (n_rows,
     n_searches), `effort` m (n_rows,).
@@ -439,7 +439,7 @@ def _minimised(
         value += (df * g).sum(2)[..., None] * sizes + (df * d).sum(2)[..., None] * sizes**2 / 2
         decrement = ((residual @ among) * residual).sum(2)
         # Near a solution, the step size is 1, because rounding would determine the best size.
-        # Converged solutions do not change, because the number of further steps depends on others.
+        # A converged solution stays as it is, because other rows decide how many steps follow.
         size = torch.where(decrement < _CLOSE, 1.0, sizes[value.argmin(2)])
         size = torch.where(decrement < _CONVERGED, 0.0, size)[..., None]
         g, f = g + size * d, f + size * df

@@ -65,7 +65,7 @@ _SHARE_HELD_OUT, _FEWEST_HELD_OUT, _MOST_HELD_OUT = 0.1, 5, 2000
 _LEAST_PROBABILITY = 1e-6
 # Number of random planes that divide the pool if a regressor is linear (see `split_signs`).
 _N_SPLITS = 16
-_N_DIRECTIONS = 100  # number of principal directions to which sparse inputs are reduced for planes
+_N_DIRECTIONS = 100  # sparse inputs with more columns are reduced to this many principal directions
 # Pool inputs are dropped if predictions for them lie outside the range of the training targets by
 # more than this many times the width of the range.
 _REACH = 10.0
@@ -178,8 +178,8 @@ class RefitSearch(Search):
 class Refitted(Found):
     """Refits of a learner, (n_searches, n_kept).
 
-    If the given model can memorise samples, `limited` is a refit without a pool, whose leaves have
-    a minimum number of samples.
+    If the given model can memorise samples, `limited` is a refit on the training data alone, with
+    a minimum number of samples in each leaf.
     """
 
     models: tuple[tuple[LearnerModel, ...], ...]
@@ -306,7 +306,7 @@ def _refit_on_bins(
     """Refit boosted trees on bin numbers, which is faster; then convert thresholds to values."""
     trees, rows = clone(model.estimator), np.arange(len(y))
     if trees.early_stopping and trees.validation_fraction is not None:
-        # Compute edges from all rows but those for early stopping, drawn as in scikit-learn.
+        # Bin edges exclude the rows for early stopping; draw these rows as scikit-learn does.
         random = seed if trees.random_state is None else trees.random_state
         random = check_random_state(random).randint(np.iinfo(np.uint32).max, dtype="u8")
         split = {"test_size": trees.validation_fraction, "random_state": random}
@@ -332,7 +332,7 @@ def weighted_edges(column: FloatArray, weight: FloatArray, n_bins: int) -> Float
 
     If there are up to `n_bins` distinct values, limits are midway between neighbouring values.
     Otherwise, limits are weighted quantiles: the smallest value at which the cumulative weight
-    reaches a quantile level or, if it equals this level, the mean of this value and the next value.
+    reaches the level or, if the weight equals the level, the mean of this value and the next value.
     """
     order = np.argsort(column, kind="stable")[: np.count_nonzero(~np.isnan(column))]
     column, up_to = column[order], np.cumsum(weight[order])
@@ -412,7 +412,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Convert rows to the categories of `X`, for concatenation; unknown ones become missing."""
+    """Convert rows to the categories of `X`, for concatenation; others become missing values."""
     if not isinstance(X, pd.DataFrame):
         return rows
     rows = rows.copy(deep=False)
@@ -453,7 +453,7 @@ def _without_class_weight(
     learner: Any, y: NDArray[Any], weight: FloatArray, classes: NDArray[Any] | None
 ) -> tuple[Any, FloatArray]:
     learner = clone(learner)
-    if hasattr(learner, "estimators"):  # members of this ensemble have class weights of their own
+    if hasattr(learner, "estimators"):  # an ensemble, whose members have their own class weights
         return learner, weight
     given = weight
     for name, value in class_weights(learner).items():
@@ -484,7 +484,7 @@ def _balanced(learner: Any, y: NDArray[Any], weight: FloatArray) -> FloatArray:
 
 
 def _limited(estimator: Any) -> tuple[Any, bool]:
-    """Return an unfitted copy whose trees cannot memorise samples, and if the original's can."""
+    """Return an unfitted copy whose trees cannot memorise samples, and whether the original can."""
     learner = unfitted(estimator)
     if getattr(learner, "early_stopping", None) == "auto" and hasattr(
         estimator, "do_early_stopping_"
@@ -496,7 +496,7 @@ def _limited(estimator: Any) -> tuple[Any, bool]:
         tree = DecisionTreeClassifier if is_classifier(learner) else DecisionTreeRegressor
         member, memorises = _limited(tree() if learner.estimator is None else learner.estimator)
         return learner.set_params(estimator=member), memorises
-    if isinstance(learner, Pipeline):  # such a pipeline contains samplers
+    if isinstance(learner, Pipeline):  # only pipelines with samplers are refitted as a whole
         name, last = estimator.steps[-1]
         last, memorises = _limited(last)
         return learner.set_params(**{name: last}), memorises

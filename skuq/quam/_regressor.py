@@ -60,8 +60,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
         `MLPRegressor`, or a pipeline that ends in one of these, is cloned and trained. A fitted
         model wrapped in `sklearn.frozen.FrozenEstimator`, or a `torch.nn.Module`, is used without
         retraining and never altered; pass the data on which this model was trained to `fit`. Train
-        networks on a target with a mean of about zero, because searches take steps in proportion to
-        the weights, and an output bias would otherwise be large.
+        networks on a target with a mean of about zero: otherwise, the output bias is large, and so
+        are the steps by which a search changes it, because steps are proportional to the weights.
     noise : {"heteroscedastic", "homoscedastic", "learned"} or float, default="heteroscedastic"
         "heteroscedastic": the model predicts the mean; from cross-validated residuals, a forest
         learns a noise distribution of any shape for each input, the same for all adversarial
@@ -169,7 +169,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, X_pool: Any = None, groups: Any = None
     ) -> QUAMRegressor:
-        """Train the model (unless it is frozen), and search on a pool if the search needs one.
+        """Train the model (unless it is frozen), and search on a pool if the search needs a pool.
 
         Parameters
         ----------
@@ -237,12 +237,12 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def _estimated_noise(
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
-        """Return the noise variance (Eq. 28); also fit the noise by input if heteroscedastic."""
+        """Estimate the noise variance (Eq. 28); if heteroscedastic, also fit `_noise` to inputs."""
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not data.given.is_prefit:
             predicted = np.full(len(y), np.nan)
-            # Train a clone: a fitted `self.estimator` would repeat the warning of retraining.
+            # Train a clone, because a fitted `self.estimator` would warn again of its retraining.
             twin = None if self.estimator is None else clone(self.estimator)
             for rows, held_out in self._folds(y, counts, data.groups, seed):
                 given = None if sample_weight is None else data.weight[rows]
@@ -387,7 +387,8 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def adversarial_models(self, X: Any) -> AdversarialRegressors:
         """Return, for each input, the best adversarial models with a higher and a lower mean.
 
-        Each has the largest KL divergence of its search's models with an excess loss <= `gamma`.
+        Each diverges most from the given model among models of its search whose excess loss is at
+        most `gamma`.
         """
         check_is_fitted(self)
         return AdversarialRegressors(*self._over(X, self._task.best_models, self.gamma))
@@ -396,5 +397,5 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
 def _standard_deviation(y: FloatArray, weight: FloatArray) -> float:
     n_samples = weight.sum()
     variance = np.cov(y, aweights=weight, ddof=0)
-    # Bessel's correction n / (n - 1), at most its value 2 for two samples.
+    # Bessel's correction n / (n - 1), but at most 2, which is its value for two samples.
     return float(np.sqrt(variance * n_samples / max(n_samples - 1, n_samples / 2)))

@@ -53,7 +53,7 @@ _PULL = 2.0  # displacement of predictions on a pool, in standard deviations of 
 _MOST_TARGETS = 10
 # Constraint on the parameter `max_memory` of searches on a pool.
 MAX_MEMORY: list[Any] = [Interval(Real, 0, None, closed="neither"), StrOptions({"auto"})]
-LONG = 300.0  # searches that take longer, in seconds, raise a warning
+LONG = 300.0  # seconds; a search that would take longer raises a warning
 _SHARE = 0.5  # fraction of the free memory that max_memory="auto" allows
 
 
@@ -75,7 +75,7 @@ class Classification:
     classes: NDArray[Any]
     targeted: bool
     n_targets: int | str | None
-    growth: ClassVar[float] = 10.0  # factor of the penalty in a pointwise search with eta="auto"
+    growth: ClassVar[float] = 10.0  # factor by which eta="auto" raises a pointwise penalty
 
     def first_penalty(self, total_weight: float) -> float:
         """Compute the initial penalty of a pointwise search with c0="auto"."""
@@ -85,7 +85,7 @@ class Classification:
         return total_weight / 10
 
     def targets(self, reference: Any) -> IntArray:
-        """Select `Found.targets` from the given model's outputs on a pool."""
+        """Select the target classes from the given model's outputs on a pool; -1 if untargeted."""
         if not self.targeted:
             return np.array([-1])
         n_classes = reference.shape[1]
@@ -151,7 +151,7 @@ class Classification:
         return plausible_range(given, outputs.models, gamma)
 
     def class_costs(self, outputs: Outputs, total_weight: float) -> tuple[FloatArray]:
-        """Minimise, over models, the excess training loss plus the loss of input and class."""
+        """Minimise, over models, excess training loss plus loss at an input, for each class."""
         found = -as_numpy(log_softmax(outputs.models.outputs))
         found += total_weight * as_numpy(outputs.models.excess_loss)[..., None].clip(0)
         given = -as_numpy(log_softmax(outputs.reference))
@@ -168,7 +168,7 @@ class Classification:
 @stored("quam.regression")
 @dataclass(frozen=True)
 class Regression:
-    """Task of a regressor: searches for higher and lower predictions; as `Classification`."""
+    """Task of a regressor: searches for higher and lower predictions, as in `Classification`."""
 
     attack: str
     noise_variance: float | None  # None if the models' second output is the log variance

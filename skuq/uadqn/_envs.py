@@ -31,10 +31,10 @@ class Trusted:
 
 
 MAX_ENVS = 256  # maximum number of environments that are stepped together
-# Maximum number of steps of an episode without a limit by its environment: half an hour of Atari.
+# Maximum number of steps of an episode that its environment does not limit: half an hour of Atari.
 MAX_STEPS = 27_000
-# Bound on observations and rewards. The variance of a return grows with the square of the rewards,
-# and must stay below the maximum of float32, which is 3e38.
+# Observations and rewards with a larger absolute value raise an error. The variance of a return
+# grows with the square of the rewards, and must stay below the maximum of float32, which is 3e38.
 LARGEST = 1e18
 UP, RIGHT, DOWN, LEFT = range(4)
 _MOVES = {UP: (-1, 0), RIGHT: (0, 1), DOWN: (1, 0), LEFT: (0, -1)}
@@ -59,8 +59,8 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
 
     Observations are float32 arrays of shape (10,), with the cells in row-major order: 1 at the cell
     of the agent, 0 elsewhere. Actions are 0 up, 1 right, 2 down, 3 left. ``info["fell"]`` is True
-    after a fall. Episodes are truncated after 15 steps, by gymnasium's `TimeLimit` if the
-    environment is made by its id.
+    after a fall. In an environment that `gymnasium.make` builds by its id, a `TimeLimit` truncates
+    episodes after 15 steps.
 
     `wind` is the probability of a fall at each step that ends on the ledge.
     """
@@ -166,7 +166,7 @@ def ensure_registered(env: Any) -> None:
 
 
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
-    """Wrapper that starts each episode with the next of the given seeds."""
+    """Wrapper that resets its environment with the next seed of a list at each episode."""
 
     # After a round through all seeds, new seeds are derived from the seed and the round's number.
     # Otherwise, random events would repeat, and the agent would learn that they are certain.
@@ -276,7 +276,7 @@ def checked_observations(X: Any, space: Any) -> Any:
             f"{space.dtype}."
         )
     refuse_unusable(converted, "Observation {}".format)
-    counted = converted.dtype.kind in "biu"  # cells, states or pixels have a fixed range
+    counted = converted.dtype.kind in "biu"  # integers and booleans must lie in the space
     if counted and not (np.array_equal(converted, X) and all(map(space.contains, converted))):
         raise ValueError(f"Observations must be elements of {space}, but some values are not.")
     return converted
@@ -287,7 +287,7 @@ def refuse_unusable(values: Any, name: Callable[[int], str]) -> None:
     # `name` returns the name of an entry by its position along the first axis.
     for key, part in values.items() if isinstance(values, dict) else [("", values)]:
         part = np.asarray(part)
-        # This check runs in every step: `vdot` avoids a temporary array. NaN and infinity fail it.
+        # This runs in every step; `vdot` avoids a temporary array. NaN and infinity fail the check.
         if part.dtype.kind != "f" or float(np.vdot(part, part)) <= LARGEST**2:
             continue
         unusable = np.argwhere(~(np.abs(part) <= LARGEST))

@@ -312,7 +312,7 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         self._move()
         n_samples = len(next(iter(X.values()))) if isinstance(X, dict) else len(X)
         found = []
-        for i in range(0, max(n_samples, 1), BATCH):  # zero observations give one empty batch
+        for i in range(0, max(n_samples, 1), BATCH):  # an empty X gives one empty batch
             rows = slice(i, i + BATCH)
             is_dict = isinstance(X, dict)
             found.append(function({key: x[rows] for key, x in X.items()} if is_dict else X[rows]))
@@ -335,5 +335,5 @@ class UADQN(UncertaintyMixin, BaseEstimator):
         super().__setstate__(state)
         if "algorithm_" in state:
             cls, saved = state["algorithm_"]
-            with rl_module("_training").random_states_kept():  # loading reseeds them
+            with rl_module("_training").random_states_kept():  # `load` reseeds them
                 self.algorithm_ = cls.load(io.BytesIO(saved), device="cpu", trust=True)

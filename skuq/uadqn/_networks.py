@@ -23,7 +23,7 @@ def _orthogonal(shape: tuple[int, ...], gains: Sequence[float]) -> Tensor:
 
 
 class StackedLinear(nn.Module):
-    """Stack of linear layers, one of each network."""
+    """Linear layers of several networks, evaluated together by one batched product."""
 
     def __init__(self, in_features: int, out_features: int, gains: Sequence[float]):
         super().__init__()
@@ -39,7 +39,7 @@ class StackedLinear(nn.Module):
 
 
 class StackedConv2d(nn.Module):
-    """Filters of several networks for the patches of shared images; stride 1, no padding."""
+    """Filters of several networks, applied to the same patches of images; stride 1, no padding."""
 
     patches: Tensor
 
@@ -100,7 +100,7 @@ def evaluate_layers(
     reached = [inputs.expand(len(layers[0][0]), -1, -1)]
     for i, (weight, bias) in enumerate(layers):
         if i > 0:
-            # A convolution has one row for each patch, and the next layer one for each sample.
+            # A convolution returns one row for each patch; the next layer needs one per sample.
             shape = len(weight), reached[i][0].numel() // weight.shape[1], weight.shape[1]
             reached[i] = activation(reached[i]).view(shape)
         reached.append(torch.baddbmm(bias, reached[i], weight))

@@ -44,7 +44,7 @@ def quantile_loss(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
 
 
 def quantile_loss_gradient(quantiles: Tensor, targets: Tensor, levels: Tensor) -> Tensor:
-    """Compute the gradient of `quantile_loss` with respect to the quantiles, in their shape.
+    """Compute the gradient of `quantile_loss` by `quantiles`; the result has the same shape.
 
     The loss is convex and piecewise linear. Its slope at a quantile is the share of targets below
     the quantile, minus the level; the slope is NaN for samples with a non-finite target.
@@ -107,7 +107,7 @@ def epistemic_variance(quantiles: Array) -> Array:
 
 
 def aleatoric_variance(quantiles: Array) -> Array:
-    """Compute an unbiased estimate of the variance over quantiles averaged across networks.
+    """Estimate, without bias, the variance over quantiles that are averaged across networks.
 
     The networks' quantiles are averaged, and Eq. 5 of Clements et al., "Estimating Risk and
     Uncertainty in Deep Reinforcement Learning", 2019, is the variance over these averages. It is
@@ -165,7 +165,7 @@ def risk_adjusted_values(
 
 
 def sampled_values(values: Array, epistemic: Array, epistemic_factor: float, noise: Array) -> Array:
-    """Compute Thompson samples of values of actions from standard normal `noise` of their shape."""
+    """Compute Thompson samples of `values`, from standard normal `noise` of the same shape."""
     # Algorithm 1: samples with standard deviation beta sigma_epistemic (Eq. 7)
     return values + epistemic_factor * epistemic**0.5 * noise
 

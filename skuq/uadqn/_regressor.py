@@ -60,7 +60,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
         Gain of the networks' orthogonal initialisation. A larger gain makes the initial networks
         less smooth and more different from each other.
     max_epochs, batch_size : int, default=200 and 64
-        Number of passes over the data, and of samples per step; -1 uses all samples.
+        Number of passes over the data, and number of samples per step (-1 for all samples).
     learning_rate : float, default=2e-2
         Initial learning rate of Adam, with a cosine schedule to 0.
     device, random_state, verbose
@@ -261,7 +261,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
 
 def _mean_and_spread(values: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
-    """Compute weighted mean and std of each column: exactly its value and 0 if it is constant."""
+    """Compute weighted mean and std of each column: exactly the value and 0 if constant."""
     mean = np.average(values, axis=0, weights=weight)
     deviation = values - mean
     # Rescale the deviations, because squares of small deviations would underflow. A power of 2 as

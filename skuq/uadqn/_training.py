@@ -23,7 +23,7 @@ _GENERATORS = threading.RLock()
 
 
 class CheckedAgent(Trusted, OffPolicyAlgorithm):
-    """Mixin that raises for unsupported spaces, policies or numbers, and warns if untrained."""
+    """Mixin that raises for unsupported spaces, policies or numbers; warns if no update is made."""
 
     @classmethod
     def _accepts(cls, policy_class: Any, policy_kwargs: dict[str, Any]) -> bool:
