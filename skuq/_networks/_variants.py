@@ -115,7 +115,7 @@ def _default_cut(network: nn.Module, X: Tensor) -> Cut:
 
 
 def _before_linear(network: nn.Module, X: Tensor) -> Cut | None:
-    """Split before the first linear layer, or return None; without a body if it comes first."""
+    """Split before the first linear layer (without a body if it is first); None if impossible."""
     body = LayerInput.of_first_linear(network, X)
     if body is None:
         return None

@@ -162,7 +162,7 @@ def _features(graph: NodeGraph) -> Features:
 def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return sources and targets of the edges that a user's network receives, on the CPU."""
     original = graph.original
-    if original is None:  # then these are the edges of the DGLGraph that `call_on_graph` builds
+    if original is None:  # return the edges of the DGLGraph that `call_on_graph` builds
         everyone = np.arange(graph.n_nodes)
         beside = np.repeat(everyone, np.diff(graph.adjacency.indptr))
         ends = (np.append(part, everyone) for part in (graph.adjacency.indices, beside))
@@ -174,7 +174,7 @@ def given_edges(graph: NodeGraph) -> tuple[NDArray[np.int32], NDArray[np.int32]]
 
 
 def takes_data(network: nn.Module) -> bool:
-    """Return whether a network is called with a PyG object: `forward` needs only one argument."""
+    """Return whether a network is called with a PyG object: if `forward` needs one argument."""
     if hasattr(network, "takes_data"):
         return bool(network.takes_data)
     parameters = signature(network.forward).parameters.values()

@@ -95,7 +95,7 @@ class _Attention(torch.autograd.Function):
 def normalised_total(edges: LoopedEdges, values: Tensor) -> Tensor:
     """Sum values over neighbours with symmetric normalisation, ``D^-1/2 (A + I) D^-1/2 X``."""
     scale = edges.degree.to(values.dtype).rsqrt()[:, None]
-    maps = edges.total, edges.total  # in an undirected graph, the matrix is symmetric
+    maps = edges.total, edges.total  # the graph is undirected, so the transpose is equal
     total: Tensor = _LinearMap.apply(*maps, scale * values)  # type: ignore[no-untyped-call]
     return scale[edges.own] * total
 

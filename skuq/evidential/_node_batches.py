@@ -203,7 +203,7 @@ def receptive_field(call: Callable[[Part], Tensor], n_nodes: int, edges: Ids) ->
 
 
 class _Paths:
-    """Test graph: directed paths with self-loops, one further node, data of random nodes, edges."""
+    """Test graph: directed paths plus one node, self-loops, and data of random nodes and edges."""
 
     def __init__(self, call: Callable[[Part], Tensor], n_nodes: int, edges: Ids):
         random = np.random.default_rng(0)

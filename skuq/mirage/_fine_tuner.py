@@ -75,7 +75,7 @@ class FineTunedMixin:
     verbose: int = 0
 
     _min_samples = 2  # read by `resolve`
-    _supports_sparse = False  # `region` is applied to the inputs before they are converted
+    _supports_sparse = False  # because `region` is evaluated on the inputs as passed
 
     def _original(self: Any, X: Any, y: Any, mask: Any, **options: Any) -> tuple[Any, Masks, int]:
         resolve_device(self.device)  # an invalid device raises an error before the training
@@ -138,7 +138,7 @@ class FineTunedMixin:
             settings=settings,
             seed=seed,
             callbacks=callbacks,
-            loss_changes=True,  # the warm-up callback switches the divergence
+            loss_changes=True,  # because the warm-up callback changes the loss
         )
         self.model_ = replace(self.original_, module=tuned.module)
 

@@ -73,7 +73,7 @@ class _Trees:
         node: Any = np.broadcast_to(self.roots, (len(X), len(self.roots)))
         for _step in range(self.depth):
             values = cells.take(self.column.take(node) + row)
-            right = ~(values <= self.limit.take(node))  # a limit may be NaN
+            right = ~(values <= self.limit.take(node))  # also True if the limit is NaN
             if some_missing:
                 right = np.where(np.isnan(values), self.missing_go_right.take(node), right)
             node = self.children.take(2 * node + right)

@@ -162,7 +162,7 @@ class Given:
 def class_weights(estimator: Any) -> dict[str, Any]:
     if not hasattr(estimator, "get_params"):
         return {}
-    ends = ("class_weight", "scale_pos_weight")  # of scikit-learn; of XGBoost and LightGBM
+    ends = ("class_weight", "scale_pos_weight")  # scikit-learn's name; XGBoost's and LightGBM's
     given = estimator.get_params().items()
     return {n: v for n, v in given if n.rpartition("__")[2] in ends and v not in (None, 1)}
 

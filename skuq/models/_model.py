@@ -165,7 +165,7 @@ class LearnerModel(Model):
     def inputs(self, X: Any) -> Any:
         """Preprocess inputs into an array or table that the estimator accepts."""
         if self.transform is not None and issparse(transformed := self.transform(X)):
-            return transformed  # sparse, as the learner received its training data
+            return transformed  # the learner was trained on sparse rows, too
         X = X if self.transform is None else transformed
         return for_learner(self.estimator, X, preprocesses=look_at(self.estimator).preprocesses)
 
@@ -199,7 +199,7 @@ class LearnerModel(Model):
             return means.reshape(-1, 1)
         classes = np.asarray(estimator.classes_)
         proba = proba_of_classes(estimator.predict_proba(inputs), classes).astype(np.float64)
-        # The training data of the estimator may have lacked some classes.
+        # Classes that the training data of the estimator lacked get the probability 0.
         if proba.shape[1] != len(self.classes):
             known = np.searchsorted(self.classes, classes)
             proba, some = np.zeros((len(proba), len(self.classes))), proba

@@ -99,14 +99,14 @@ class NetworkModel(HeldOnDevice, Model):
                 raise IndexError(f"{names[part]!r} accepts ids 0 to {last}")
             ran.append(part)
 
-        # Skip layers that override `forward`, such as position embeddings: their ids are computed.
+        # Skip layers that override `forward`, such as position embeddings, which compute ids.
         of_torch = [kind.forward for kind in _EMBEDDINGS]
         named = module.named_modules()
         names = {part: name for name, part in named if type(part).forward in of_torch}
         try:
             with torch.no_grad(), forward_hooks(names, check, before=True):
                 module(inputs[:2].clone())
-                # Stop at the last embedding that ran; networks may use others only as a matrix.
+                # Stop at the last embedding that ran. A network may use others without calling them.
                 for batch in torch.split(inputs, rows_at_once(module)) if ran else ():
                     run_until(ran[-1:], module, batch.clone())
         except IndexError as error:
@@ -226,7 +226,7 @@ def _copied(module: nn.Module) -> nn.Module:
     kept = (value for part in module.modules() for value in vars(part).values())
     copies = {id(x): x.detach().clone() for x in kept if isinstance(x, Tensor) and not x.is_leaf}
     try:
-        return deepcopy(module, copies)  # deepcopy fails for tensors with an autograd history
+        return deepcopy(module, copies)  # tensors with an autograd history need `copies`
     except RuntimeError as error:
         raise ValueError(
             f"{type(module).__name__} cannot be copied, perhaps because it stores tensors of its "

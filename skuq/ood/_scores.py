@@ -24,7 +24,7 @@ from skuq.validation import finite, independent_counts
 
 N_NEIGHBORS = 10
 MOST_REFERENCES = 50_000  # maximum number of training rows in the nearest-neighbour index
-_FEWEST_DIRECTIONS = 32  # minimum number of features of embeddings
+_FEWEST_DIRECTIONS = 32  # fewer features than this do not count as an embedding
 _N_CHOICE = 2000  # maximum number of rows on which metrics are compared
 # Embeddings have equal lengths if the standard deviation of the lengths, divided by their mean, is
 # at most this number.
@@ -322,7 +322,7 @@ class Support(Score):
 
 
 class Length(Support):
-    """Score 1 if a norm, which distances of unit vectors ignore, is far out of range, else 0."""
+    """1 if the norm is far outside the training range, else 0; unit vectors do not show norms."""
 
     name = "length"
 
@@ -412,7 +412,7 @@ class Combination:
         weight: FloatArray | None = None,
         units: NDArray[np.int64] | None = None,
     ) -> Self:
-        """Fit to scores of held-out inputs, (n_held_out,) each; folds do not split `units`."""
+        """Fit to scores of held-out inputs, (n_held_out,) each; equal `units` are in one fold."""
         n_rows = len(next(iter(scores.values())))
         units = np.arange(n_rows) if units is None else np.unique(units, return_inverse=True)[1]
         counts = independent_counts(weight, units)

@@ -118,7 +118,7 @@ class QUAMBase(ModelMixin, ABC):
     _found: Found = field(init=False)  # not set if the search is pointwise
     _pool: Any = field(init=False)
     _background: Any = field(init=False)
-    # Whether search=None selects a search on a pool for networks, even if `X_pool` is None.
+    # Whether search=None means, for networks, a search on a pool even without `X_pool`.
     _default_is_pool: ClassVar[bool] = False
 
     @abstractmethod
@@ -342,7 +342,7 @@ class QUAMBase(ModelMixin, ABC):
         return type(parts[0])(*map(np.concatenate, zip(*parts, strict=True)))
 
     def without_training_data(self) -> Self:
-        """Return a copy without training data, which makes equal predictions but cannot search.
+        """Return a copy without training data; the copy predicts the same, but cannot search.
 
         The copy supports `predict`, `predict_uncertainty` and `adversarial_models`. Raises a
         `ValueError` if the estimator was fitted with search="pointwise" or "quadratic".

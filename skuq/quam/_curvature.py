@@ -172,7 +172,7 @@ def _by_position(layer: nn.Module, jacobian: Tensor) -> Tensor:
 
 
 class Samples(NamedTuple):
-    """Training samples: uses of the layers, outputs of the network, and sample weights."""
+    """Training samples: `Use` of each layer, outputs of the network, and sample weights."""
 
     uses: list[Use]
     outputs: Tensor
@@ -208,7 +208,7 @@ class Samples(NamedTuple):
 class Curvature(HeldOnDevice):
     """Posterior precision of the weights, stored as eigenvectors and eigenvalues."""
 
-    #: For each layer, the constant input of the bias, which is the root mean square of the other
+    #: For each layer, the constant that its bias multiplies: the root mean square of the layer's
     #: inputs instead of 1. The prior of biases thus follows the scale of the inputs.
     units: tuple[float, ...]
 

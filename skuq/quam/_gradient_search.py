@@ -145,7 +145,7 @@ class GradientSearch(NetworkSearch):
     }
 
     def length(self, module: nn.Module) -> tuple[int, float]:
-        """Return the number of steps, and the initial step size, of a search of a module."""
+        """Return the number of steps and the initial step size of a search over a module."""
         return int(self.n_steps), float(self.learning_rate)
 
     def shortening(self, problem: SearchProblem, task: Task) -> float:
@@ -341,7 +341,7 @@ class Attack(ABC):
 
     @abstractmethod
     def inputs(self, step: int) -> Tensor:
-        """Return inputs of a step: (n_rows, ...) for all models, or (n_models, n_rows, ...)."""
+        """Return a step's inputs: (n_rows, ...) if shared by models, or (n_models, n_rows, ...)."""
 
     @abstractmethod
     def losses(self, step: int, rows: slice, outputs: Tensor) -> Tensor:
@@ -382,7 +382,7 @@ class Descent:
     def steps(
         self, start: dict[str, Tensor], batches: MiniBatches, schedule: Schedule, attack: Attack
     ) -> Iterator[Tensor]:
-        """Run Lines 2-6 and 9 of Algorithm 1; yield ``L_train - L_ref`` as before each step."""
+        """Run Lines 2-6 and 9 of Algorithm 1; after each step, yield excess losses before it."""
         # Steps change tensors in place, because allocating large tensors would fragment the memory.
         initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # change of the weights, in units of `self.scale`
@@ -410,7 +410,7 @@ class Descent:
         shares = []
         for rows, samples, x in self._passes(attack.inputs(step), batch.X):
             outputs = self.outputs(self.weights(), x, shared_input=x.ndim == batch.X.ndim)
-            # Do not use two slices: autograd would pad each gradient with zeros, and add both.
+            # Use `split`: autograd would pad the gradients of two slices with zeros, and add both.
             sizes = [_length(rows), _length(samples)]
             attacked, trained = torch.split(outputs, sizes, dim=1)
             excess = self._excess(trained, batch, samples) @ batch.weight[samples]  # Line 3

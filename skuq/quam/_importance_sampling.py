@@ -33,8 +33,8 @@ DIRECTIONS = (1, -1)  # directions of a regressor's two searches: higher and low
 
 # Log variances are clipped to this absolute value, which keeps quotients of variances finite.
 _MAX_LOG_VARIANCE = 100.0
-_N_NODES = 32  # nodes of the quadrature
-# Components whose weight is below this are dropped; each would change the result by < 1e-8.
+_N_NODES = 32  # number of nodes of the Gauss-Hermite quadrature
+# Mixture components with a weight below this are dropped; each changes the result by < 1e-8.
 _NEGLIGIBLE = 1e-10
 # Maximum number of pairs of mixture components in a batch of points.
 _PAIRS_AT_ONCE = 2**18

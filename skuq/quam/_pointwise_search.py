@@ -212,7 +212,7 @@ def search_batch(
 
 
 class PointAttack(Attack):
-    """Attack on each model at its own test point; also records the models' predictions there."""
+    """Attack at each model's own test point; it also records the models' predictions there."""
 
     def __init__(self, points: Tensor, objective: Objective, effort: Tensor):
         self.points, self.objective = points, objective

@@ -285,7 +285,7 @@ def _shuffled_words(own: NDArray[Any], known: NDArray[Any], random: Random) -> l
 
 
 def _truncated(own: NDArray[Any], known: NDArray[Any], random: Random) -> list[str]:
-    """Keep at most the first half of the words; if a text is one word, of its letters."""
+    """Keep at most the first half of the words or, if a text is one word, of the letters."""
     made = []
     for text in own:
         words, gap = (text.split(), " ") if len(text.split()) > 1 else (list(text.strip()), "")
@@ -456,7 +456,7 @@ def _drawn(X: Any, n: int, random: Random) -> NDArray[np.intp]:
 
 
 def _sparse_rows(make: Maker, X: Any, n: int, random: Random) -> Any:
-    """Make sparse rows in batches of even size, because `_some` alternates between two limits."""
+    """Make sparse rows in batches of 2 k rows, because `_some` alternates between two limits."""
     size = max(2, _CELLS_AT_ONCE // max(1, X.shape[1]) // 2 * 2)
     parts = [type(X)(make(X, each.stop - each.start, random)) for each in gen_batches(n, size)]
     return vstack(parts, format="csr")

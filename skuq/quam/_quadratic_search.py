@@ -49,7 +49,7 @@ _SMALL = 5_000_000  # maximum cost (see `default_search`) at which the default s
 # Limits of curvature="exact": rows of the decomposed matrix, and elements of the jacobian (2 GiB).
 _LARGEST_EXACT, _MOST_ELEMENTS = 20_000, 2**28
 _ACTIVE = 32  # number of classes whose logits a search changes, the most probable ones
-_ROUNDS = 3  # number of times that a search chooses these classes, each time from its solution
+_ROUNDS = 3  # number of times that a search chooses these classes and solves for their logits
 _NEWTON_STEPS = 30
 _STEP_SIZES = (1.0, 0.6, 0.3, 0.1, 0.03, 0.01, 0.003)
 _N_CHECKED = 2048  # maximum number of training samples on which true losses are computed
@@ -439,7 +439,7 @@ def _minimised(
         value += (df * g).sum(2)[..., None] * sizes + (df * d).sum(2)[..., None] * sizes**2 / 2
         decrement = ((residual @ among) * residual).sum(2)
         # Near a solution, the step size is 1, because rounding would determine the best size.
-        # A converged solution stays as it is, because other rows decide how many steps follow.
+        # Converged solutions must not change: other rows determine the number of further steps.
         size = torch.where(decrement < _CLOSE, 1.0, sizes[value.argmin(2)])
         size = torch.where(decrement < _CONVERGED, 0.0, size)[..., None]
         g, f = g + size * d, f + size * df

@@ -412,7 +412,7 @@ def stacked_rows(X: Any, pool: Any) -> Any:
 
 
 def with_categories_of(X: Any, rows: Any) -> Any:
-    """Convert rows to the categories of `X`, for concatenation; others become missing values."""
+    """Convert rows to the categories of `X`, for concatenation; unknown categories become NaN."""
     if not isinstance(X, pd.DataFrame):
         return rows
     rows = rows.copy(deep=False)

@@ -151,7 +151,7 @@ class Classification:
         return plausible_range(given, outputs.models, gamma)
 
     def class_costs(self, outputs: Outputs, total_weight: float) -> tuple[FloatArray]:
-        """Minimise, over models, excess training loss plus loss at an input, for each class."""
+        """Compute, by input and class, the least excess training loss plus loss at the input."""
         found = -as_numpy(log_softmax(outputs.models.outputs))
         found += total_weight * as_numpy(outputs.models.excess_loss)[..., None].clip(0)
         given = -as_numpy(log_softmax(outputs.reference))
@@ -168,7 +168,7 @@ class Classification:
 @stored("quam.regression")
 @dataclass(frozen=True)
 class Regression:
-    """Task of a regressor: searches for higher and lower predictions, as in `Classification`."""
+    """Task of a regressor: one search for higher predictions, and one for lower predictions."""
 
     attack: str
     noise_variance: float | None  # None if the models' second output is the log variance

@@ -79,7 +79,7 @@ class CliffWindEnv(gym.Env[np.ndarray, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Return the agent to the start."""
+        """Move the agent to the start, and return its observation."""
         super().reset(seed=seed, options=options)
         self.cell = (self.HEIGHT - 1, 0)
         return self._observation(), {"fell": False}

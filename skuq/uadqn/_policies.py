@@ -379,7 +379,7 @@ class MlpPolicy(Trusted, QRDQNPolicy):
         return super().obs_to_tensor(observation)
 
     def fused_update(self) -> FusedUpdate | None:
-        """Return the update without autograd; None if networks or optimiser do not permit it."""
+        """Return a `FusedUpdate`, or None if the networks or the optimiser need autograd."""
         optimizer, networks = self.optimizer, self.quantile_net
         if self._update is None or not self._update.is_of(optimizer):
             fused = type(optimizer) is torch.optim.Adam and self.optimizer_kwargs == {"fused": True}
