@@ -218,5 +218,5 @@ class WeightedLoss(nn.Module):
 
 
 def mean_weight_one(weight: NDArray[Any]) -> NDArray[Any]:
-    """Rescale weights to mean 1 over all samples, so that a batch counts by its total weight."""
+    """Rescale weights to mean 1 over all samples; batches then count by their total weight."""
     return weight / (weight.mean() or 1.0)

@@ -323,7 +323,7 @@ class Rows(Inputs):
 class Table(Inputs):
     """Inputs for a model with its own preprocessing, such as tables with text columns, or texts.
 
-    A learner of scikit-learn receives a table, an array or texts, and handles NaN itself.
+    With `learner`, the model is a learner of scikit-learn: arrays are checked, and may have NaN.
     """
 
     reaches_preprocessing: ClassVar[bool] = True

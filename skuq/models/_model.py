@@ -107,7 +107,7 @@ class Model(ABC):
     def losses(
         self, inputs: Any, codes: NDArray[np.int64], device: torch.device | str = "cpu"
     ) -> FloatArray:
-        """Compute each sample's cross-entropy with its class in `codes`, (n_samples,), in nats."""
+        """Compute cross-entropies of samples whose classes are `codes`, (n_samples,), in nats."""
         log_proba = np.asarray(self.log_proba(inputs, device))
         losses: FloatArray = -log_proba[np.arange(len(codes)), codes]
         return losses
@@ -256,7 +256,7 @@ def unfitted(estimator: Any) -> Any:
     twin = clone(estimator)
     copies = twin.get_params()
     for name, part in {"": estimator, **estimator.get_params()}.items():
-        best = getattr(part, "best_iteration", None)  # of XGBoost, counted from 0
+        best = getattr(part, "best_iteration", None)  # XGBoost's, counted from 0
         n_trees = getattr(part, "best_iteration_", None) if best is None else best + 1
         if n_trees is None or copies.get(name) is part:  # `twin` shares the frozen models
             continue

@@ -106,7 +106,7 @@ class NetworkModel(HeldOnDevice, Model):
         try:
             with torch.no_grad(), forward_hooks(names, check, before=True):
                 module(inputs[:2].clone())
-                # Stop at the last embedding that ran. A network may use others without calling them.
+                # Stop at the last embedding that ran; others are used without a call, if at all.
                 for batch in torch.split(inputs, rows_at_once(module)) if ran else ():
                     run_until(ran[-1:], module, batch.clone())
         except IndexError as error:

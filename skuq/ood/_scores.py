@@ -387,11 +387,11 @@ class Tail:
 class Combination:
     """A statistic of several scores, compared with the statistic of held-out inputs.
 
-    The statistic is the sum over groups of the mean squared surprise within each group, such as
-    all scores computed from logits. One large surprise outweighs small surprises in all groups.
+    The mean squared surprise of each group of scores (such as all scores computed from logits) is
+    summed over groups. One large surprise outweighs small surprises in all groups.
 
     An input is compared with the held-out inputs of each fold by tails fitted without this fold;
-    neither side of the comparison affects these tails (CV+). `single_p_values` uses no folds.
+    neither the input nor the fold affects these tails (CV+). `single_p_values` uses no folds.
     """
 
     groups: dict[str, str]  # group of each score

@@ -316,7 +316,7 @@ class Kronecker(Curvature):
 @stored("quam.exact-curvature")
 @dataclass(frozen=True)
 class Exact(Curvature):
-    """Posterior divided by prior precision: 1 + `eigenvalues` along columns of `base`, else 1."""
+    """Quotient of posterior and prior precision: 1 + `eigenvalues` along `base` columns, else 1."""
 
     units: tuple[float, ...]
     scales: tuple[float, ...]  # standard deviation of each layer's prior

@@ -52,7 +52,7 @@ class Schedule(NamedTuple):
 def penalty_schedule(
     n_steps: int, *, c0: float, eta: float, update_every: int, learning_rate: float, decay: float
 ) -> Schedule:
-    """Build a schedule that, at each update, multiplies c by `eta` and divides steps by `decay`."""
+    """Build a schedule: each update multiplies c by `eta` and divides the step size by `decay`."""
     updates = [step // update_every for step in range(n_steps)]
     penalties = tuple(c0 * eta**m for m in updates)  # Lines 1 and 9
     return Schedule(penalties, tuple(learning_rate / decay**m for m in updates))
@@ -432,7 +432,7 @@ class Descent:
         return excess + self.prior(self.weights())
 
     def _passes(self, inputs: Tensor, X: Tensor) -> Iterator[tuple[slice, slice, Tensor]]:
-        """Yield joint passes over attack inputs and samples; separate passes would cost double."""
+        """Split attack inputs and samples into joint passes; separate passes would cost double."""
         own = inputs.ndim > X.ndim  # each model has its own attack inputs
         n_models, n_inputs = len(self._weights), inputs.shape[-X.ndim]
         for part in gen_batches(n_inputs + len(X), self._rows_per_pass(n_models)):

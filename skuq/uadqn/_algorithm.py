@@ -244,7 +244,7 @@ class UADQNAlgorithm(QuantileDQN):
     True
     """
 
-    DECISION_INTERVAL: ClassVar[int] = 10  # steps between logged decisions
+    DECISION_INTERVAL: ClassVar[int] = 10  # number of steps between logged decisions
     epistemic_factor = _setting_of_the_policy("epistemic_factor")
     aleatoric_factor = _setting_of_the_policy("aleatoric_factor")
     aleatoric = _setting_of_the_policy("aleatoric")

@@ -261,7 +261,7 @@ class AnchoredQuantileRegressor(RegressorMixin, UncertaintyMixin, BaseEstimator)
 
 
 def _mean_and_spread(values: FloatArray, weight: FloatArray) -> tuple[Any, Any]:
-    """Compute weighted mean and std of each column: exactly the value and 0 if constant."""
+    """Compute each column's weighted mean and std: exactly the value and 0 for constant columns."""
     mean = np.average(values, axis=0, weights=weight)
     deviation = values - mean
     # Rescale the deviations, because squares of small deviations would underflow. A power of 2 as
