@@ -382,7 +382,7 @@ class Descent:
     def steps(
         self, start: dict[str, Tensor], batches: MiniBatches, schedule: Schedule, attack: Attack
     ) -> Iterator[Tensor]:
-        """Run Lines 2-6 and 9 of Algorithm 1; after each step, yield excess losses before it."""
+        """Run Lines 2-6 and 9 of Algorithm 1; for each step, yield the excess losses before it."""
         # Steps change tensors in place, because allocating large tensors would fragment the memory.
         initial = torch.cat([_by_model(w.detach()) for w in start.values()], dim=1)
         moved = torch.zeros_like(initial)  # change of the weights, in units of `self.scale`

@@ -432,7 +432,7 @@ def _sparse_ranges(X: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _shared_norm(X: Any, low: FloatArray) -> float | None:
-    """Return the norm of nonzero rows; None if norms differ or no column has over two values."""
+    """Return the norm of nonzero rows; None if norms differ or columns have at most two values."""
     if X.dtype.kind != "f" or X.shape[0] < 2 or np.isnan(low).all():
         return None
     rows = X.astype(np.float64)

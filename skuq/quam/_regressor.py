@@ -237,7 +237,7 @@ class QUAMRegressor(QUAMBase, RegressorMixin, UncertaintyMixin, BaseEstimator):
     def _estimated_noise(
         self, data: TrainingData, sample_weight: Any, fit: Callable[..., Model], seed: int
     ) -> float:
-        """Estimate the noise variance (Eq. 28); fit the forest `_noise` if it varies by input."""
+        """Estimate the noise variance (Eq. 28); also fit `_noise` if the noise varies by input."""
         y, counts = data.labels, np.flatnonzero(data.weight)
         predicted = np.asarray(self._outputs(data.inputs), np.float64)[:, 0]
         if not data.given.is_prefit:
