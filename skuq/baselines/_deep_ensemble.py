@@ -230,7 +230,7 @@ def _unfitted(given: Given, seeds: Sequence[int]) -> list[Any]:
 
 
 def _fixed_inside(estimator: Any) -> str:
-    """Name the model in an estimator that its clones would share untrained; "" if none exists."""
+    """Name the model in an estimator that clones would share, not retrain; "" if none exists."""
     learner, where = estimator, ""
     # The transformers of a pipeline are not checked, because clones may share them.
     while not isinstance(learner, FrozenEstimator | nn.Module):

@@ -18,7 +18,7 @@ from skuq.baselines._sampled import AT_LEAST_ONE, SampledModelsClassifier, Train
 
 # Largest number of elements of an intermediate result: 64 MiB in double precision.
 _CHUNK = 2**23
-# Bounds of prior_precision="auto". Beyond, the evidence is numerically constant or unbounded.
+# Bounds of prior_precision="auto"; outside, the evidence is nearly constant or has no maximum.
 _PRECISION_BOUNDS = (1e-8, 1e8)
 
 

@@ -432,7 +432,7 @@ def _sparse_ranges(X: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _shared_norm(X: Any, low: FloatArray) -> float | None:
-    """Return the norm of nonzero rows; None if norms differ or columns have at most two values."""
+    """Return the norm of nonzero rows; None if norms differ or no column has 3 distinct values."""
     if X.dtype.kind != "f" or X.shape[0] < 2 or np.isnan(low).all():
         return None
     rows = X.astype(np.float64)
@@ -456,7 +456,7 @@ def _drawn(X: Any, n: int, random: Random) -> NDArray[np.intp]:
 
 
 def _sparse_rows(make: Maker, X: Any, n: int, random: Random) -> Any:
-    """Make sparse rows in batches of 2 k rows, because `_some` alternates between two limits."""
+    """Make sparse rows, an even number per batch, because `_some` alternates between two limits."""
     size = max(2, _CELLS_AT_ONCE // max(1, X.shape[1]) // 2 * 2)
     parts = [type(X)(make(X, each.stop - each.start, random)) for each in gen_batches(n, size)]
     return vstack(parts, format="csr")
