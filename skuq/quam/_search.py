@@ -151,7 +151,7 @@ class Classification:
         return plausible_range(given, outputs.models, gamma)
 
     def class_costs(self, outputs: Outputs, total_weight: float) -> tuple[FloatArray]:
-        """Compute, by input and class, the lowest sum of excess training loss and input's loss."""
+        """Compute, by input and class, the lowest excess training loss plus loss at the input."""
         found = -as_numpy(log_softmax(outputs.models.outputs))
         found += total_weight * as_numpy(outputs.models.excess_loss)[..., None].clip(0)
         given = -as_numpy(log_softmax(outputs.reference))
