@@ -254,6 +254,8 @@ GROUPED = ["--groups", f"{OTHERS}g", "--features", f"{OTHERS}g", "--json", "a.js
     ],
 )
 def test_no_line_of_the_output_begins_with_text_that_others_chose(tmp_path, monkeypatch, command):
+    if "commit" in command:
+        pytest.importorskip("ezkl")
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     known = pd.DataFrame({f"{OTHERS}x": rng.uniform(size=90), "size": rng.uniform(size=90)})

@@ -31,7 +31,7 @@ def displays(plt):
 
 
 @pytest.fixture(scope="session")
-def table():
+def table(plt):
     """A model of a table with strange names, the report on new rows, and all that it is made of."""
     rng = np.random.default_rng(0)
     size = rng.normal(size=200)

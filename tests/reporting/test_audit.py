@@ -238,7 +238,7 @@ def calibrated(n, seed=0, low=0.5):
     return (rng.random(n) > confidence).astype(int), confidence, rng
 
 
-def test_a_failed_audit_says_where_how_much_and_how_improbable(faked):
+def test_a_failed_audit_says_where_how_much_and_how_improbable(faked, plt):
     bins, sums, worst = faked.bins_, faked.sums_, faked.suspicious_bins()[0]
     found, sentences = verdict(faked), told(faked)
     where = f"{bins.significant.sum()} of {(bins.count > 0).sum()} confidence bins and "
