@@ -186,7 +186,7 @@ def nearest_others(rows: NDArray[Any], n_neighbors: int) -> IntArray:
     )
     centres = NearestNeighbors(n_neighbors=_N_CELLS).fit(means.cluster_centers_)
     cells = centres.kneighbors(rows, return_distance=False)
-    # For each cell, the rows whose neighbours are searched for in it, and the rows inside it.
+    # For each cell: the rows that look for neighbours in this cell, and the rows of the cell.
     searching, inside = (
         np.split(
             np.argsort(each, kind="stable"), np.bincount(each, minlength=n_cells).cumsum()[:-1]

@@ -134,8 +134,8 @@ def proportional_order(
 ) -> NDArray[np.int64]:
     """Reorder rows so that the first k rows are stratified by class, for every k.
 
-    The rows per class are rounded at random, so that a rare class is sometimes held out. `order` is
-    a random permutation.
+    The number of rows of each class among the first k is rounded at random, so that these sometimes
+    include a rare class. `order` is a random permutation.
     """
     codes = np.unique(labels, return_inverse=True)[1][order]
     place = np.empty(len(order))

@@ -1,4 +1,4 @@
-"""Conversion of a user's estimator and data to a fitted model; mixins for estimators around it."""
+"""Conversion of a user's estimator and data to a fitted model; mixins for estimators with one."""
 
 from __future__ import annotations
 

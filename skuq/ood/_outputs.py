@@ -129,7 +129,7 @@ class NetworkOutputs(Evaluator):
 
 @dataclass(frozen=True)
 class LearnerOutputs(Evaluator):
-    """Evaluator of any other fitted estimator, such as a skuq estimator with a model inside."""
+    """Evaluator of a fitted estimator that is not a network but may contain one, as skuq's do."""
 
     model: LearnerModel  # the estimator with its transformers
     network: NetworkOutputs | None  # the network inside a skuq estimator

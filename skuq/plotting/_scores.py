@@ -92,7 +92,7 @@ class RiskCoverageDisplay(Display):
         return cls.from_predictions(y, estimator.predict(X), uncertainty, **settings)
 
     @classmethod
-    def from_predictions(  # type: ignore[override]  # parameters differ from those of the class
+    def from_predictions(  # type: ignore[override]  # other parameters than in Display
         cls,
         y_true: ArrayLike,
         y_pred: ArrayLike,

@@ -170,10 +170,10 @@ def pool_weights(excess_loss: Any, temperature: float, *, held_out: bool = True)
     """Weight the given model and models found on a pool, (n_points, 1 + n_searches * n_kept).
 
     The proposal is a mixture: one half is the given model, and the searches share the other half
-    equally. Within each search, the models' weights ``exp(-L_train / T)`` are normalised. If losses
-    are those of held-out samples, they also determine the weight of all searches together, relative
-    to the given model. They do not determine weights of single searches, because the noise of the
-    losses would then give unequal weights to classes.
+    equally. Within each search, the models' weights ``exp(-loss / T)`` are normalised. Losses on
+    held-out samples also determine the weight of all searches together, relative to the given
+    model. The searches, each of which targets one class, always have equal weights: noise of the
+    losses must not favour a class.
     """
     xp = array_namespace(excess_loss)
     loss = xp.asarray(excess_loss, dtype=xp.float64)

@@ -22,7 +22,7 @@ from skuq.validation import as_pandas, as_table_of, is_texts, to_dense
 
 _FEWEST, _MOST = 500, 3000  # minimum and maximum of the default `n_inputs`
 _FEWEST_AGAIN = 100  # minimum number of inputs drawn to replace those that equal training inputs
-_MOST_DRAWS = 10  # maximum number of attempts, per kind, to generate enough new inputs
+_MOST_DRAWS = 10  # maximum number of draws for each kind of alteration, until enough inputs are new
 UNSEEN = "(unseen)"  # a category that does not occur in training rows
 # Results of `infer_dtype` for columns of categories, thus not for dates, booleans and numbers.
 _CATEGORIES = {"categorical", "string", "mixed", "mixed-integer"}

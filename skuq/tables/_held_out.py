@@ -449,7 +449,7 @@ class HeldOutMixin:
         return (np.nan, np.nan) if np.isnan(share) else (float(lower[0]), float(upper[0]))
 
     def unmeasured_classes(self) -> pd.Series:
-        """Count the held-out rows of each class with fewer than 3; empty if under 20 in total."""
+        """Count held-out rows of classes with fewer than 3; empty with under 20 rows in all."""
         counts = self.held_out_["label"].value_counts().reindex(self.classes_, fill_value=0)
         return counts[(counts < FEWEST_OF_CLASS) & (counts.sum() >= ENOUGH_HELD)]
 

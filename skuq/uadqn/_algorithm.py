@@ -276,7 +276,7 @@ class UADQNAlgorithm(QuantileDQN):
             **options,
         )
         self.noise_scale = noise_scale
-        # Quantiles and actions of the most recent step, from which `decision` is computed.
+        # Quantiles and actions of the most recent step, which the property `decision` uses.
         self._last_choice: tuple[np.ndarray, np.ndarray] | None = None
 
     @classmethod

@@ -31,7 +31,7 @@ VERSION = "23.0.5"  # the soundness of the circuits was examined for this versio
 FIELD = 0x30644E72E131A029B85045B68181585D2833E84879B9709143E1F593F0000001
 COMMITMENT_BYTES = 64  # size of the curve point at the start of every proof
 VERDICT_VALUE = (1 << 108) - 1  # largest value in the circuit "verdict", which squares sums
-BLINDING_ROWS = 10  # number of rows of a circuit that its cells must not use
+BLINDING_ROWS = 10  # number of rows that each circuit leaves free of its values
 # Error messages of the proof system: for proofs that are too short, and for other invalid ones.
 TOO_SHORT = ("Transcript error", "Multi-opening proof was invalid")
 READ_TO_THE_END = "The constraint system is not satisfied"

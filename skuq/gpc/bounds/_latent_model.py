@@ -255,7 +255,7 @@ def _terms(kernel: kernels.Kernel, n_features: int) -> list[Term]:
         return [Term(float(kernel.constant_value), (), torch.zeros(0, n_features).double())]
     profile = _profile(kernel)
     scale = np.broadcast_to(np.asarray(kernel.length_scale, float), (n_features,))
-    # Unlike powers, products and quotients round alike if units change by powers of two.
+    # `scale * scale` rounds equally in units that differ by a power of two; `scale**2` may not.
     return [Term(1.0, (profile,), torch.as_tensor(1 / (scale * scale))[None])]
 
 

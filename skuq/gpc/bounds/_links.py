@@ -160,7 +160,7 @@ class LogitLink(_BinaryLink):
         return value, torch.full_like(value, self.accuracy), first, second / 2
 
     def leads(self, expansion: Expansion, weights: Tensor, squares: Tensor) -> Minimum:
-        """Bound minima of averages of ``sigmoid(weights @ f)`` over boxes; results have b * o rows.
+        """Bound the least average of ``sigmoid(weights @ f)`` in each box; results have b * o rows.
 
         `squares` (b, o, n_pairs) maps the covariances of f to the variances of ``weights @ f``, for
         `weights` of shape (b, o, L).

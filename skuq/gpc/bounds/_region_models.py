@@ -92,7 +92,7 @@ class RegionModel(ABC):
     ) -> Minima:
         """Minimise k objectives over each region.
 
-        `objectives` (n, k, n_outputs) has the weights of the outputs, such as probabilities. With
+        `objectives` (n, k, n_outputs) has the form that the link expects, such as weights. With
         `threshold` and `band` (n, k), a minimisation also stops once its minimum is proven to
         differ from the threshold by more than the band. `link` defaults to `self.link`.
         """

@@ -120,7 +120,7 @@ class Region:
         return torch.linalg.vector_norm(farthest, self.norm, -1) <= self.radius
 
     def coordinates(self) -> tuple[Tensor, Tensor, BallParts | None]:
-        """Return origins, half-widths (rounded up), and balls in coordinates relative to boxes."""
+        """Return each box's origin and half-widths (rounded up), and its ball as in `BallParts`."""
         # The origin is the ball's centre if that lies in the box and gives a smaller bound on
         # distances, for example if a domain clips many features; otherwise, the box's centre.
         origin = self.lower + (self.upper - self.lower) / 2

@@ -21,8 +21,8 @@ from skuq.gpc.inference._kernels import covariance_with_pullback, prior_variance
 from skuq.gpc.inference._posterior import JointPosterior
 
 _MAX_JITTER = 1e-4  # if a matrix needs more jitter, relative to its mean diagonal, the fit fails
-# If a site contributes a smaller share of the posterior precision at its point, the usual formula
-# for the variance at this point loses digits, and a different formula is used.
+# If a site contributes less than this share of the posterior precision at its point, the usual
+# formula for the variance at this point loses digits, and a different formula is used.
 _WEAK_SITE = 1e-7
 _JITTER = 1e-9  # relative jitter for inducing points; with less, predictions would lose digits
 
