@@ -79,7 +79,8 @@ class QuadraticSearch(NetworkSearch):
     ----------
     parameters : {"auto", "all", "linear", "last"} or callable, default="auto"
         Searched weights, as in `PoolSearch`, but only of linear and convolutional layers. "auto"
-        omits the weights of other layers, such as batch normalisation.
+        omits the weights of other layers, such as batch normalisation. With "all" and convolutions,
+        `effort` compares pixels instead of features, and far inputs may be missed.
     prior_precision : float, default=0.01
         Precision of the Gaussian prior around the given weights, times the mean square of each
         layer's weights. This makes results independent of the scale of the inputs, and of factors
