@@ -134,7 +134,7 @@ def number_format(column: pd.Series, decimal: str | None = None) -> NumberFormat
     """Detect the number format of a column of text; None if too few texts are numbers.
 
     `decimal` is the mark of the file, with which ambiguous numbers such as 1,234 are read; "" if it
-    is unknown; None if there is no file, which means ".". Columns of digits only contain codes.
+    is unknown; None, without a file, means ".". Columns of digits only contain codes.
     """
     values = column.dropna()
     if not may_be_read(values):

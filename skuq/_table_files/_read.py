@@ -159,7 +159,7 @@ class TableFile(ABC):
     ) -> Iterator[pd.DataFrame]: ...
 
     def _checked(self, frames: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
-        """Yield non-empty frames; errors, also if there is no such frame, name the file."""
+        """Yield the frames that have rows; errors, also that of a file without rows, name it."""
         start = 0
         while True:
             with _errors(self.path):

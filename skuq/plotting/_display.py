@@ -155,7 +155,7 @@ def axes_below(ax: Axes, highest: float, label: str) -> Axes:
         ax.set_position((place.x0, place.y0 + (LOW + BETWEEN) * height, place.width, height))
     ax.tick_params(labelbottom=False)
     below = ax.inset_axes((0.0, -LOW - BETWEEN, 1.0, LOW), sharex=ax)
-    ticks = {0: "0", highest: label}  # a single tick if `highest` is 0 (there are no samples)
+    ticks = {0: "0", highest: label}  # without samples, `highest` is 0, and the ticks are one
     below.set_yticks(list(ticks), list(ticks.values()))
     return below
 

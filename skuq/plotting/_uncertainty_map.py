@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 POINT_COLOURS = ("#D55E00", "#56B4E9", "#CC79A7", "#E69F00", "#000000")  # visible on viridis
 MANY_CLASSES = 5  # with more labels, the legend has a small font
-MOST_CLASSES = 20  # with more labels, all points look the same, and there is no legend
+MOST_CLASSES = 20  # points of more labels than this are drawn alike, without a legend
 MARGIN = 0.3  # width of the border around the points, as a share of their range
 FLAT = 1e-9  # relative range up to which a feature counts as constant
 MARKERS = ("o", "^", "s", "D", "v", "P", "X")

@@ -244,7 +244,7 @@ def _check_size(path: Path, content: bytes) -> None:
 
 def _read_code(path: Path, *, trust: bool, instead: str = "") -> Any:
     if not trust:
-        path.stat()  # if there is no file, raises FileNotFoundError, which is more helpful
+        path.stat()  # raises FileNotFoundError, which is more helpful, for a missing file
         raise TableError(untrusted(path, instead))
     try:
         return joblib.load(path)

@@ -130,8 +130,8 @@ def _not_laid_out(circuit: str, shape: Architecture, digits: int) -> int:
 def compile_circuit(model: Path, settings: Path, circuit: Path, numbers: Sequence[int]) -> None:
     """Compile an ONNX model to the proof system's format.
 
-    The proof system would split every committed number into digits. The digits are not needed, but
-    there is no option to omit them, so this function clears a flag in the compiled file instead.
+    The proof system would split every committed number into digits, which are not needed. Because
+    no option of it omits them, this function clears a flag in the compiled file.
     """
     _call(_ezkl().compile_circuit, "compile", model, circuit, settings)
     data = circuit.read_bytes()

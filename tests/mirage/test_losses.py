@@ -264,7 +264,7 @@ BOTH = [
     ({"mask": INSIDE}, "Two regions"),
     ({"region": {0: (50, 60)}}, "contains 0 of 60"),
     ({"region": None, "mask": INSIDE | True}, "contains 60 of"),
-    ({"region": None, "mask": INSIDE[1:]}, "boolean"),
+    ({"region": None, "mask": INSIDE[1:]}, "one boolean for each"),
     ({"lambda_": -0.5}, "lambda_"),
     ({"device": "quantum"}, "cannot be used here"),
 ]
